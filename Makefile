@@ -18,7 +18,7 @@ VM          ?= ./test/vmlab/...
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all build build-ibv librds demo test check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
+.PHONY: all build build-ibv librds preload preload-test demo test check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -45,6 +45,12 @@ librds: need-go ## bin/librds: the C library, shared and static, rds.pc, manual 
 	@$(MAKE) -s -C librds OUT=$(CURDIR)/bin/librds VERSION=$(VERSION) all
 	@$(GO) run ./librds/gen man librds/include/rds bin/librds/man/man3
 	@mkdir -p bin/librds/man/man7 && cp librds/man/librds.7 bin/librds/man/man7
+
+preload: ## bin/librds/librdsd-preload.so, for rdsctl run (needs a C compiler)
+	@$(MAKE) -s -C preload OUT=$(CURDIR)/bin/librds all
+
+preload-test: need-go ## the preload library's tests, with rds-tools built in RDS_TOOLS=DIR
+	@RDS_TOOLS='$(RDS_TOOLS)' $(GO) test -count=1 -v -timeout 20m ./preload $(PRELOADFLAGS)
 
 demo: build ## copy a file between two daemons under connection resets (FILE=..., RESETS=n)
 	@$(GO) build $(BUILDFLAGS) -o bin/demo ./internal/demo
@@ -105,12 +111,12 @@ page: need-go ## the status page in headless Chromium, with a screenshot in docs
 	@RDSD_CHROMIUM=$$(command -v chromium) RDSD_SCREENSHOT=$(CURDIR)/docs/page.png $(GO) test -count=1 -v ./test/page
 
 packages: STRIP = -s -w
-packages: build ## deb and rpm in bin/packages (nfpm through go run)
+packages: build librds preload ## debs and rpms of rdsd, librds, librds-dev and librdsd-preload in bin/packages (nfpm through go run)
 	@rm -rf bin/packages
 	@GO='$(GO)' contrib/package/build.sh bin/packages '$(VERSION)'
 
 package-test: packages ## install, run, upgrade and remove deb and rpm in a fresh root folder (as root)
-	@GO='$(GO)' contrib/package/test.sh bin/packages/*.deb bin/packages/*.rpm
+	@GO='$(GO)' contrib/package/test.sh bin/packages/rdsd_*.deb bin/packages/rdsd-*.rpm
 
 bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS='-groups rtt,rate -plots DIR')
 	@$(GO) build $(BUILDFLAGS) -o bin/bench ./bench

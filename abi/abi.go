@@ -11,8 +11,10 @@ const (
 	// MaxMessage is the longest payload of a message in bytes: RDS_MAX_MSG_SIZE. An
 	// application that sends a longer one gets EMSGSIZE.
 	MaxMessage = 1 << 20
-	// MaxRDMA is the most bytes that one operation moves: also RDS_MAX_MSG_SIZE, and
-	// EMSGSIZE beyond it.
+	// MaxTransfer is the most bytes that one operation moves, and EMSGSIZE beyond it.
+	MaxTransfer = 1 << 30
+	// MaxRDMA is the most bytes of an operation that go to a peer in one piece:
+	// also RDS_MAX_MSG_SIZE. The daemon cuts a longer operation into such pieces.
 	MaxRDMA = 1 << 20
 	// MaxSegs is the most local segments of one operation: UIO_MAXIOV, and EMSGSIZE
 	// beyond it.

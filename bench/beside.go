@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// besides are two more applications that exchange messages while others are measured. They use
-// the daemons of the server and the client, or two of their own.
+// besides are more applications that exchange messages while others are measured, in pairs. They
+// use the daemons of the server and the client, or two of their own.
 type besides struct {
 	server, client string // they work until their input ends
 	size           int
 	args           []string
 	apart          bool // with two daemons of their own, at other addresses
+	pairs          int
 }
 
 // besidePort is the distance of their ports from those of the measured applications.
@@ -21,13 +22,23 @@ const besidePort = 1000
 
 // startBeside starts s.beside. Its processes then wait for "go".
 func (s *setup) startBeside(ctx context.Context) error {
+	for pair := range s.beside.pairs {
+		if err := s.startPair(ctx, besidePort+pair); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startPair starts one pair, at ports that are apart from those of the measured applications.
+func (s *setup) startPair(ctx context.Context, apart int) error {
 	addr := ""
 	for i, role := range []string{s.beside.server, s.beside.client} {
 		h := s.hosts[i]
 		if s.beside.apart {
 			h = s.hosts[2+i]
 		}
-		at := [2]int{port, clientPort}[i] + besidePort
+		at := [2]int{port, clientPort}[i] + apart
 		args := append([]string{"size=" + strconv.Itoa(s.beside.size), "addr=" + addr, "appspin=" + s.appSpin.String(),
 			"socket=" + h.socket, "bind=" + net.JoinHostPort(h.addr, strconv.Itoa(at))}, s.beside.args...)
 		p, err := s.self(role, how{}, args...)
@@ -52,10 +63,10 @@ func fairCases() []testCase {
 		name, doc string
 		beside    besides
 	}{
-		{"fair-flood", "another socket sends all it can", besides{"rds-sink-on", "rds-source", 64, nil, false}},
-		{"fair-flood-64k", "another socket sends all it can of 64 KiB", besides{"rds-sink-on", "rds-source", 64 << 10, nil, false}},
-		{"fair-apart", "another socket sends all it can, through daemons of its own", besides{"rds-sink-on", "rds-source", 64, nil, true}},
-		{"fair-reads", "another socket reads 1 MiB, 8 in flight, a fenced message behind each", besides{"rdma-target", "rdma-read-on", rdmaSize, []string{"footprint=1"}, false}},
+		{"fair-flood", "another socket sends all it can", besides{"rds-sink-on", "rds-source", 64, nil, false, 1}},
+		{"fair-flood-64k", "another socket sends all it can of 64 KiB", besides{"rds-sink-on", "rds-source", 64 << 10, nil, false, 1}},
+		{"fair-apart", "another socket sends all it can, through daemons of its own", besides{"rds-sink-on", "rds-source", 64, nil, true, 1}},
+		{"fair-reads", "another socket reads 1 MiB, 8 in flight, a fenced message behind each", besides{"rdma-target", "rdma-read-on", rdmaSize, []string{"footprint=1"}, false, 1}},
 	} {
 		cs = append(cs, rtt.with(v.name, rtt.doc+", beside it "+v.doc, func(c *testCase) { c.beside, c.peer = &v.beside, "fair-quiet" }))
 	}
@@ -76,7 +87,7 @@ func engineCases() []testCase {
 		{"engines-apart", "an equal flow through two other daemons", true},
 	} {
 		cs = append(cs, flow.with(v.name, flow.doc+", beside it "+v.doc, func(c *testCase) {
-			c.beside, c.peer = &besides{"rds-sink-on", "rds-source", 64, nil, v.apart}, "engines-alone"
+			c.beside, c.peer = &besides{"rds-sink-on", "rds-source", 64, nil, v.apart, 1}, "engines-alone"
 		}))
 	}
 	return cs

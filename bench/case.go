@@ -101,7 +101,7 @@ var roles = map[string]func(*worker.Worker) error{
 	"floor-sink": floorSink, "floor-source": floorSource, "floor-bulk": floorBulk,
 	"model-relay": modelRelay, "model-local-relay": modelLocalRelay,
 	"model-echo": modelEcho, "model-ping": modelPing, "model-sink": modelSink, "model-source": modelSource,
-	"rds-echo": rdsEcho, "rds-ping": rdsPing,
+	"rds-echo": rdsEcho, "rds-ping": rdsPing, "rds-ping-on": rdsPingOn,
 	"rpc-echo": rpcEcho, "rpc-sink": rpcSink, "rpc-ping": rpcPing, "rpc-many": rpcMany,
 	"rds-sink": rdsSink, "rds-sink-on": rdsSinkOn, "rds-source": rdsSource,
 	"rds-sink-1": rdsSinkOne, "rds-source-1": rdsSourceOne,

@@ -295,7 +295,7 @@ func busyCases() []testCase {
 		{"session", "a CPU hog on each CPU, all in one session", sameSession},
 		{"quota", "all in a cgroup with half of the CPUs", quota},
 	} {
-		for _, of := range []string{"rds", "tcp"} {
+		for _, of := range []string{"rds", "model", "tcp"} {
 			c := trip(of, 64)
 			c = c.with("busy-"+b.name+"-"+of, c.doc+", "+b.doc, func(c *testCase) { c.busy = b.busy })
 			if b.busy != quiet {
@@ -304,7 +304,10 @@ func busyCases() []testCase {
 			cs = append(cs, c)
 		}
 	}
-	return cs
+	c := trip("rds", 64)
+	return append(cs, c.with("busy-clients-rds", c.doc+", beside three pairs that do the same: 8 clients", func(c *testCase) {
+		c.beside, c.peer = &besides{"rds-echo", "rds-ping-on", 64, nil, false, 3}, "busy-quiet-rds"
+	}))
 }
 
 func verbsCases() []testCase {

@@ -105,6 +105,18 @@ func rdsPing(w *worker.Worker) error {
 	})
 }
 
+// rdsPingOn makes round trips until its input ends.
+func rdsPingOn(w *worker.Worker) error {
+	b := make([]byte, w.Int("size"))
+	return stream(w, w.Serve, func(s *rds.Socket) (int, error) {
+		if _, err := s.Send(b); err != nil {
+			return 0, err
+		}
+		_, _, err := s.RecvFrom(b)
+		return 2, err
+	})
+}
+
 // messages returns n messages, each with a buffer of its own.
 func messages(n, size int) []rds.Message {
 	ms := make([]rds.Message, n)

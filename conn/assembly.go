@@ -16,6 +16,7 @@ type assembly struct {
 	skip   bool        // not wanted: v says why
 	v      Verdict     // of a skipped message
 	h      wire.Header // of the first fragment
+	atomic wire.Atomic // that it carries, with wire.FlagAtomic
 	dst    []byte
 	got    int
 	token  any
@@ -29,10 +30,11 @@ func (c *Conn) recvFragment(h *wire.Header, piece []byte) error {
 			return err
 		}
 	} else if h.Seq != a.h.Seq || h.Len != a.h.Len || h.SPort != a.h.SPort || h.DPort != a.h.DPort ||
-		h.Flags != a.h.Flags || h.SrcInc != a.h.SrcInc || h.DstInc != a.h.DstInc {
+		h.Flags != a.h.Flags || h.SrcInc != a.h.SrcInc || h.DstInc != a.h.DstInc ||
+		h.Flags&wire.FlagAtomic != 0 && c.in.atomic != a.atomic {
 		return fmt.Errorf("fragment of sequence %d between those of %d", h.Seq, a.h.Seq)
 	}
-	want := min(int(h.Len)-a.got, c.link.maxSend-wire.HeaderLen)
+	want := min(int(h.Len)-a.got, c.link.maxSend-headLen(h))
 	if len(piece) != want {
 		return fmt.Errorf("fragment of %d bytes, want %d", len(piece), want)
 	}
@@ -48,7 +50,9 @@ func (c *Conn) recvFragment(h *wire.Header, piece []byte) error {
 	case a.old:
 		return nil
 	case a.skip:
-		c.verdict(h, a.v, 0)
+		c.skipped(h)
+	case h.Flags&wire.FlagAtomic != 0:
+		c.commitAtomic(h)
 	default:
 		token := a.token
 		a.dst, a.token = nil, nil
@@ -75,7 +79,7 @@ func (c *Conn) beginAssembly(h *wire.Header) error {
 	if err != nil {
 		return err
 	}
-	c.in.asm = assembly{active: true, old: old, skip: old, h: *h}
+	c.in.asm = assembly{active: true, old: old, skip: old, h: *h, atomic: c.in.atomic}
 	a := &c.in.asm
 	if old {
 		return nil

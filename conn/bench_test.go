@@ -77,11 +77,16 @@ func (h *fastHost) Commit(*Conn, *wire.Header, any) uint32 {
 	h.got++
 	return 0
 }
-func (h *fastHost) Bound(*Conn, *Msg, uint32)                      {}
-func (h *fastHost) Abort(*Conn, any)                               {}
-func (h *fastHost) Internal(*Conn, wire.InternalType, []byte)      {}
-func (h *fastHost) CanPost(*Conn, *Msg) bool                       { return true }
-func (h *fastHost) OpLocal(*Conn, *Msg)                            { h.local++ }
+func (h *fastHost) Bound(*Conn, *Msg, uint32)                  {}
+func (h *fastHost) Abort(*Conn, any)                           {}
+func (h *fastHost) Internal(*Conn, wire.InternalType, []byte)  {}
+func (h *fastHost) CanPost(*Conn, *Msg) bool                   { return true }
+func (h *fastHost) OpLocal(*Conn, *Msg)                        { h.local++ }
+func (h *fastHost) RunAtomic(*Conn, *wire.Atomic, bool) uint64 { return 5 }
+func (h *fastHost) AtomicResult(*Conn, *Msg, uint64)           {}
+func (h *fastHost) AimAtomic(*Conn, *wire.Header, *wire.Atomic) wire.AtomicStatus {
+	return wire.AtomicDone
+}
 func (h *fastHost) OpPlaced(*Conn, *Msg)                           {}
 func (h *fastHost) MsgDone(_ *Conn, m *Msg, _ Outcome)             { h.done++; h.free = append(h.free, m) }
 func (h *fastHost) Instance(*Conn, uint64) bool                    { return true }

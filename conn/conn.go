@@ -26,6 +26,7 @@ type Conn struct {
 	link    link
 	request request
 	redial  redial
+	halt    halting
 	quiet   silence
 	k       kernelState
 	*Scratch
@@ -33,6 +34,7 @@ type Conn struct {
 	peer     uint64 // the instance of its daemon that was met last, 0: none
 	cong     congestion
 	settling settlement
+	rtt      rtt
 
 	out     outbox
 	stops   portStops
@@ -112,7 +114,7 @@ func (c *Conn) enqueue(m *Msg) {
 	switch m.Internal {
 	case 0:
 		c.out.queue.push(m)
-	case wire.TypeNoSock, wire.TypeRefused, wire.TypeBound:
+	case wire.TypeNoSock, wire.TypeRefused, wire.TypeBound, wire.TypeResult:
 		c.out.notices.push(m)
 	default:
 		if c.k.on && c.state == Up { // it would not know what to do with it
@@ -211,7 +213,7 @@ func (c *Conn) Close(now int64) {
 	case Connecting:
 		c.abandon(ErrClosed)
 	}
-	c.redial.at, c.settling.expires = 0, 0
+	c.redial.at, c.settling.expires, c.halt.again = 0, 0, 0
 }
 
 // wanted says that there is a reason to connect.
@@ -233,7 +235,7 @@ func (c *Conn) Tick(now int64) {
 	case Down:
 		if due(c.redial.at, now) {
 			c.redial.at = 0
-			if c.wanted() {
+			if c.mayDial() {
 				c.dial()
 			}
 		}

@@ -125,13 +125,16 @@ func (c *Conn) attemptFailed(err error) {
 	c.why = err
 	c.stats.ConnectFailed++
 	c.host.Trace(c, EventConnectFailed, err)
+	if c.halt.missed() {
+		c.clearCong()
+	}
 	c.reconnect()
 }
 
 // reconnect connects again if there is a reason to: at once the first time
 // after a connection was up, then after a delay (redial).
 func (c *Conn) reconnect() {
-	if c.state != Down || !c.wanted() {
+	if c.state != Down || !c.mayDial() {
 		return
 	}
 	if c.redial.ceiling == 0 {
@@ -203,11 +206,14 @@ func (c *Conn) down() {
 		c.settling.expires = c.now + c.cfg.SettleTimeout
 	}
 	// The peer says anew what is congested. Until then nothing is: who waits for
-	// relief sends nothing, and nothing to send means no connection.
-	c.clearCong()
+	// relief sends nothing, and nothing to send means no connection. One that is
+	// halted is made anew in any case.
+	if c.halt.again == 0 {
+		c.clearCong()
+	}
 	c.setState(Down)
 	c.host.PeerDown(c, c.why)
-	if c.request.waits {
+	if c.request.waits && !c.halt.on {
 		c.request.waits = false
 		c.accept(c.request.id, c.request.from)
 		return
@@ -225,6 +231,7 @@ func (c *Conn) closeQP() {
 	c.credits.gone()
 	c.ack = ackDue{}
 	c.quiet.lookAt, c.quiet.excused = 0, false
+	c.rtt.seq = 0
 	c.k.prompt, c.k.congTx, c.k.congGot, c.k.early = 0, 0, 0, nil
 	c.dirty = false
 }

@@ -77,6 +77,7 @@ func (k *cutter) next(l *msgList, run *Msg) *Msg {
 		Data: payload, Addr: run.Addr + uint64(p.off+frames.Head), LKey: run.LKey,
 		// Who waits for room below maxParts waits for an ack.
 		AckNow: last && run.AckNow || k.full(),
+		At:     run.At,
 	}
 	p.priv.cut, p.priv.own, p.priv.state = x, true, msgQueued
 	l.insert(&p.Msg, behind)

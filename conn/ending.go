@@ -39,7 +39,7 @@ func (c *Conn) Cancel(m *Msg, o Outcome) (later bool) {
 // it was never sent, else with GaveUp. later is as in Cancel.
 func (c *Conn) GiveUp(m *Msg) (o Outcome, later bool) {
 	o = GaveUp
-	if m.priv.seq == 0 { // never posted, or refused since
+	if m.priv.seq == 0 || m.notRun() { // never posted, or refused since
 		o = Withdrawn
 	}
 	return o, c.Cancel(m, o)

@@ -139,12 +139,17 @@ func (n *node) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
 
 // This example has no RDMA operations, and forgets a message that did not come whole.
 
-func (n *node) Abort(*conn.Conn, any)                          {}
-func (n *node) Bound(*conn.Conn, *conn.Msg, uint32)            {}
-func (n *node) Internal(*conn.Conn, wire.InternalType, []byte) {}
-func (n *node) CanPost(*conn.Conn, *conn.Msg) bool             { return false }
-func (n *node) OpLocal(*conn.Conn, *conn.Msg)                  {}
-func (n *node) OpPlaced(*conn.Conn, *conn.Msg)                 {}
+func (n *node) Abort(*conn.Conn, any)                           {}
+func (n *node) Bound(*conn.Conn, *conn.Msg, uint32)             {}
+func (n *node) Internal(*conn.Conn, wire.InternalType, []byte)  {}
+func (n *node) CanPost(*conn.Conn, *conn.Msg) bool              { return false }
+func (n *node) OpLocal(*conn.Conn, *conn.Msg)                   {}
+func (n *node) RunAtomic(*conn.Conn, *wire.Atomic, bool) uint64 { return 0 }
+func (n *node) AtomicResult(*conn.Conn, *conn.Msg, uint64)      {}
+func (n *node) AimAtomic(*conn.Conn, *wire.Header, *wire.Atomic) wire.AtomicStatus {
+	return wire.AtomicAccess
+}
+func (n *node) OpPlaced(*conn.Conn, *conn.Msg) {}
 
 // The PeerHost: news of the peer, for which this example has no use.
 

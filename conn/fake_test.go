@@ -348,15 +348,20 @@ func (b *baseHost) Trace(c *Conn, event string, err error) {
 		b.lastTrace = err
 	}
 }
-func (b *baseHost) Instance(_ *Conn, id uint64) bool          { return b.believe == nil || b.believe(id) }
-func (b *baseHost) PeerUp(*Conn, bool)                        {}
-func (b *baseHost) PeerDown(*Conn, error)                     {}
-func (b *baseHost) Congestion(*Conn, *cong.Map)               {}
-func (b *baseHost) Internal(*Conn, wire.InternalType, []byte) {}
-func (b *baseHost) Bound(*Conn, *Msg, uint32)                 {}
-func (b *baseHost) CanPost(*Conn, *Msg) bool                  { return true }
-func (b *baseHost) OpLocal(*Conn, *Msg)                       {}
-func (b *baseHost) OpPlaced(*Conn, *Msg)                      {}
+func (b *baseHost) Instance(_ *Conn, id uint64) bool           { return b.believe == nil || b.believe(id) }
+func (b *baseHost) PeerUp(*Conn, bool)                         {}
+func (b *baseHost) PeerDown(*Conn, error)                      {}
+func (b *baseHost) Congestion(*Conn, *cong.Map)                {}
+func (b *baseHost) Internal(*Conn, wire.InternalType, []byte)  {}
+func (b *baseHost) Bound(*Conn, *Msg, uint32)                  {}
+func (b *baseHost) CanPost(*Conn, *Msg) bool                   { return true }
+func (b *baseHost) OpLocal(*Conn, *Msg)                        {}
+func (b *baseHost) OpPlaced(*Conn, *Msg)                       {}
+func (b *baseHost) RunAtomic(*Conn, *wire.Atomic, bool) uint64 { return 0 }
+func (b *baseHost) AtomicResult(*Conn, *Msg, uint64)           {}
+func (b *baseHost) AimAtomic(*Conn, *wire.Header, *wire.Atomic) wire.AtomicStatus {
+	return wire.AtomicAccess
+}
 
 var (
 	addrA = netip.MustParseAddr("127.0.0.1")

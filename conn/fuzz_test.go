@@ -36,11 +36,24 @@ func FuzzRecv(f *testing.F) {
 	run.SetExtRun(5000)
 	add(frame(run, make([]byte, 16<<10-48)), frame(run, make([]byte, 3664)))
 
+	req := make([]byte, wire.AtomicLen)
+	(&wire.Atomic{Kind: wire.AtomicFetchAdd, CompareAdd: 1}).Put(req)
+	carries := wire.Header{Seq: 600, SPort: 7, DPort: 9, Flags: wire.FlagAtomic, Len: 4}
+	add(frame(carries, append(req, "last"...)))
+	carries.Len = 20_000
+	add(frame(carries, append(req, make([]byte, 16<<10-104)...)), frame(carries, append(req, make([]byte, 20_000-(16<<10-104))...)))
+	for _, st := range []wire.AtomicStatus{wire.AtomicDone, wire.AtomicAccess} {
+		r := wire.Result{Notice: wire.Notice{Seq: 103, DPort: 4, SPort: 3, SrcInc: 5}, Status: st, Old: 9}
+		add(frame(wire.Header{Seq: 600, DPort: uint16(wire.TypeResult), Flags: wire.FlagInternal}, r.Append(nil)), frame(wire.Header{Ack: 103}, nil))
+	}
+
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := newScript(t).up()
-		ms := []*Msg{s.msg("a"), s.op(abi.OpWrite, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}}
+		a := newAtomicScript(t)
+		s := a.up(serves)
+		ms := []*Msg{s.msg("a"), s.op(abi.OpWrite, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}, s.op(abi.OpFetchAdd, 8)}
 		s.c.Send(ms[1])
 		s.c.Send(ms[2])
+		s.c.Send(ms[3])
 		s.run()
 		n := 0
 		s.verdict = func(h *wire.Header) Verdict {
@@ -58,8 +71,11 @@ func FuzzRecv(f *testing.F) {
 				t.Errorf("message %.3q never ended", m.Data)
 			}
 		}
-		if s.out != 0 || s.c.State() != Down {
-			t.Errorf("%d buffers, %v", s.out, s.c.State())
+		if _, answered := a.results[ms[3]]; a.done[ms[3]] == Acked && !answered {
+			t.Error("an atomic succeeded without its result")
+		}
+		if s.out != 0 || s.c.State() != Down || a.aimed != 0 {
+			t.Errorf("%d buffers, %v, %d atomics aimed", s.out, s.c.State(), a.aimed)
 		}
 	})
 }

@@ -78,7 +78,7 @@ func (c *Conn) becomeReady() {
 	c.link.ready = true
 	c.link.deadline = 0
 	c.watchFrom()
-	c.redial.ceiling = 0
+	c.redial.ceiling, c.halt.again = 0, 0
 	c.link.agree(&c.cfg)
 	c.credits.left = h.Credits
 	if mutant.On(mutant.SequenceReset) {
@@ -102,5 +102,6 @@ func (c *Conn) becomeReady() {
 		c.resume()
 	}
 	c.cong.begin(restarted)
+	c.stops.due = true // the map may be that of before a pause
 	c.dirty = true
 }

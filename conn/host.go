@@ -72,6 +72,21 @@ type MessageHost interface {
 	// is well formed.
 	Internal(c *Conn, t wire.InternalType, body []byte)
 
+	// AimAtomic asks whether r, the atomic that the message of h carries, may run. With
+	// AtomicDone the host keeps its 8 bytes of memory until RunAtomic, which follows before
+	// the call that brought the message returns. Between the two the message is handed up;
+	// RunAtomic comes before the application can see it. With another status the message is
+	// not handed up, or, if it was being assembled, Abort follows. AtomicNobody says that a
+	// message which is to be handed up would find no socket, and the atomic no memory.
+	AimAtomic(c *Conn, h *wire.Header, r *wire.Atomic) wire.AtomicStatus
+	// RunAtomic carries r out, which the host has aimed at, and returns what the memory
+	// held before; or, if run is false, lets go of the memory only.
+	RunAtomic(c *Conn, r *wire.Atomic, run bool) (old uint64)
+	// AtomicResult tells that the atomic that m carries has run at the peer, and what its
+	// memory held before. It is called at most once, before MsgDone. If it is not, the local
+	// buffer of the atomic is not written to.
+	AtomicResult(c *Conn, m *Msg, old uint64)
+
 	// CanPost is asked once, when m.Op's turn has come. False ends m with OpRefused,
 	// because the operation's grant was revoked since Send. True makes it a posted
 	// operation, and exactly one OpLocal will follow. Two operations of one message
@@ -79,7 +94,8 @@ type MessageHost interface {
 	// may be called from here.
 	CanPost(c *Conn, m *Msg) bool
 	// OpLocal tells that m.Op is locally complete: no work request will touch its
-	// local buffers again. It is called once per posted operation, before MsgDone.
+	// local buffers again. The local buffer of an atomic that m carries is the host's own
+	// affair: it is complete with MsgDone. It is called once per posted operation, before MsgDone.
 	// An operation that was not posted ends with MsgDone alone.
 	OpLocal(c *Conn, m *Msg)
 	// OpPlaced tells that the peer's device has carried out m's operations and has

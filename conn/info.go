@@ -88,6 +88,8 @@ type Info struct {
 	MaxSend        int
 	RetryAt        int64 // next attempt while Down, 0 = none
 	LastError      error // why the last connection or attempt ended
+	RTT            RTT
+	Oldest         int64 // Msg.At of the oldest message of the host that is not acked, 0 = none
 	Stats          Stats
 }
 
@@ -100,17 +102,19 @@ func (c *Conn) Info() Info {
 		Unacked: c.out.unacked.datagrams(), UnackedBytes: c.out.unacked.bytes,
 		Credits: c.credits.left, CreditsOwed: c.credits.owed,
 		OutstandingWRs: c.sq.used, MaxSend: c.link.maxSend,
-		RetryAt: c.redial.at, LastError: c.why, Stats: c.stats,
+		RetryAt: c.redial.at, LastError: c.why, RTT: c.rtt.RTT, Oldest: c.out.unacked.oldest(), Stats: c.stats,
 	}
 	for _, l := range []*msgList{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue} {
 		i.Queued += l.datagrams()
 		i.QueuedBytes += l.bytes
+		i.Oldest = sooner(i.Oldest, l.oldest())
 	}
 	for _, st := range c.stops.list {
 		n := st.refused.datagrams() + st.behind.datagrams()
 		i.Stopped += n
 		i.Queued += n
 		i.QueuedBytes += st.refused.bytes + st.behind.bytes
+		i.Oldest = sooner(i.Oldest, sooner(st.refused.oldest(), st.behind.oldest()))
 	}
 	return i
 }

@@ -35,6 +35,20 @@ func TestKernelOperation(t *testing.T) {
 	}
 }
 
+// A peer that carried out atomics may come back as a kernel, before an atomic was posted.
+func TestKernelAtomicNotCarried(t *testing.T) {
+	s := newKernel(t)
+	m := s.op(abi.OpFetchAdd, 8)
+	s.c.Send(m)
+	m.priv.carried = true // it waited for room in the send queue
+	s.run()
+	if !s.placed[m] || m.Carried() {
+		t.Errorf("placed %v, carried %v", s.placed[m], m.Carried())
+	}
+	s.send(frame(wire.Header{Ack: 100}, nil))
+	s.want(m, Acked)
+}
+
 // One whose completion does not come before the connection goes is open for ever.
 func TestKernelOperationLost(t *testing.T) {
 	s := newKernel(t)

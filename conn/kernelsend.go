@@ -56,7 +56,11 @@ func (c *Conn) kernelTake(m *Msg) {
 	c.take(m)
 	if m.isPart() {
 		run := m.priv.cut.run
+		first := !run.priv.posted
 		run.priv.posted, run.priv.seq = true, m.priv.seq
+		if run.Watched && first {
+			c.cfg.Posted(run)
+		}
 	}
 }
 
@@ -259,13 +263,14 @@ func (c *Conn) kernelOps() bool {
 		if long && b.n > 0 {
 			break
 		}
-		n, reads := c.opWRs(m)
-		if n > 0 && m.Silent && !c.k.placed {
+		m.priv.carried = false // as it may have been for a peer before this one
+		n, reads, ok := c.opWRs(m)
+		if ok && m.Silent && !c.k.placed {
 			// Nothing would ever say that it has been carried out.
 			m.WCStatus, m.Bad = verbs.WCLocQPOpErr, m.Op
-			n = 0
+			ok = false
 		}
-		if n == 0 {
+		if !ok {
 			c.refuseOp(m)
 			continue
 		}

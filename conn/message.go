@@ -59,7 +59,9 @@ type Msg struct {
 	Op2          *rdmaop.Op        // with Op: a second one, posted behind it
 	Silent       bool              // with Op: the peer's socket is not told
 	AckNow       bool              // ask for an ack at once (Op implies it)
+	Watched      bool              // Config.Posted is called whenever it is posted
 	Internal     wire.InternalType // 0 for datagrams
+	At           int64             // when the host took it in, by the Conn's clock; only Info.Oldest depends on it
 
 	// WCStatus says why operation Bad failed, with OpFailed, and why it was refused,
 	// with an OpRefused that CanPost did not ask for: WCLocQPOpErr, this device or
@@ -105,6 +107,8 @@ type msgPriv struct {
 	opPosted   bool       // CanPost said yes
 	opLocal    bool       // OpLocal was called
 	opProven   bool       // it was received once (and refused): its RDMA is done
+	carried    bool       // its atomic travels in its frame, see atomic.go
+	answered   bool       // the result of its atomic has come
 }
 
 // datagrams is how many datagrams m counts as.
@@ -123,7 +127,7 @@ func (m *Msg) opNew() bool { return m.Op != nil && !m.priv.opPosted }
 
 // opOpen says that m's fate is that of its posted operation: it must not be
 // sent again, because its RDMA may not have happened or must not happen twice.
-func (m *Msg) opOpen() bool { return m.priv.opPosted && !m.priv.opProven }
+func (m *Msg) opOpen() bool { return m.priv.opPosted && !m.priv.opProven && m.hasRDMA() }
 
 // opBytes is how many bytes the operations of m move.
 func (m *Msg) opBytes() uint64 {

@@ -75,6 +75,9 @@ func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
 	if m == nil {
 		return err
 	}
+	if m.priv.answered {
+		return fmt.Errorf("%v of %d, whose atomic has run", t, n.Seq)
+	}
 	c.out.unacked.remove(m)
 	if t == wire.TypeNoSock || m.priv.own || mutant.On(mutant.RefusedDropped) {
 		c.end(m, NoSock)

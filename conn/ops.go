@@ -27,6 +27,7 @@ func (c *Conn) sendOps() bool {
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
 	blocked := false // the first one has to wait
 	for m := c.head(); m != nil && m.opNew(); m = c.head() {
+		m.priv.carried = c.carries(m)
 		if !c.small(m) {
 			if b.n > 0 {
 				break
@@ -36,8 +37,8 @@ func (c *Conn) sendOps() bool {
 			}
 			return c.sendLargeOp(m)
 		}
-		n, reads := c.opWRs(m)
-		if n == 0 {
+		n, reads, ok := c.opWRs(m)
+		if !ok {
 			c.refuseOp(m)
 			continue
 		}
@@ -50,7 +51,7 @@ func (c *Conn) sendOps() bool {
 				return false
 			}
 		}
-		need := wire.HeaderLen + len(m.Data)
+		need := m.headLen() + len(m.Data)
 		if b.n > 0 && (b.off+need > min(c.link.maxSend, len(b.buf.Mem)) || b.bytes >= batchBytes || b.n == batchOps) {
 			break
 		}
@@ -73,8 +74,8 @@ func (c *Conn) sendOps() bool {
 // sendLargeOp posts an operation whose payload travels alone.
 func (c *Conn) sendLargeOp(m *Msg) bool {
 	b := opBatch{wrid: wridOp | c.sq.tail}
-	n, reads := c.opWRs(m)
-	if n == 0 {
+	n, reads, ok := c.opWRs(m)
+	if !ok {
 		c.refuseOp(m)
 		return true
 	}
@@ -99,7 +100,8 @@ func (c *Conn) sendLargeOp(m *Msg) bool {
 // opBatch is a batch under construction; its work requests are in c.wrs.
 type opBatch struct {
 	wrid        uint64 // of the operation to add, but for its position
-	first, last *Msg
+	first, last *Msg   // with work requests
+	chained     int    // how many those are
 	n           int
 	bytes       uint64
 	reads       int
@@ -116,20 +118,28 @@ func (c *Conn) postOp(m *Msg, b *opBatch) bool {
 	}
 	p := &m.priv
 	p.opPosted = true
-	p.refs++
 	c.take(m)
+	b.n++
+	if p.carried {
+		c.stats.SendRDMA++
+		c.stats.RecvRDMABytes += m.atomic().Len
+	}
+	if !m.hasRDMA() {
+		return true
+	}
+	p.refs++
 	if b.last != nil {
 		b.last.priv.chain = m
 	} else {
 		b.first = m
 	}
 	b.last = m
-	wrid := b.wrid | uint64(b.n)<<wridOpShift
+	wrid := b.wrid | uint64(b.chained)<<wridOpShift
+	b.chained++
 	c.addOp(m.Op, wrid, b)
-	if m.Op2 != nil {
+	if m.Op2 != nil && !p.carried {
 		c.addOp(m.Op2, wrid|wridOp2, b)
 	}
-	b.n++
 	return true
 }
 
@@ -175,28 +185,31 @@ func (c *Conn) waits(n, reads int, b *opBatch) bool {
 }
 
 // opWRs returns how many work requests m's operations make, and how many of
-// them have a response; n is 0 if one of the operations can never be posted:
+// them have a response. ok is false if one of the operations can never be posted:
 // m says why.
-func (c *Conn) opWRs(m *Msg) (n, reads int) {
+func (c *Conn) opWRs(m *Msg) (n, reads int, ok bool) {
 	a := &c.cfg.Attr
 	for _, op := range [...]*rdmaop.Op{m.Op, m.Op2} {
 		if op == nil {
 			break
 		}
+		if m.priv.carried && op.Kind.Atomic() {
+			continue
+		}
 		if !op.Supported(a.Caps & c.peerCaps()) {
 			m.WCStatus, m.Bad = verbs.WCLocQPOpErr, op
-			return 0, 0
+			return 0, 0, false
 		}
 		k := op.WRCount(a.MaxSGE, a.MaxReadSGE, a.MaxMsg)
 		if n += k; n >= c.sq.size {
 			m.WCStatus, m.Bad = verbs.WCLocLenErr, op
-			return 0, 0
+			return 0, 0, false
 		}
 		if op.Fenced() {
 			reads += k
 		}
 	}
-	return n, reads
+	return n, reads, true
 }
 
 // peerCaps are the capabilities that both sides need and the peer has.
@@ -210,13 +223,18 @@ func (c *Conn) peerCaps() (caps verbs.Caps) {
 	return caps
 }
 
-// features is what HELLO says of a device with caps.
+// features is what HELLO says of a device with caps. The host carries out atomics with
+// instructions of the processor, so beside a device that does not respect those it
+// leaves all atomics to the device.
 func features(caps verbs.Caps) (f uint32) {
 	if caps&verbs.CapAtomics != 0 {
 		f |= wire.FeatureAtomics
 	}
 	if caps&verbs.CapMaskedAtomic != 0 {
 		f |= wire.FeatureMasked
+	}
+	if all := verbs.CapAtomics | verbs.CapMaskedAtomic | verbs.CapGlobalAtomics; caps&all == all {
+		f |= wire.FeatureCarried
 	}
 	return f
 }

@@ -1,13 +1,16 @@
 package conn
 
-import "github.com/rdsd/rdsd/conn/wire"
+import (
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/mutant"
+)
 
 // outbox has the messages on their way to the peer. Each is on one of the lists, in
 // a stopped port's, half sent, or ending.
 type outbox struct {
 	nextTx   uint64      // next sequence to assign
 	rtx      msgList     // sequence assigned; goes first, in order
-	notices  msgList     // NOSOCK, REFUSED and BOUND
+	notices  msgList     // NOSOCK, REFUSED, BOUND and ATOMIC_RESULT
 	control  msgList     // GRANT, REVOKE, REVOKED
 	queue    msgList     // datagrams and operations
 	unacked  msgList     // posted, by sequence
@@ -69,6 +72,9 @@ func (o *outbox) announce() uint64 {
 func (o *outbox) rewind() {
 	for m := o.unacked.head; m != nil; m = m.priv.next {
 		m.priv.state, m.priv.sent = msgQueued, 0
+		if m.Internal == wire.TypeResult && mutant.On(mutant.ResultForgotten) {
+			m.Internal = wire.TypeBound + 100 // a type that nobody knows
+		}
 	}
 	o.rtx.prepend(&o.unacked)
 }

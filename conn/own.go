@@ -6,7 +6,7 @@ import "github.com/rdsd/rdsd/conn/wire"
 // probe.
 type ownMsg struct {
 	Msg
-	body [wire.BoundLen]byte
+	body [wire.ResultLen]byte
 	next *ownMsg // in ownMsgs.free
 }
 

@@ -20,6 +20,7 @@ const (
 type receiver struct {
 	last     uint64      // highest sequence received
 	h        wire.Header // of the frame that is being looked at
+	atomic   wire.Atomic // that it carries, with wire.FlagAtomic
 	asm      assembly
 	refusing map[uint16]struct{} // ports that refused a message: see preDeliver
 	arrived  Arrived
@@ -60,6 +61,10 @@ func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
 	default:
 		err = c.recvHello(buf)
 	}
+	if err == nil && c.settling.unanswered {
+		err = errors.New("an ack of an atomic, ahead of its result")
+	}
+	c.settling.unanswered = false
 	if err != nil {
 		c.protocolError(err)
 	}
@@ -92,22 +97,28 @@ func (c *Conn) recvFrames(b []byte) error {
 		if h.Ack >= c.out.nextTx {
 			return fmt.Errorf("ack %d, the next sequence is %d", h.Ack, c.out.nextTx)
 		}
+		head := headLen(h)
+		if head != wire.HeaderLen {
+			if err := c.parseAtomic(h, b[off:]); err != nil {
+				return err
+			}
+		}
 		n := int(h.Len)
-		if h.Len > uint32(c.link.maxSend-wire.HeaderLen) {
+		if h.Len > uint32(c.link.maxSend-head) {
 			if off != 0 {
 				return errors.New("a fragment behind another message")
 			}
-			if err := c.recvFragment(h, b[wire.HeaderLen:]); err != nil {
+			if err := c.recvFragment(h, b[head:]); err != nil {
 				return err
 			}
 			c.handleAck(h.Ack)
 			return nil
 		}
-		end := off + wire.HeaderLen + n
+		end := off + head + n
 		if end > len(b) {
 			return fmt.Errorf("message of %d bytes overruns its SEND", n)
 		}
-		if err := c.recvMessage(h, b[off+wire.HeaderLen:end], len(b)); err != nil {
+		if err := c.recvMessage(h, b[off+head:end], len(b)); err != nil {
 			return err
 		}
 		c.handleAck(h.Ack)
@@ -135,13 +146,22 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 		}
 	}
 	if old, err := c.checkSeq(h); old || err != nil {
+		if old && h.Flags&wire.FlagAtomic != 0 && mutant.On(mutant.CarriedRunsAgain) && c.host.AimAtomic(c, h, &c.in.atomic) == wire.AtomicDone {
+			c.host.RunAtomic(c, &c.in.atomic, true)
+		}
 		return err
 	}
-	if h.Flags&wire.FlagInternal != 0 {
+	switch {
+	case h.Flags&wire.FlagInternal != 0:
 		if err := c.recvInternal(h, body); err != nil {
 			return err
 		}
-	} else {
+	case h.Flags&wire.FlagAtomic != 0:
+		c.deliverAtomic(h, body)
+		if mutant.On(mutant.CarriedUnreceived) {
+			return nil
+		}
+	default:
 		v, met := c.deliver(h, body)
 		c.verdict(h, v, met)
 	}
@@ -197,16 +217,24 @@ func (c *Conn) preDeliver(h *wire.Header) (v Verdict, done bool) {
 	case h.DPort == 0 && !c.cfg.IgnorePings:
 		c.pong(h)
 		return Accepted, true
-	}
-	if len(c.in.refusing) != 0 {
-		if _, ok := c.in.refusing[h.DPort]; ok {
-			if h.Flags&wire.FlagResume == 0 {
-				return Refused, true
-			}
-			delete(c.in.refusing, h.DPort)
-		}
+	case c.refuses(h):
+		return Refused, true
 	}
 	return Accepted, false
+}
+
+// refuses says whether h's port, which has refused a message, goes on refusing.
+func (c *Conn) refuses(h *wire.Header) bool {
+	if len(c.in.refusing) == 0 {
+		return false
+	}
+	if _, ok := c.in.refusing[h.DPort]; ok {
+		if h.Flags&wire.FlagResume == 0 {
+			return true
+		}
+		delete(c.in.refusing, h.DPort)
+	}
+	return false
 }
 
 // verdict carries out what became of a message that is whole. met is the socket that
@@ -273,6 +301,12 @@ func (c *Conn) recvInternal(h *wire.Header, body []byte) error {
 			return err
 		}
 		return c.recvBound(&b)
+	case wire.TypeResult:
+		r, err := wire.ParseResult(body)
+		if err != nil {
+			return err
+		}
+		return c.recvResult(&r)
 	case wire.TypeGrant:
 		if _, err := wire.ParseGrant(body); err != nil {
 			return err

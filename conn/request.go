@@ -28,6 +28,11 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 		c.reject(req, err)
 		return
 	}
+	if c.halt.on && !mutant.On(mutant.HaltRequest) {
+		c.rejectPending()
+		c.request.id, c.request.from, c.request.waits = req, from, true
+		return
+	}
 	// Of two requests that cross, the smaller address's wins. A kernel rejects
 	// ours in any case while its own is under way, so its own must win.
 	ours := c.link.active && from.Ext != 0 && (c.cfg.Local.Less(c.cfg.Remote) || mutant.On(mutant.CrossingUndecided))

@@ -336,8 +336,9 @@ func (s *script) frames() (out []got) {
 			if err := wire.Parse(b[off:], &h); err != nil {
 				s.t.Fatal(err)
 			}
-			end := min(off+wire.HeaderLen+int(h.Len), len(b))
-			out = append(out, got{h, b[off+wire.HeaderLen : end], i})
+			head := headLen(&h)
+			end := min(off+head+int(h.Len), len(b))
+			out = append(out, got{h, b[off+head : end], i})
 			off = wire.Pad(end)
 		}
 	}

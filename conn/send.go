@@ -14,7 +14,7 @@ const copyMax = 8 << 10
 func (c *Conn) NeedFlush() bool {
 	switch c.state {
 	case Down:
-		return c.redial.at == 0 && c.wanted()
+		return c.redial.at == 0 && c.mayDial()
 	case Up:
 		return c.link.ready && c.dirty
 	}
@@ -88,8 +88,8 @@ func (c *Conn) head() *Msg {
 		if len(c.stops.list) != 0 && c.stops.holdBack(m, &c.out.queue) {
 			continue
 		}
-		if m.opNew() && c.settling.on {
-			// A REVOKE may still be on its way.
+		if m.opNew() && (c.settling.on || c.halt.ops) {
+			// A REVOKE may still be on its way, or the daemon is about to pause.
 			return nil
 		}
 		return m
@@ -100,7 +100,7 @@ func (c *Conn) head() *Msg {
 // small says that m is copied into a SEND, with others if possible.
 func (c *Conn) small(m *Msg) bool {
 	n := len(m.Data)
-	return n <= copyMax || m.LKey == 0 && wire.HeaderLen+n <= c.link.maxSend
+	return n <= copyMax || m.LKey == 0 && m.headLen()+n <= c.link.maxSend
 }
 
 // take moves m from its queue to the unacked list and gives it a sequence.
@@ -114,6 +114,9 @@ func (c *Conn) take(m *Msg) {
 		c.stats.Retransmitted += uint64(m.datagrams())
 	}
 	p.state, p.posted = msgPosted, true
+	if m.Watched {
+		c.cfg.Posted(m)
+	}
 	c.out.askAck(p, m.datagrams())
 	if len(c.stops.list) != 0 {
 		c.stops.resumed(m)
@@ -153,6 +156,9 @@ func (c *Conn) header(m *Msg) {
 	if m.DestCookie != 0 {
 		h.SetExtDest(m.DestCookie)
 	}
+	if m.priv.carried {
+		h.Flags |= wire.FlagAtomic
+	}
 	if m.AckNow || m.Op != nil {
 		h.Flags |= wire.FlagAckRequired
 	}
@@ -165,18 +171,22 @@ func (c *Conn) header(m *Msg) {
 // put writes m's frame to b and returns its length, pad included.
 func (c *Conn) put(b []byte, m *Msg) int {
 	c.header(m)
-	c.out.h.Put(b)
-	n := wire.HeaderLen + len(m.Data)
+	c.putHead(b, m)
+	head := m.headLen()
+	n := head + len(m.Data)
 	end := wire.Pad(n)
 	if end <= len(b) {
 		clear(b[n:end]) // the buffer's last frame may have been another peer's
 	}
-	copy(b[wire.HeaderLen:], m.Data)
+	copy(b[head:], m.Data)
 	c.sentWhole(m)
 	return end
 }
 
 func (c *Conn) sentWhole(m *Msg) {
+	if c.rtt.seq == 0 && (m.AckNow || m.priv.flags&wire.FlagAckRequired != 0) && m.Op == nil {
+		c.rtt.begin(m.priv.seq, c.now)
+	}
 	c.stats.SendMsgs += uint64(m.datagrams())
 	c.stats.SendBytes += uint64(m.payload())
 }
@@ -216,7 +226,7 @@ func (c *Conn) sendSmall() bool {
 		end = off
 	}
 	for m := c.head(); m != nil && !m.opNew() && c.small(m); m = c.head() {
-		n := wire.HeaderLen + len(m.Data)
+		n := m.headLen() + len(m.Data)
 		if off+n > limit {
 			break
 		}
@@ -253,7 +263,8 @@ func (c *Conn) sendPiece() bool {
 // registered memory is not copied.
 func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
 	m := c.out.frag
-	n := min(len(m.Data)-m.priv.sent, c.link.maxSend-wire.HeaderLen)
+	head := m.headLen()
+	n := min(len(m.Data)-m.priv.sent, c.link.maxSend-head)
 	piece := m.Data[m.priv.sent : m.priv.sent+n]
 	var buf *SendBuf
 	if m.LKey == 0 {
@@ -270,14 +281,14 @@ func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
 	}
 	c.header(m)
 	if buf != nil {
-		c.out.h.Put(buf.Mem)
-		copy(buf.Mem[wire.HeaderLen:], piece)
-		c.postBuf(buf, wire.HeaderLen+n, rec, flags)
+		c.putHead(buf.Mem, m)
+		copy(buf.Mem[head:], piece)
+		c.postBuf(buf, head+n, rec, flags)
 	} else {
-		c.out.h.Put(c.ctl.next())
+		c.putHead(c.ctl.next(), m)
 		first := len(c.sges)
 		c.sges = append(c.sges,
-			c.ctl.sge(wire.HeaderLen),
+			c.ctl.sge(head),
 			verbs.SGE{Addr: addr, Length: uint32(n), LKey: m.LKey})
 		rec.large, rec.ctl = m, true
 		m.priv.refs++

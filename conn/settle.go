@@ -9,13 +9,15 @@ import (
 // that HELLO's ack covers was received. Whether it was accepted is known when the
 // notices that HELLO spoke of have arrived: until then acks settle nothing.
 type settlement struct {
-	on      bool   // acks settle nothing yet
-	gate    uint64 // while on: notices up to here are still to come
-	acked   uint64 // highest ack seen
-	expires int64  // when posted operations become Unknown, 0: none are open
+	on         bool   // acks settle nothing yet
+	gate       uint64 // while on: notices up to here are still to come
+	acked      uint64 // highest ack seen
+	expires    int64  // when posted operations become Unknown, 0: none are open
+	unanswered bool   // an ack covered an atomic whose result had not come
 }
 
-// hasPostedOps says that posted operations wait for their fate.
+// hasPostedOps says that posted operations wait for their fate. A message that carries its
+// atomic waits for the peer as a datagram does, however long that takes.
 func (c *Conn) hasPostedOps() bool {
 	if hasPostedOp(&c.out.rtx) || hasPostedOp(&c.out.queue) {
 		return true
@@ -30,7 +32,7 @@ func (c *Conn) hasPostedOps() bool {
 
 func hasPostedOp(l *msgList) bool {
 	for m := l.head; m != nil; m = m.priv.next {
-		if m.priv.opPosted {
+		if m.priv.opPosted && !m.priv.carried {
 			return true
 		}
 	}
@@ -48,6 +50,9 @@ func (c *Conn) resume() {
 	if c.link.hello.AckInst == c.cfg.Instance || mutant.On(mutant.WrongInstance) {
 		ack, c.settling.gate = c.link.hello.Ack, c.link.hello.Notice
 	}
+	if !c.carrying() {
+		c.dropCarried(ack)
+	}
 	for m := c.out.rtx.head; m != nil; {
 		next := m.priv.next
 		switch {
@@ -64,6 +69,9 @@ func (c *Conn) resume() {
 			c.end(m, Dropped)
 		case m.priv.posted:
 			m.priv.flags |= wire.FlagRetransmitted
+			if m.priv.carried { // the peer has not run it
+				m.priv.posted = false
+			}
 		}
 		m = next
 	}
@@ -100,8 +108,10 @@ func (c *Conn) forget() {
 	}
 	c.endAll(&c.out.notices, Lost)
 	// A refused operation's data went to the old instance. Refused datagrams
-	// are still here, and go to the new one.
-	c.endPostedOps(Unknown)
+	// are still here, and go to the new one. A refused message whose atomic it carries
+	// was not delivered, and its atomic did not run.
+	c.CancelMatching(func(m *Msg) bool { return m.priv.opPosted && m.notRun() }, Dropped)
+	c.endPostedOps(func(*Msg) bool { return true }, Unknown)
 	c.settling.on = false
 	c.settling.expires = 0
 	c.clearCong()
@@ -124,6 +134,10 @@ func (c *Conn) settle() { c.settleTo(c.settling.acked) }
 func (c *Conn) settleTo(seq uint64) {
 	for m := c.out.unacked.head; m != nil && m.priv.seq <= seq; m = c.out.unacked.head {
 		c.out.unacked.remove(m)
+		if m.priv.carried && !m.priv.answered && !mutant.On(mutant.ResultUnneeded) {
+			c.unanswered(m)
+			continue
+		}
 		c.end(m, Acked)
 	}
 }
@@ -131,19 +145,20 @@ func (c *Conn) settleTo(seq uint64) {
 // settleExpired gives up waiting for the fate of posted operations.
 func (c *Conn) settleExpired() {
 	c.settling.expires = 0
-	c.endPostedOps(Unknown)
+	c.endPostedOps(func(m *Msg) bool { return !m.priv.carried }, Unknown)
 }
 
-// endPostedOps ends every posted operation that has not settled, refused ones
-// that wait to be sent again included.
-func (c *Conn) endPostedOps(o Outcome) {
-	c.CancelMatching(func(m *Msg) bool { return m.priv.opPosted }, o)
+// endPostedOps ends every posted operation that has not settled and for which match is
+// true, refused ones that wait to be sent again included.
+func (c *Conn) endPostedOps(match func(*Msg) bool, o Outcome) {
+	c.CancelMatching(func(m *Msg) bool { return m.priv.opPosted && match(m) }, o)
 }
 
 // handleAck retires what the peer has received, once the body that came with
 // the ack has been handled.
 func (c *Conn) handleAck(ack uint64) {
 	if ack > c.settling.acked {
+		c.rtt.acked(ack, c.now)
 		c.settling.acked = ack
 		if !c.settling.on {
 			c.settle()

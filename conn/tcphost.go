@@ -55,6 +55,7 @@ type TCPConfig struct {
 	CloseTimeout  int64  // 1 s: what the peer does not end after Close is cut off
 	IgnorePings   bool   // messages to port 0 go to nobody, handshakes among them
 	Rand          func() uint64
+	Posted        func(m *Msg) // as Config.Posted
 	// Cong is the congestion map of the local address. It is sent on every first lane
 	// that comes up, because the peer may remember an older one.
 	Cong *cong.Map

@@ -16,6 +16,7 @@ func (c *TCP) Info() Info {
 		i.QueuedBytes += l.out.queue.bytes
 		i.Unacked += l.out.unacked.datagrams()
 		i.UnackedBytes += l.out.unacked.bytes
+		i.Oldest = sooner(i.Oldest, sooner(l.out.unacked.oldest(), l.out.queue.oldest()))
 		if l.out.frag != nil {
 			i.Unacked++
 			i.UnackedBytes += len(l.out.frag.Data)
@@ -60,6 +61,20 @@ func (c *TCP) Lanes(out []TCPLane) []TCPLane {
 		out = append(out, x)
 	}
 	return out
+}
+
+// Begun says where frames of a lane's stream begin: how many bytes of the one that is
+// arriving, and of the one that is being written, are still to come. Of one whose header has
+// not come whole it returns what has come.
+func (c *TCP) Begun(lane int) (head []byte, in, out int) {
+	l := &c.lanes[lane]
+	if l.in.left == 0 {
+		head = l.in.hdr[:l.in.hdrLen]
+	}
+	if m := l.out.frag; m != nil {
+		out = wire.HeaderLen + len(m.Data) - l.out.fragOff
+	}
+	return head, l.in.left, out + len(l.out.congRest)
 }
 
 // EachStream calls f for the connections that are up.

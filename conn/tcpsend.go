@@ -171,9 +171,7 @@ func (l *tcpLane) account(n int) {
 		m := l.out.queue.head
 		l.out.queue.remove(m)
 		m.priv.state, m.priv.posted = msgPosted, true
-		if m.isPart() {
-			m.priv.cut.run.priv.posted = true
-		}
+		l.posted(m)
 		if m.priv.flags&wire.FlagRetransmitted != 0 {
 			c.stats.Retransmitted++
 		}
@@ -186,6 +184,19 @@ func (l *tcpLane) account(n int) {
 			return
 		}
 		l.wrote(m)
+	}
+}
+
+// posted notes for the run of m, if it has one, that it was posted, and tells the host
+// if it wants to know.
+func (l *tcpLane) posted(m *Msg) {
+	again := false
+	if m.isPart() {
+		m = m.priv.cut.run
+		again, m.priv.posted = m.priv.posted, true
+	}
+	if m.Watched && !again {
+		l.c.cfg.Posted(m)
 	}
 }
 

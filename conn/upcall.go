@@ -7,7 +7,7 @@ package conn
 type call uint8
 
 const (
-	callNote     call = iota // Send, QueueCong, Hold, Excuse, TookRun
+	callNote     call = iota // Send, QueueCong, Hold, Excuse, TookRun, Probe
 	callWithdraw             // Withdraw
 	callForget               // ForgetPartial
 	callWaiting              // Waiting

@@ -21,6 +21,9 @@ const (
 	upAbort
 	upBound
 	upInternal
+	upAimAtomic
+	upRunAtomic
+	upAtomicResult
 	upCanPost
 	upOpLocal
 	upOpPlaced
@@ -45,7 +48,7 @@ const (
 
 var upcallNames = [numUpcalls]string{
 	upDeliver: "Deliver", upBegin: "Begin", upCommit: "Commit", upAbort: "Abort", upBound: "Bound", upInternal: "Internal",
-	upCanPost: "CanPost", upOpLocal: "OpLocal", upOpPlaced: "OpPlaced", upMsgDone: "MsgDone", upInstance: "Instance", upPeerUp: "PeerUp",
+	upAimAtomic: "AimAtomic", upRunAtomic: "RunAtomic", upAtomicResult: "AtomicResult", upCanPost: "CanPost", upOpLocal: "OpLocal", upOpPlaced: "OpPlaced", upMsgDone: "MsgDone", upInstance: "Instance", upPeerUp: "PeerUp",
 	upPeerDown: "PeerDown", upCongestion: "Congestion", upNewQP: "NewQP", upCloseQP: "CloseQP", upDial: "Dial", upAccept: "Accept",
 	upReject: "Reject", upSendBuf: "SendBuf", upPutSendBuf: "PutSendBuf", upCtlBuf: "CtlBuf", upPutCtlBuf: "PutCtlBuf", upTrace: "Trace",
 }
@@ -59,20 +62,23 @@ var callNames = [numCalls]string{
 
 // allowed has what may be called from inside each up-call, as Host says.
 var allowed = [numUpcalls][]call{
-	upDeliver:    {callNote, callWithdraw, callForget},
-	upBegin:      {callNote, callForget},
-	upCommit:     {callNote, callWithdraw, callForget},
-	upAbort:      {callNote},
-	upBound:      {callNote},
-	upInternal:   {callNote},
-	upOpLocal:    {callNote},
-	upOpPlaced:   {callNote},
-	upMsgDone:    {callNote},
-	upInstance:   {callNote, callWaiting},
-	upPeerUp:     {callNote},
-	upPeerDown:   {callNote, callCancel},
-	upCongestion: {callNote},
-	upNewQP:      {callNote, callAttr},
+	upDeliver:      {callNote, callWithdraw, callForget},
+	upBegin:        {callNote, callForget},
+	upCommit:       {callNote, callWithdraw, callForget},
+	upAbort:        {callNote},
+	upBound:        {callNote},
+	upInternal:     {callNote},
+	upAimAtomic:    {callNote},
+	upRunAtomic:    {callNote},
+	upAtomicResult: {callNote},
+	upOpLocal:      {callNote},
+	upOpPlaced:     {callNote},
+	upMsgDone:      {callNote},
+	upInstance:     {callNote, callWaiting},
+	upPeerUp:       {callNote},
+	upPeerDown:     {callNote, callCancel},
+	upCongestion:   {callNote},
+	upNewQP:        {callNote, callAttr},
 }
 
 // upcalls knows which up-calls a connection is in, and panics at a call that one
@@ -145,6 +151,21 @@ func (x *checkedHost) Bound(c *Conn, m *Msg, inc uint32) {
 func (x *checkedHost) Internal(c *Conn, t wire.InternalType, body []byte) {
 	defer x.up.leave(x.up.enter(upInternal))
 	x.h.Internal(c, t, body)
+}
+
+func (x *checkedHost) AimAtomic(c *Conn, h *wire.Header, r *wire.Atomic) wire.AtomicStatus {
+	defer x.up.leave(x.up.enter(upAimAtomic))
+	return x.h.AimAtomic(c, h, r)
+}
+
+func (x *checkedHost) RunAtomic(c *Conn, r *wire.Atomic, run bool) (old uint64) {
+	defer x.up.leave(x.up.enter(upRunAtomic))
+	return x.h.RunAtomic(c, r, run)
+}
+
+func (x *checkedHost) AtomicResult(c *Conn, m *Msg, old uint64) {
+	defer x.up.leave(x.up.enter(upAtomicResult))
+	x.h.AtomicResult(c, m, old)
 }
 
 func (x *checkedHost) CanPost(c *Conn, m *Msg) bool {

@@ -16,21 +16,22 @@ import (
 
 // kinds has the methods of each kind of call.
 var kinds = [numCalls][]string{
-	callNote:     {"Send", "QueueCong", "Hold", "Excuse", "TookRun"},
+	callNote:     {"Send", "QueueCong", "Hold", "Excuse", "TookRun", "Probe"},
 	callWithdraw: {"Withdraw"},
 	callForget:   {"ForgetPartial"},
 	callWaiting:  {"Waiting"},
 	callCancel:   {"Cancel", "GiveUp", "CancelMatching"},
 	callAttr:     {"UseAttr"},
 	callDrive: {"Reset", "Close", "CutOff", "Tick", "Flush", "SetSilence", "CQEmpty",
+		"HoldOps", "Halt", "Resume", "Encode", "Adopt",
 		"HandleRequest", "HandleCM", "HandleRecv", "HandleSend",
 		"HandleConnected", "HandleAccept", "HandleFailed", "HandleClosed", "HandleData", "HandlePlaced", "HandleRoom"},
 }
 
 // reads are the methods that may be called from every up-call. TakeArrived changes
 // nothing but what it returns.
-var reads = []string{"State", "Ready", "Kernel", "Instance", "RemoteCong", "Stats", "Info", "Ctx", "Queued", "OpsUnderWay",
-	"NeedFlush", "NextTimeout", "Missing", "Past", "IdleSince", "TakeArrived", "EachStream", "Lanes", "Up", "Want", "String"}
+var reads = []string{"State", "Ready", "Kernel", "Instance", "RemoteCong", "Stats", "Info", "Ctx", "Queued", "OpsUnderWay", "OpsOpen",
+	"NeedFlush", "NextTimeout", "Missing", "Past", "IdleSince", "TakeArrived", "EachStream", "Lanes", "Begun", "Up", "Want", "String"}
 
 // refused calls a method of c and reports whether upcalls did not allow it.
 func refused(t *testing.T, c any, method string) (no bool) {

@@ -81,7 +81,11 @@ func (h *worldHost) took(s *sent) {
 		w.fatalf("message %d: number %d of its flow after %d", s.id, s.n, h.last[s.key])
 	}
 	h.last[s.key] = s.n
-	if s.op && (s.applied != s.wrs || s.appLife != h.life) {
+	wrs := s.wrs
+	if s.msg.Carried() { // it runs now
+		wrs--
+	}
+	if s.op && (s.applied != wrs || wrs > 0 && s.appLife != h.life) {
 		w.fatalf("message %d delivered, but %d of %d RDMA requests done in life %d of %d", s.id, s.applied, s.wrs, s.appLife, h.life)
 	}
 }
@@ -225,9 +229,15 @@ func (w *world) checkOutcome(s *sent, m *Msg, o Outcome) {
 		if s.op && s.applied != s.wrs {
 			w.fatalf("operation %d acked, %d of %d requests done", s.id, s.applied, s.wrs)
 		}
+		if m.Carried() && s.results != 1 {
+			w.fatalf("message %d acked, %d results of its atomic", s.id, s.results)
+		}
 	case NoSock, Dropped, OpRefused, OpFailed, Withdrawn:
 		if s.got != 0 {
 			w.fatalf("message %d ended with %v, but was delivered", s.id, o)
+		}
+		if m.Carried() && s.added != 0 {
+			w.fatalf("message %d ended with %v, but its atomic ran", s.id, o)
 		}
 		if o == OpRefused && s.applied != 0 {
 			w.fatalf("operation %d refused, but ran", s.id)

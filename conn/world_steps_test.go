@@ -18,6 +18,8 @@ type worldHost struct {
 	i        int
 	life     int
 	c        *Conn
+	cfg      Config
+	halting  bool
 	cm       cong.Map
 	full     map[uint16]bool
 	unbound  map[uint16]bool
@@ -26,6 +28,7 @@ type worldHost struct {
 	parts    map[*part]bool
 	asked    map[*sent]bool
 	ended    map[Outcome]int // own datagrams, in this life
+	aimed    *sent           // whose atomic is about to run
 	payload  []byte
 	lkey     uint32
 }
@@ -49,7 +52,10 @@ func (h *worldHost) start() {
 	cfg.MaxSendWR = h.w.o.depth
 	cfg.ReadDepth = 4
 	cfg.Rand = h.w.rng.Uint64
-	h.c = New(cfg, h)
+	if h.w.o.carried {
+		cfg.Attr.Caps |= verbs.CapGlobalAtomics
+	}
+	h.c, h.cfg, h.halting = New(cfg, h), cfg, false
 	h.cm = cong.Map{}
 	h.full = make(map[uint16]bool)
 	h.last = make(map[flow]uint64)
@@ -76,15 +82,9 @@ func (h *worldHost) rdma(wr *verbs.SendWR) bool {
 		h.w.fatalf("RDMA of message %d ran after it ended with outcome %v", s.id, s.outcome)
 	}
 	if wr.Op == verbs.OpAtomicFetchAdd {
-		if s.added++; s.added > 1 || s.applied != s.wrs-1 {
-			h.w.fatalf("atomic of message %d ran %d times, after %d of the requests before it", s.id, s.added, s.applied)
-		}
+		s.add(h)
 	}
-	s.applied++
-	s.appLife = h.life
-	if s.applied > s.wrs {
-		h.w.fatalf("RDMA of message %d ran %d times, it has %d requests", s.id, s.applied, s.wrs)
-	}
+	s.apply(h)
 	return true
 }
 
@@ -126,6 +126,10 @@ func (h *worldHost) send() {
 				Segs: []rdmaop.Seg{{LKey: s.lkey, Addr: 8, Len: 8}}, Atomic: rdmaop.AtomicArgs{CompareAdd: 1}}
 			s.wrs++
 		}
+		if w.o.carried && w.rng.IntN(2) == 0 {
+			op, m.Op2 = &rdmaop.Op{Kind: abi.OpFetchAdd, Cookie: keyBase + s.id, Len: 8, Segs: op.Segs[:1], Atomic: rdmaop.AtomicArgs{CompareAdd: 1}}, nil
+			op.Segs[0].Len, s.wrs = 8, 1
+		}
 		h.peer().dev.mem[uint32(keyBase+s.id)] = make([]byte, 16*segs)
 		m.Op, m.Silent = op, s.silent
 	case kind == 3:
@@ -158,6 +162,9 @@ func (h *worldHost) send() {
 // step does one random thing; false if nothing was there to do.
 func (h *worldHost) step() bool {
 	w := h.w
+	if h.halting && h.c.State() == Down {
+		h.goOn()
+	}
 	switch w.rng.IntN(6) {
 	case 0:
 		if len(h.dev.cm) == 0 {

@@ -26,6 +26,8 @@ type worldOpts struct {
 	unbound     bool
 	badOps      bool // remote access errors
 	postFails   bool
+	pauses      bool
+	carried     bool // atomics go with their messages
 }
 
 // sent is the record of one message the application sent.
@@ -40,6 +42,7 @@ type sent struct {
 	silent   bool
 	bad      bool // its operation will be refused by the target
 	added    int  // atomics carried out
+	results  int  // of its atomic, told
 	applied  int  // RDMA requests carried out, by target life
 	appLife  int
 	wrs      int
@@ -118,6 +121,11 @@ func newWorld(t *testing.T, seed uint64, o worldOpts) *world {
 func (w *world) chaos() {
 	h := w.h[w.rng.IntN(2)]
 	o := &w.o
+	if o.pauses && !h.halting && w.rng.IntN(3) == 0 {
+		w.logf("%d: halt", h.i)
+		h.c.Halt(w.now)
+		h.halting = true
+	}
 	port := uint16(200 + w.rng.IntN(3))
 	switch k := w.rng.IntN(12); {
 	case k == 0 && o.breaks:
@@ -309,6 +317,18 @@ func TestWorld(t *testing.T) {
 		{"bad operations", func(o *worldOpts) { o.badOps, o.breaks = true, true }, []string{"OpFailed", "Dropped"}},
 		{"limits", func(o *worldOpts) { o.giveUps, o.breaks, o.refusals = true, true, true }, []string{"Withdrawn", "GaveUp"}},
 		{"post failures", func(o *worldOpts) { o.postFails = true }, []string{"reset", "Dropped"}},
+		{"atomics", func(o *worldOpts) {
+			o.carried, o.refusals, o.breaks, o.badOps, o.giveUps, o.restarts = true, true, true, true, true, true
+		}, []string{"refusal", "retransmitted", "OpFailed", "Unknown", "Withdrawn", "carried"}},
+		{"pauses", func(o *worldOpts) {
+			o.pauses, o.refusals, o.breaks, o.unbound, o.carried = true, true, true, true, true
+		}, []string{"refusal", "retransmitted", "NoSock", "handed over", "handed over with what waits", "handed over with a stopped port", "handed over with notices",
+			"handed over with an atomic", "handed over with a result"}},
+		{"pauses and everything", func(o *worldOpts) {
+			o.breaks, o.refusals, o.cancels, o.unbound, o.badOps = true, true, true, true, true
+			o.restarts, o.postFails, o.giveUps, o.pauses, o.carried = true, true, true, true, true
+			o.credits, o.bufs = 5, 4
+		}, []string{"refusal", "Cancelled", "NoSock", "Lost", "Unknown", "handed over"}},
 		{"no restart", func(o *worldOpts) {
 			o.breaks, o.refusals, o.cancels, o.unbound, o.badOps = true, true, true, true, true
 		}, []string{"refusal", "Cancelled", "NoSock"}},

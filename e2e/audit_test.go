@@ -193,3 +193,20 @@ func (a *audit) all(t *testing.T, senders ...*rds.Socket) {
 		t.Errorf("not all arrived: %+v", s)
 	}
 }
+
+// stream sends datagrams of many lengths from src until stop is closed, and takes its notices.
+func (a *audit) stream(t *testing.T, src *rds.Socket, to addrPort, stop <-chan struct{}) {
+	buf := make([]byte, 20000)
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		if err := a.send(src, to, buf[:minPayload+i*977%20000/2]); err != nil {
+			t.Errorf("send: %v", err)
+			return
+		}
+		a.notices(src)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rds"
+	"golang.org/x/sys/unix"
 )
 
 // atStart says how often a start without clients hits each fail point.
@@ -45,7 +46,7 @@ func TestFailPoints(t *testing.T) {
 		}
 		failWork(t, peer, failpoint.SendWindow, int(d.SendWindows)+1, failGrow)
 		failWork(t, peer, failpoint.RegisterWindow, int(d.SendWindows)+1, failGrow)
-		for name, do := range map[string]func(*testing.T, *host, *host){failpoint.Buffer: failAlloc, failpoint.RegisterBuffer: failAlloc,
+		for name, do := range map[string]func(*testing.T, *host, *host){failpoint.Buffer: failAlloc, failpoint.RegisterBuffer: failAlloc, failpoint.Import: failImport,
 			failpoint.RegisterRegion: failRegister, failpoint.QueuePair: failConnect} {
 			done = append(done, name)
 			failWork(t, peer, name, 1, do)
@@ -112,10 +113,28 @@ func failAttach(t *testing.T, h, _ *host) {
 }
 
 func failAlloc(t *testing.T, h, _ *host) {
+	failBuffer(t, h, func(c *rds.Client) (*rds.Buffer, error) { return c.Alloc(1 << 20) })
+}
+
+func failImport(t *testing.T, h, _ *host) {
+	fd, err := unix.MemfdCreate("own", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	if err := errors.Join(err, unix.Ftruncate(fd, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	failBuffer(t, h, func(c *rds.Client) (*rds.Buffer, error) { return c.Import(fd, 0, 1<<20) })
+}
+
+// failBuffer has a buffer made twice: the first attempt fails.
+func failBuffer(t *testing.T, h *host, makeIt func(*rds.Client) (*rds.Buffer, error)) {
 	c := h.open()
-	_, err := c.Alloc(1 << 20)
-	failed(t, "alloc", err)
-	b, err := c.Alloc(1 << 20)
+	_, err := makeIt(c)
+	failed(t, "buffer", err)
+	b, err := makeIt(c)
 	if err != nil {
 		t.Fatal(err)
 	}

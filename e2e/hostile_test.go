@@ -227,6 +227,7 @@ func TestWrongRequests(t *testing.T) {
 			{&ipc.Alloc{}, unix.EINVAL},
 			{&ipc.Alloc{Size: 1 << 62}, unix.EINVAL},
 			{&ipc.Alloc{Size: 1 << 39}, unix.ENOBUFS},
+			{&ipc.Import{Len: 1}, unix.EINVAL},
 			{&ipc.Free{Buffer: 1}, unix.EINVAL},
 			{&ipc.Register{Sock: r.sock, Buffer: 1, Len: 1, Access: 1}, unix.EINVAL},
 			{&ipc.Register{Sock: 99, Buffer: 1, Len: 1, Access: 1}, unix.EBADF},

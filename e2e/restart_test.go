@@ -135,21 +135,7 @@ func TestPeerKilled(t *testing.T) {
 
 		stop := make(chan struct{})
 		var ended sync.WaitGroup
-		ended.Go(func() {
-			buf := make([]byte, 20000)
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if err := a.send(src, there.at(5000), buf[:minPayload+i*977%20000/2]); err != nil {
-					t.Errorf("send: %v", err)
-					return
-				}
-				a.notices(src)
-			}
-		})
+		ended.Go(func() { a.stream(t, src, there.at(5000), stop) })
 		ended.Go(func() {
 			if err := ops.run(stop); err != nil {
 				t.Errorf("operations: %v", err)

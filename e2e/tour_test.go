@@ -64,5 +64,16 @@ func TestOperatorsTour(t *testing.T) {
 	before := strings.TrimSpace(b.run(read))
 	b.run(strings.Join(cure, "\n"))
 	until(b, "[ \"$("+read+")\" -gt "+before+" ]")
+
+	both := blocks(t, "docs/tour.md", "Where the time goes")
+	if len(both) != 3 {
+		t.Fatalf("%d blocks follow messages, want 3", len(both))
+	}
+	b.run(both[0])
+	a.run(both[1])
+	until(b, "grep -q arrived /run/b.jsonl")
+	if out := a.run("grep -c posted /run/a.jsonl"); strings.TrimSpace(out) == "0" {
+		t.Error("no message was followed at its sender")
+	}
 	b.run("kill $(cat /run/serve.pid)")
 }

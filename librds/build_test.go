@@ -6,57 +6,26 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
+
+	"github.com/rdsd/rdsd/internal/cbuild"
 )
 
-// builds are the directories that make has filled, by what SANITIZE was.
-var builds struct {
-	mu  sync.Mutex
-	dir map[string]string
-}
+var library = cbuild.Library{Name: "librds", Targets: []string{"driver", "all"}}
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, dir := range builds.dir {
-		os.RemoveAll(dir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { library.Main(m) }
 
-// built builds the library and its test programs, once for each sanitizer, and returns
-// where they are. It skips the test without a C compiler.
-func built(t *testing.T, sanitize string) string {
+// builtEnv names the environment variable with the directory of a build that another process
+// has made and removes.
+const builtEnv = "LIBRDS_TEST_BUILT"
+
+// built is where the library and its test programs are.
+func built(t testing.TB, sanitize string) string {
 	t.Helper()
-	cc := os.Getenv("CC")
-	if cc == "" {
-		cc = "cc"
-	}
-	for _, tool := range []string{cc, "make"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("librds is NOT tested: it needs a C compiler and make (%v): apt-get install -y --no-install-recommends gcc libc6-dev make", err)
-		}
-	}
-	builds.mu.Lock()
-	defer builds.mu.Unlock()
-	if dir, done := builds.dir[sanitize]; done {
+	if dir := os.Getenv(builtEnv); dir != "" {
 		return dir
 	}
-	dir, err := os.MkdirTemp("", "librds")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if builds.dir == nil {
-		builds.dir = map[string]string{}
-	}
-	args := []string{"-s", "-j4", "OUT=" + dir, "SANITIZE=" + sanitize, "CFLAGS=-O1 -g1", "driver", "all"}
-	out, err := exec.Command("make", args...).CombinedOutput()
-	if err != nil {
-		os.RemoveAll(dir)
-		t.Fatalf("make %v: %v\n%s", args, err, out)
-	}
-	builds.dir[sanitize] = dir
-	return dir
+	return library.Build(t, sanitize)
 }
 
 // program is a program of tests/ as a command. A sanitizer that finds something makes it

@@ -70,12 +70,17 @@ type doer interface {
 }
 
 // play runs a script against daemons of its own and returns the answers. In the script A
-// and B stand for the daemons' addresses and SA and SB for their control sockets. A line
+// and B stand for the daemons' addresses SA and SB for their control sockets, and SF for that of a fake daemon. A line
 // that begins with ! is for the test itself: "!stop 1" stops the second daemon.
 func play(t *testing.T, script string, p doer) []string {
 	t.Helper()
-	ds := rdstest.StartDaemons(t, 2)
-	names := strings.NewReplacer("SA", ds[0].Socket(), "SB", ds[1].Socket(), "A:", ds[0].Addr().String()+":", "B:", ds[1].Addr().String()+":")
+	start := rdstest.StartDaemons
+	if strings.HasPrefix(script, "!tcp") {
+		start = rdstest.StartRDSTCP
+	}
+	ds := start(t, 2)
+	fake := startFake(t)
+	names := strings.NewReplacer("SF", fake.path, "SA", ds[0].Socket(), "SB", ds[1].Socket(), "A:", ds[0].Addr().String()+":", "B:", ds[1].Addr().String()+":")
 	back := strings.NewReplacer(ds[0].Addr().String()+":", "A:", ds[1].Addr().String()+":", "B:")
 	var answers []string
 	for line := range strings.Lines(script) {
@@ -84,7 +89,7 @@ func play(t *testing.T, script string, p doer) []string {
 		case line == "" || line[0] == '#':
 			continue
 		case line[0] == '!':
-			harness(t, ds, line)
+			harness(t, ds, fake, line)
 			continue
 		}
 		answer, err := p.do(names.Replace(line))
@@ -99,8 +104,13 @@ func play(t *testing.T, script string, p doer) []string {
 	return answers
 }
 
-func harness(t *testing.T, ds []*rdstest.Daemon, line string) {
+// harness carries out a line for the test itself. "!tcp" is the first of a script whose daemons
+// reach each other by RDS/TCP.
+func harness(t *testing.T, ds []*rdstest.Daemon, fake *fakeDaemon, line string) {
 	t.Helper()
+	if line == "!tcp" {
+		return
+	}
 	var what string
 	var i int
 	if _, err := fmt.Sscanf(line, "!%s %d", &what, &i); err != nil {
@@ -113,6 +123,8 @@ func harness(t *testing.T, ds []*rdstest.Daemon, line string) {
 		}
 	case "start":
 		ds[i].Start(t)
+	case "overrun":
+		fake.overrun(uint32(i))
 	default:
 		t.Fatal("no such line:", line)
 	}

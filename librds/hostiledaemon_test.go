@@ -1,13 +1,12 @@
 package librds
 
 import (
-	"encoding/binary"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync/atomic"
-	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
@@ -16,45 +15,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostile is a daemon that mostly keeps the contract with its one client, so that the
-// client gets deep into its code, and breaks it now and then: it writes garbage into the
-// shared memory and into the control socket.
+// victimParams are those of tests/victim.c.
+var victimParams = shm.Params{SubEntries: 64, EventEntries: 128, MaxMsgs: 256, MaxRx: 128, Slots: 16, Cells: 16, SendWindows: 1, RecvWindows: 1}
+
+// hostile is a daemon that keeps the contract with its one client, so that the client gets
+// deep into its code, but for the steps of a script.
 type hostile struct {
-	r     *rand.Rand // of the engine
-	rc    *rand.Rand // of the control socket
-	every int        // one turn in so many breaks a rule
-	conn  *ipc.Conn
-	raw   *net.UnixConn
-	maps  []*shm.Mapping
-	seg   *shm.Segment
-	mem   []byte // of the segment
-	table []byte
-	send  []byte
-	recv  []byte
-	bell  *shm.Doorbell // the client's
-	own   *shm.Doorbell
-	p     shm.Params
-	next  atomic.Uint32 // handles, buffers, regions
-	stop  atomic.Bool
-	entry shm.Entry
-	cells map[uint32]uint32 // by slot
-	rx    []uint32          // receive ids that the client does not have
+	seed     uint16
+	r        *rand.Rand // of the engine
+	does     string     // the script, for failures
+	atHello  []step
+	requests []step
+	turns    []step
+	conn     *ipc.Conn
+	raw      *net.UnixConn
+	maps     []*shm.Mapping
+	fds      []int // others
+	seg      *shm.Segment
+	mem      []byte // of the segment
+	table    []byte
+	send     []byte
+	recv     []byte
+	bell     pipe // the client's
+	own      pipe
+	p        shm.Params
+	next     atomic.Uint32 // handles, buffers, regions
+	stop     atomic.Bool
+	quiet    bool        // it has no whims
+	orders   chan func() // for the engine
+	entry    shm.Entry
+	cells    map[uint32]uint32 // by slot
+	rx       []uint32          // receive ids that the client does not have
 }
 
-func newHostile(seed uint64, raw *net.UnixConn) (*hostile, error) {
-	conn, err := ipc.NewConn(raw)
-	r := rand.New(rand.NewPCG(seed, 1))
-	return &hostile{r: r, cells: map[uint32]uint32{}, rc: rand.New(rand.NewPCG(seed, 2)), every: []int{5, 50, 500, 1 << 30}[r.IntN(4)], conn: conn, raw: raw}, err
+func newHostile(script []byte) *hostile {
+	h := &hostile{cells: map[uint32]uint32{}, bell: pipe{-1, -1}, own: pipe{-1, -1}}
+	h.seed, h.atHello, h.requests, h.turns = parseScript(script)
+	h.r = rand.New(rand.NewPCG(uint64(h.seed), 1))
+	h.does = fmt.Sprint(h.atHello, h.requests, h.turns)
+	return h
 }
 
-// hello answers the client's Hello with memory.
-func (h *hostile) hello(m *ipc.Message) error {
-	h.p = m.Body.(*ipc.Hello).Params
-	sizes := []int{shm.SegmentSize(h.p), shm.TableSize(h.p.Slots, h.p.Cells), shm.WindowSize, shm.WindowSize}
-	for i, size := range sizes {
-		if h.r.IntN(40) == 0 {
-			size += 4096 // not what was announced
-		}
+// whim is true once in n times, by the seed.
+func (h *hostile) whim(n int) bool { return !h.quiet && h.r.IntN(n) == 0 }
+
+// make makes the memory of the session.
+func (h *hostile) make() error {
+	for i, size := range []int{shm.SegmentSize(h.p), shm.TableSize(h.p.Slots, h.p.Cells), shm.WindowSize, shm.WindowSize} {
 		create := shm.CreateMemfd
 		if i == 1 || i == 3 {
 			create = shm.CreateMemfdReadOnly
@@ -73,18 +80,39 @@ func (h *hostile) hello(m *ipc.Message) error {
 	if h.seg, err = shm.NewSegment(h.mem, h.p); err != nil {
 		return err
 	}
-	if h.bell, err = shm.NewDoorbell(); err != nil {
+	if h.bell, err = newPipe(); err != nil {
 		return err
 	}
-	if h.own, err = shm.NewDoorbell(); err != nil {
+	h.own, err = newPipe()
+	return err
+}
+
+// A pipe is a doorbell.
+type pipe struct{ recv, send int }
+
+func newPipe() (pipe, error) {
+	p := []int{-1, -1}
+	err := unix.Pipe2(p, unix.O_CLOEXEC|unix.O_NONBLOCK)
+	return pipe{p[0], p[1]}, err
+}
+
+// hello answers the client's Hello with memory.
+func (h *hostile) hello(m *ipc.Message) error {
+	if h.p = m.Body.(*ipc.Hello).Params; h.p == (shm.Params{}) || h.quiet {
+		h.p = victimParams
+	}
+	if err := h.make(); err != nil {
 		return err
 	}
-	fds := []int{h.maps[0].FD, h.maps[1].FD, h.own.Send, h.bell.Recv, h.maps[2].FD, h.maps[3].FD}
-	if h.r.IntN(20) == 0 {
-		fds = fds[:h.r.IntN(len(fds))]
+	ok := &ipc.HelloOK{Features: 7, Instance: 1, MaxSockets: 100, MaxBuffers: 100, MaxMessage: 1 << 20, MaxBytes: 1 << 30, Params: h.p}
+	fds := []int{h.maps[0].FD, h.maps[1].FD, h.own.send, h.bell.recv, h.maps[2].FD, h.maps[3].FD}
+	for _, s := range h.atHello {
+		var err error
+		if fds, err = h.spoil(s, ok, fds, m.ID); err != nil {
+			return err
+		}
 	}
-	return h.conn.Send(m.ID, &ipc.HelloOK{Features: uint64(h.r.IntN(2)), Instance: 1, MaxSockets: 100, MaxBuffers: 100,
-		MaxMessage: 1 << 20, MaxBytes: 1 << 30, Params: h.p}, fds...)
+	return h.conn.Send(m.ID, ok, fds...)
 }
 
 // answer is an honest answer to a request.
@@ -101,6 +129,8 @@ func (h *hostile) answer(body ipc.Body) (ipc.Response, []int) {
 		}
 		h.maps = append(h.maps, mp)
 		return &ipc.AllocOK{Buffer: id, Size: uint64(size)}, []int{mp.FD}
+	case *ipc.Import:
+		return &ipc.ImportOK{Buffer: id}, nil
 	case *ipc.Register:
 		return &ipc.RegisterOK{Region: id, Cookie: uint64(id)}, nil
 	case *ipc.GrowSend:
@@ -109,91 +139,42 @@ func (h *hostile) answer(body ipc.Body) (ipc.Response, []int) {
 	return &ipc.OK{}, nil
 }
 
-// garbage sends something that is no answer.
-func (h *hostile) garbage(id uint32) {
-	b := make([]byte, h.rc.IntN(64))
-	for i := range b {
-		b[i] = byte(h.rc.Uint32())
-	}
-	if len(b) >= 8 && h.rc.IntN(4) > 0 { // with a header that makes sense
-		binary.LittleEndian.PutUint16(b, uint16(h.rc.IntN(22)))
-		binary.LittleEndian.PutUint16(b[2:], uint16(h.rc.IntN(2)))
-		binary.LittleEndian.PutUint32(b[4:], []uint32{0, id, id + 1, 1}[h.rc.IntN(4)])
-	}
-	var oob []byte
-	if h.rc.IntN(3) == 0 {
-		oob = unix.UnixRights(h.bell.Recv, h.bell.Recv)
-	}
-	_, _, _ = h.raw.WriteMsgUnix(b, oob, nil)
-}
-
 // control answers requests until the client or the test ends the connection.
 func (h *hostile) control() {
-	for {
+	for n := 0; ; n++ {
 		m, err := h.conn.Recv()
 		if err != nil {
 			return
 		}
 		m.CloseFDs()
-		switch h.rc.IntN(h.every) {
-		case 0:
-			h.garbage(m.ID)
-		case 1:
-			_ = h.conn.Send(0, &ipc.Goodbye{Text: "enough", Ends: h.rc.IntN(2) == 0})
-		case 2: // never
+		resp, fds := h.answer(m.Body)
+		if len(h.requests) > 0 && n >= int(h.requests[0].after) {
+			s := h.requests[0]
+			h.requests, n = h.requests[1:], 0
+			var on bool
+			resp, fds, on = h.misanswer(s, m.ID, resp, fds)
+			if !on {
+				return
+			}
+		}
+		if resp == nil {
 			continue
 		}
-		resp, fds := h.answer(m.Body)
 		if err := h.conn.Send(m.ID, resp, fds...); err != nil {
 			return
 		}
 	}
 }
 
-// word is 4 bytes of mem as the client may read them at the same time.
-func word(mem []byte, at int) *uint32 { return (*uint32)(unsafe.Pointer(&mem[at&^3])) }
-
-// scribble writes a random number into some of the shared memory.
-func (h *hostile) scribble() {
-	v := h.r.Uint32()
-	if h.r.IntN(2) == 0 {
-		v %= 16
-	}
-	switch mem := h.mem; h.r.IntN(12) {
-	case 0:
-		atomic.StoreUint32(word(mem, h.r.IntN(len(mem)-4)), v)
-	case 1: // an index or an announcement
-		atomic.StoreUint32(word(mem, (1+h.r.IntN(10))*128+4*h.r.IntN(2)), v)
-	case 2:
-		atomic.StoreUint32(word(h.table, h.r.IntN(len(h.table)-4)), v)
-	case 3:
-		atomic.StoreUint32(word(h.recv, h.r.IntN(1<<16)), v)
-	case 4:
-		h.seg.SendRetProducer().Put(v % 512)
-		h.seg.SendRetProducer().Publish()
-	case 5, 6, 7:
-		h.event(true)
-	default:
-		atomic.StoreUint32(word(h.recv, 4096+h.r.IntN(4096)), v) // where the messages lie
-	}
-}
-
-// event publishes an event. Wild ones have random fields.
-func (h *hostile) event(wild bool) {
-	sock, kind := 1+h.r.Uint32N(4), []shm.EvKind{shm.EvData, shm.EvData, shm.EvNotice, shm.EvBarrier, shm.EvRelief, shm.EvCrowded, shm.EvStatus}[h.r.IntN(7)]
-	if !wild && (kind == shm.EvStatus || kind == shm.EvData && len(h.rx) == 0) {
+// event publishes an event as daemons do.
+func (h *hostile) event() {
+	sock := 1 + h.r.Uint32N(4)
+	kind := []shm.EvKind{shm.EvData, shm.EvData, shm.EvNotice, shm.EvBarrier, shm.EvRelief, shm.EvCrowded}[h.r.IntN(6)]
+	if kind == shm.EvData && len(h.rx) == 0 {
 		return
 	}
 	e := h.seg.EventProducer().Reserve()
 	if e == nil {
-		return
-	}
-	if wild {
-		for i := range e {
-			e[i] = h.r.Uint64()
-		}
-		e.Event().Kind, e.Event().Sock = kind, sock
-		h.seg.EventProducer().Publish()
 		return
 	}
 	addr := [16]byte{10: 0xff, 11: 0xff, 12: 127, 15: 1}
@@ -216,7 +197,7 @@ func (h *hostile) settle(sock, cell uint32, op *shm.SubOp, table *shm.Table) {
 	if op.Flags&abi.FlagNotify == 0 {
 		return
 	}
-	if e := h.seg.EventProducer().Reserve(); e != nil && h.r.IntN(20) > 0 {
+	if e := h.seg.EventProducer().Reserve(); e != nil && !h.whim(20) {
 		*e = shm.Entry{}
 		*e.Status() = shm.EventStatus{Kind: shm.EvStatus, Sock: sock, Cell: cell, OpID: op.OpID, Token: op.Token}
 		h.seg.EventProducer().Publish()
@@ -233,7 +214,11 @@ func (h *hostile) take() {
 		case shm.KindOpenDest:
 			d := h.entry.SubDest()
 			h.cells[d.Slot] = d.Cell
-			table.Slot(d.Slot % h.p.Slots).StoreCongested(uint32(h.r.IntN(8) / 7))
+			congested := uint32(0)
+			if h.whim(8) {
+				congested = 1
+			}
+			table.Slot(d.Slot % h.p.Slots).StoreCongested(congested)
 			table.Slot(d.Slot % h.p.Slots).StoreGen(d.Gen)
 		case shm.KindSendOp:
 			id, sock, cell, ops := s.MsgID, s.Sock, h.cells[s.Slot], 1
@@ -274,34 +259,45 @@ func (h *hostile) engine() {
 	h.seg.DaemonAsleep().Store(shm.Asleep)
 	for turn := 0; !h.stop.Load(); turn++ {
 		h.take()
-		if h.r.IntN(3) == 0 {
-			h.event(false)
+		if h.whim(3) {
+			h.event()
 		}
-		if h.r.IntN(h.every) == 0 {
-			h.scribble()
+		select {
+		case f := <-h.orders:
+			f()
+		default:
 		}
-		if shm.WakeNeeded(h.seg.ClientAsleep()) || h.r.IntN(10) == 0 {
-			shm.Ring(h.bell.Send)
+		for len(h.turns) > 0 && turn >= int(h.turns[0].after) {
+			h.scribble(h.turns[0])
+			h.turns, turn = h.turns[1:], 0
+		}
+		if shm.WakeNeeded(h.seg.ClientAsleep()) || h.whim(10) {
+			shm.Ring(h.bell.send)
+		}
+		if h.r.IntN(4) == 0 {
+			h.seg.DaemonAsleep().Store(shm.Asleep) // it never reads its doorbell
 		}
 		time.Sleep(50 * time.Microsecond) // the client is to have the processor, too
 	}
 }
 
 // serve serves one client until it has gone.
-func (h *hostile) serve(t *testing.T) {
+func (h *hostile) serve(raw *net.UnixConn) error {
 	defer h.close()
+	h.raw = raw
+	var err error
+	if h.conn, err = ipc.NewConn(raw); err != nil {
+		return err
+	}
 	m, err := h.conn.Recv()
 	if err != nil {
-		return
-	}
-	if h.r.IntN(30) == 0 {
-		h.bell, _ = shm.NewDoorbell()
-		h.garbage(m.ID)
-		return
+		return nil // it has gone
 	}
 	if err := h.hello(m); err != nil {
-		t.Log("hello:", err)
-		return
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) { // it has gone because of what came ahead of the answer
+			return nil
+		}
+		return err
 	}
 	done := make(chan struct{})
 	go func() {
@@ -311,16 +307,19 @@ func (h *hostile) serve(t *testing.T) {
 	h.control()
 	h.stop.Store(true)
 	<-done
+	return nil
 }
 
 func (h *hostile) close() {
-	h.conn.Close()
-	for _, b := range []*shm.Doorbell{h.bell, h.own} {
-		if b != nil {
-			b.Close()
-		}
+	if h.conn != nil {
+		h.conn.Close()
 	}
 	for _, m := range h.maps {
 		m.Close()
+	}
+	for _, fd := range append(h.fds, h.bell.recv, h.bell.send, h.own.recv, h.own.send) {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
 	}
 }

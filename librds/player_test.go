@@ -28,6 +28,8 @@ type player struct {
 	snd     map[string]time.Duration
 	options map[string]int64 // those that package rds cannot be asked for, by socket and name
 	w       []string         // the command
+	refused string           // the daemon's words about the last bind
+	lastInc uint32           // of the sender of the last message that recv returned
 }
 
 func newPlayer() *player {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -14,6 +15,28 @@ func (p *player) buf(i int) *rds.Buffer { return p.bufs[p.arg(i)] }
 
 func (p *player) alloc() string {
 	b, err := p.clients[p.w[2]].Alloc(int(p.number(3)))
+	if err == nil {
+		p.bufs[p.w[1]] = b
+	}
+	return errorText(err)
+}
+
+func (p *player) importMemory() string {
+	fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if p.w[4] != "file" {
+		unix.Close(fd)
+		if fd, err = unix.MemfdCreate("conformance", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err == nil {
+			err = unix.Ftruncate(fd, p.number(3))
+		}
+		if err == nil {
+			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, int(p.number(4)))
+		}
+	}
+	if err != nil {
+		return err.Error()
+	}
+	defer unix.Close(fd)
+	b, err := p.clients[p.w[2]].Import(fd, p.number(5), int(p.number(6)))
 	if err == nil {
 		p.bufs[p.w[1]] = b
 	}
@@ -181,7 +204,7 @@ func (p *player) barrierAll() string {
 func completionText(c rds.Completion) string {
 	errno := "-"
 	if c.Errno != 0 {
-		errno = unix.ErrnoName(c.Errno)
+		errno = strings.TrimPrefix(errorText(c.Errno), "error ")
 	}
 	return fmt.Sprintf("token %d id %d %s %v %s", c.Token, c.ID, addrText(netip.AddrPortFrom(c.To, 0)), c.Status, errno)
 }

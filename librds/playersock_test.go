@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -16,12 +17,14 @@ var commands = map[string]func(p *player) string{
 	"local": (*player).local, "addrs": (*player).addrs, "connect": (*player).connect, "close": (*player).close, "closewait": (*player).closeWait,
 	"set": (*player).set, "get": (*player).get, "send": (*player).send, "fill": (*player).fill, "sendmsgs": (*player).sendMsgs,
 	"recv": (*player).recv, "recvall": (*player).recvAll, "drain": (*player).drain, "cancel": (*player).cancel, "closedest": (*player).closeDest,
-	"alloc": (*player).alloc, "poke": (*player).poke, "show": (*player).show, "free": (*player).free, "freewait": (*player).freeWait,
+	"alloc": (*player).alloc, "import": (*player).importMemory, "poke": (*player).poke, "show": (*player).show, "free": (*player).free, "freewait": (*player).freeWait,
 	"register": (*player).register, "expose": (*player).expose, "release": (*player).release, "sendcookie": (*player).sendCookie,
 	"sendfrom": (*player).sendFrom, "zcdone": (*player).zcDone, "rdma": (*player).rdma, "atomic": (*player).atomic,
 	"transfer": (*player).transfer, "fadd": (*player).fadd, "cas": (*player).cas, "hwm": (*player).hwm, "barrier": (*player).barrier,
 	"barrierall": (*player).barrierAll, "waitop": (*player).waitOp, "completions": (*player).completions, "notices": (*player).notices,
 	"cong": (*player).cong, "wait": (*player).wait, "pollset": (*player).pollSet, "polled": (*player).polled, "fd": (*player).fd,
+	"sendmsg": (*player).sendMsg, "two": (*player).two, "masked": (*player).masked, "reopen": (*player).reopen, "rebind": (*player).rebind,
+	"refusal": func(p *player) string { return p.refused },
 }
 
 func (p *player) open() string {
@@ -49,6 +52,10 @@ func (p *player) closeClient() string { return errorText(p.clients[p.w[1]].Close
 
 func (p *player) bind() string {
 	s, err := p.clients[p.w[2]].Bind(p.addr(3))
+	p.refused = ""
+	if e := (*ipc.Err)(nil); errors.As(err, &e) {
+		p.refused = e.Text
+	}
 	if err == nil {
 		p.socks[p.w[1]] = s
 		p.rcv[p.w[1]], p.snd[p.w[1]] = 10*time.Second, 0 // a message that does not come is an answer, too
@@ -96,6 +103,8 @@ func (p *player) set() string {
 		s.SetFailUnreachable(n != 0)
 	case "congmonitor":
 		s.SetCongMonitor(n != 0)
+	case "notices":
+		setNotices(s, n)
 	case "linger":
 		return errorText(s.SetLinger(ms))
 	}
@@ -159,6 +168,7 @@ func (p *player) recv() string {
 	if err != nil {
 		return errorText(err)
 	}
+	p.lastInc = m.SrcInc
 	return msgText(&m)
 }
 

@@ -60,6 +60,22 @@ func TestFork(t *testing.T) {
 	}
 }
 
+// TestAdopt: adopted memory. The thread sanitizer does not follow a fork of a process with
+// threads.
+func TestAdopt(t *testing.T) {
+	for _, s := range sanitizers() {
+		if s == "thread" {
+			continue
+		}
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			cmd := program(t, s, "adopt", d.Socket(), d.Addr().String())
+			cmd.Env = append(cmd.Env, "ASAN_OPTIONS=detect_leaks=0:allow_user_segv_handler=1")
+			finish(t, cmd)
+		})
+	}
+}
+
 // TestSignals: signals in every call, and no SIGPIPE.
 func TestSignals(t *testing.T) {
 	for _, s := range sanitizers() {

@@ -21,6 +21,7 @@ type Grant struct {
 	Rights abi.Rights
 	Port   uint16 // port of this host's socket, or AnyPort
 	Owner  Owner
+	Region uint32 // number of the region, 0: not known
 }
 
 // Owner is the socket of the peer that a region belongs to. Inc is the incarnation
@@ -66,6 +67,7 @@ type holder struct {
 type key struct {
 	cookie, len uint64
 	owner       Owner
+	region      uint32
 	ports       []uint16 // with a grant
 	inFlight    int      // posted operations
 	lanes       int      // on which the peer takes it back, and
@@ -111,7 +113,7 @@ func (g *Grants) Add(n Grant) error {
 	case k == nil:
 	case k.state != keyLive:
 		return fmt.Errorf("%w: key %#x", ErrGrantOver, h.rkey)
-	case k.cookie != n.Cookie || k.len != n.Len || k.owner != n.Owner:
+	case k.cookie != n.Cookie || k.len != n.Len || k.owner != n.Owner || k.region != n.Region:
 		return fmt.Errorf("%w: key %#x", ErrGrantConflict, h.rkey)
 	}
 	_, again := g.grants[h]
@@ -121,7 +123,7 @@ func (g *Grants) Add(n Grant) error {
 		}
 		if k == nil {
 			k = g.newKey()
-			k.cookie, k.len, k.owner = n.Cookie, n.Len, n.Owner
+			k.cookie, k.len, k.owner, k.region = n.Cookie, n.Len, n.Owner, n.Region
 			g.keys[h.rkey] = k
 		}
 		k.ports = append(k.ports, n.Port)
@@ -182,7 +184,7 @@ func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
 	}
 	for _, o := range ops {
 		k := g.keys[o.RKey()]
-		o.key = k
+		o.key, o.region = k, k.region
 		k.inFlight++
 	}
 	for _, o := range ops {
@@ -194,6 +196,18 @@ func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
 		}
 	}
 	return nil, 0
+}
+
+// Hold checks o as Check does. If o may run, it counts o as in flight until Done, as Use
+// does, but a key for one use stays good: o is a piece of an operation, and the last piece
+// is the use.
+func (g *Grants) Hold(o *Op, port uint16) unix.Errno {
+	k, errno := g.check(o, port)
+	if errno == 0 {
+		o.key = k
+		k.inFlight++
+	}
+	return errno
 }
 
 // Done ends o's use of its key: no work request of o is outstanding. If revoked is

@@ -139,6 +139,31 @@ func TestUseOnce(t *testing.T) {
 	}
 }
 
+// TestHold: pieces of an operation are in flight on a key for one use and leave it good. A
+// REVOKE waits for them.
+func TestHold(t *testing.T) {
+	g := NewGrants(100)
+	mustAdd(t, g, grant(1, 10, abi.RightWrite|abi.UseOnce))
+	first, second, last := opOn(1, abi.OpWrite), opOn(1, abi.OpWrite), opOn(1, abi.OpWrite)
+	if g.Hold(opOn(1, abi.OpRead), 10) != unix.EACCES || g.Hold(opOn(2, abi.OpWrite), 10) != unix.EINVAL {
+		t.Error("held without a right")
+	}
+	if g.Hold(first, 10) != 0 || g.Hold(second, 10) != 0 || g.Done(first) {
+		t.Error("not held")
+	}
+	if g.Revoke(1, 1) || g.Hold(last, 10) != unix.EINVAL {
+		t.Error("retired with a piece in flight, or held afterwards")
+	}
+	if !g.Done(second) || !g.Retired(1) {
+		t.Error("not retired")
+	}
+	mustAdd(t, g, grant(3, 10, abi.RightWrite|abi.UseOnce))
+	first, last = opOn(3, abi.OpWrite), opOn(3, abi.OpWrite)
+	if g.Hold(first, 10) != 0 || use(g, 10, last) != 0 || g.Hold(opOn(3, abi.OpWrite), 10) != unix.EINVAL {
+		t.Error("the last piece is not the use")
+	}
+}
+
 func use(g *Grants, port uint16, ops ...*Op) unix.Errno {
 	_, errno := g.Use(port, ops...)
 	return errno

@@ -42,7 +42,8 @@ type Op struct {
 	state  State
 	status abi.Status
 	errno  unix.Errno
-	key    *key // counted in flight on this grant, see Grants
+	key    *key   // counted in flight on this grant, see Grants
+	region uint32 // see Request
 }
 
 // Reset makes o a new operation and keeps the memory of Segs. o must be in StateNew

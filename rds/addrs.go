@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -22,10 +23,16 @@ func (c *Client) Addrs() ([]netip.Addr, error) {
 }
 
 func (c *Client) addrs() ([]netip.Addr, error) {
+	var addrs []netip.Addr
+	err := c.control(context.Background(), func() (err error) {
+		addrs, err = c.addrsOnce()
+		return err
+	})
+	return addrs, err
+}
+
+func (c *Client) addrsOnce() ([]netip.Addr, error) {
 	if !c.tellsAddrs {
-		if err := c.Err(); err != nil {
-			return nil, err
-		}
 		return nil, errNoAddrs
 	}
 	resp, _, err := c.call(&ipc.Addrs{})

@@ -35,6 +35,9 @@ const AtomicSize = 8
 // those of its own host included, and towards the 64-bit atomic instructions of the
 // target's processors (package sync/atomic).
 //
+// Between two rdsd it runs once if its message is accepted, and not at all otherwise,
+// whatever happens to the connection. It waits for a host that is away like a datagram.
+//
 // Source: IBA 1.7 section 9.4.5, RFC 7306 section 5; the masked forms
 // IBV_EXP_WR_EXT_MASKED_ATOMIC_*, net/rds/rdma.c rds_cmsg_atomic.
 type Atomic struct {

@@ -78,8 +78,8 @@ func (s *Socket) barrierTry(to netip.Addr, id uint64, arm bool) (uint64, bool, e
 	if arm {
 		// The smallest id anybody waits for; the daemon clears it when it is
 		// reached, and those who wait for more arm again.
-		if cur := ce.want.LoadArmed(); cur == 0 || !reached(id, cur) {
-			ce.want.StoreArmed(id)
+		if cur := ce.want.LoadArmed(); cur == 0 || !reached(id-ce.base, cur) {
+			ce.want.StoreArmed(id - ce.base)
 		}
 		if hwm := ce.hwm(); reached(hwm, id) {
 			return hwm, true, nil
@@ -162,8 +162,12 @@ func (s *Socket) findStatus(to netip.Addr, id uint64) (int, error) {
 // findAwaited returns the key of an operation that asked for a completion which has
 // not come yet. rx.mu is held.
 func (s *Socket) findAwaited(to netip.Addr, id uint64) (opKey, bool) {
-	for cell, addr := range s.cellAddr {
-		if key := (opKey{cell, id}); addr == to && s.awaited[key] {
+	for cell, c := range s.cellAddr {
+		if c.addr != to {
+			continue
+		}
+		key := opKey{cell, id}
+		if op := s.awaited[key]; op.notify && op.wanted {
 			return key, true
 		}
 	}

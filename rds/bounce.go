@@ -2,6 +2,7 @@ package rds
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -37,12 +38,21 @@ func (x *bounces) take(c *Client) (*Buffer, error) {
 // nothing uses it any more.
 func (x *bounces) put(b *Buffer, inUse bool) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !inUse && len(x.free) < bouncesKept {
+	keep := !inUse && len(x.free) < bouncesKept && b.Len() > 0
+	if keep {
 		x.free = append(x.free, b)
-		return
 	}
-	_ = b.FreeWait(ended)
+	x.mu.Unlock() // forgetFreed takes it with c.life held
+	if !keep {
+		_ = b.FreeWait(ended)
+	}
+}
+
+// forgetFreed drops buffers that the next daemon has not taken.
+func (x *bounces) forgetFreed() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.free = slices.DeleteFunc(x.free, func(b *Buffer) bool { return b.Len() == 0 })
 }
 
 // ended is a context that has ended.
@@ -61,25 +71,23 @@ type bounced struct {
 
 func (m *bounced) longest() int { return bounceSize }
 
-func (m *bounced) take(at, n int) (Segment, error) {
+func (m *bounced) take(p *piece, n int) error {
 	b, err := m.c.bounces.take(m.c)
 	if err != nil {
-		return Segment{}, err
+		return err
 	}
-	g := Segment{b, 0, n}
+	p.local, p.n = []Segment{{b, 0, n}}, n
 	if m.writes {
-		if err := m.c.inBuffer(b, func(mem []byte) { copy(mem, m.p[at:at+n]) }); err != nil {
-			return Segment{}, err
-		}
+		return m.c.inBuffer(b, func(mem []byte) { copy(mem, m.p[p.at:p.at+n]) })
 	}
-	return g, nil
+	return nil
 }
 
 func (m *bounced) done(p *piece, inUse, ok bool) (err error) {
 	if ok && !m.writes {
-		err = m.c.inBuffer(p.local.Buf, func(mem []byte) { copy(m.p[p.at:], mem[:p.local.Len]) })
+		err = m.c.inBuffer(p.local[0].Buf, func(mem []byte) { copy(m.p[p.at:], mem[:p.n]) })
 	}
-	m.c.bounces.put(p.local.Buf, inUse)
+	m.c.bounces.put(p.local[0].Buf, inUse)
 	return err
 }
 

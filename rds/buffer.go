@@ -2,20 +2,23 @@ package rds
 
 import (
 	"context"
-	"errors"
 	"net/netip"
+	"slices"
 	"sync"
-	"syscall"
 
-	"github.com/rdsd/rdsd/abi"
+	"golang.org/x/sys/unix"
+
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
-// Buffer is memory for RDMA that the process shares with the daemon. Operations move
+// Buffer is memory for RDMA that the process shares with the daemon: made by Alloc, or the
+// program's own and made known by Import. Operations move
 // data between it and the network without a copy in the process.
 type Buffer struct {
 	c     *Client
-	id    uint32
+	id    uint32     // changed with c.life and c.tx.mu held
+	fd    int        // of the memory, for the next daemon; -1: none; guarded by buffers.mu
+	off   uint64     // in fd
 	mem   []byte     // what was asked for
 	whole []byte     // as mapped
 	mu    sync.Mutex // one Free at a time
@@ -33,7 +36,15 @@ func (c *Client) Alloc(size int) (*Buffer, error) {
 	return b, opErr("alloc", netip.AddrPort{}, err)
 }
 
-func (c *Client) alloc(size int) (*Buffer, error) {
+func (c *Client) alloc(size int) (b *Buffer, err error) {
+	err = c.control(context.Background(), func() error {
+		b, err = c.allocOnce(size)
+		return err
+	})
+	return b, err
+}
+
+func (c *Client) allocOnce(size int) (*Buffer, error) {
 	resp, fds, err := c.call(&ipc.Alloc{Size: uint64(size)})
 	if err != nil {
 		return nil, err
@@ -43,13 +54,18 @@ func (c *Client) alloc(size int) (*Buffer, error) {
 		c.mem.closeFDs(fds)
 		return nil, c.broken("answer %T with %d descriptors to Alloc of %d bytes", resp, len(fds), size)
 	}
+	defer c.mem.closeFDs(fds)
 	mem, err := c.mem.open(fds[0], int(ok.Size), true)
-	c.mem.closeFDs(fds)
 	if err != nil {
 		_, _, _ = c.call(&ipc.Free{Buffer: ok.Buffer})
 		return nil, err
 	}
-	return &Buffer{c: c, id: ok.Buffer, mem: mem[:size:size], whole: mem}, nil
+	b := &Buffer{c: c, id: ok.Buffer, fd: -1, mem: mem[:size:size], whole: mem}
+	if c.buffers.keeps && c.mem.local == nil {
+		b.fd, fds[0] = fds[0], -1
+	}
+	c.buffers.add(b)
+	return b, nil
 }
 
 // Bytes returns the memory; nil after Free. While an operation or a remote peer uses
@@ -77,17 +93,36 @@ func (b *Buffer) Len() int { return len(b.Bytes()) }
 func (b *Buffer) Free() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.setFreed(true) {
-		return opErr("free", netip.AddrPort{}, ErrClosed)
-	}
-	if _, _, err := b.c.call(&ipc.Free{Buffer: b.id}); err != nil {
-		if b.c.Err() == nil {
+	first := false
+	err := b.c.atOnce(func() error {
+		if first = b.setFreed(true); !first {
+			return ErrClosed
+		}
+		_, _, err := b.c.call(&ipc.Free{Buffer: b.id})
+		if _, away := err.(*outage); err == nil {
+			b.unmap()
+		} else if !away && b.c.Err() == nil {
 			b.setFreed(false) // refused: it stays what it was
 		}
-		return opErr("free", netip.AddrPort{}, err)
-	}
-	b.c.mem.close(b.whole)
+		return err
+	}, func() error {
+		if !first && !b.setFreed(true) {
+			return ErrClosed
+		}
+		return b.freeUnused()
+	})
+	return opErr("free", netip.AddrPort{}, err)
+}
+
+// freeUnused unmaps a buffer that counts as freed and that no daemon uses.
+func (b *Buffer) freeUnused() error {
+	b.unmap()
 	return nil
+}
+
+func (b *Buffer) unmap() {
+	b.c.buffers.remove(b)
+	b.c.mem.close(b.whole)
 }
 
 // FreeWait waits until nothing uses the buffer and frees it then: no region of it is
@@ -99,26 +134,30 @@ func (b *Buffer) Free() error {
 // last use has ended. Other errors: ErrClosed if it was freed before; ErrDaemonGone,
 // ErrSession.
 func (b *Buffer) FreeWait(ctx context.Context) error {
+	var err error
 	b.mu.Lock() // not while a Free may find it busy
+	b.c.life.RLock()
+	id := b.id
 	first := b.setFreed(true)
+	epoch := b.c.tx.now()
+	b.c.life.RUnlock()
 	b.mu.Unlock()
 	if !first {
 		return opErr("free", netip.AddrPort{}, ErrClosed)
 	}
-	answer := make(chan error, 1)
-	go func() {
-		_, _, err := b.c.call(&ipc.Free{Buffer: b.id, Wait: 1})
-		if err == nil {
-			b.c.mem.close(b.whole)
-		}
-		answer <- err
-	}()
-	select {
-	case err := <-answer:
-		return opErr("free", netip.AddrPort{}, err)
-	case <-ctx.Done():
-		return opErr("free", netip.AddrPort{}, ctx.Err())
-	}
+	err = untilDone(ctx, func() error {
+		return b.c.atOnce(func() error {
+			if b.c.tx.now() != epoch {
+				return b.freeUnused()
+			}
+			_, _, err := b.c.call(&ipc.Free{Buffer: id, Wait: 1})
+			if err == nil {
+				b.unmap()
+			}
+			return err
+		}, b.freeUnused)
+	})
+	return opErr("free", netip.AddrPort{}, err)
 }
 
 // setFreed sets the state and reports whether that changed it.
@@ -130,161 +169,74 @@ func (b *Buffer) setFreed(freed bool) bool {
 	return was != freed
 }
 
-// Access says what remote peers may do with a region.
-type Access uint8
-
-// Rights of a region, those of package abi. At least one of the first three is needed.
-const (
-	AllowRead   = Access(abi.RightRead)   // remote Read operations
-	AllowWrite  = Access(abi.RightWrite)  // remote Write operations
-	AllowAtomic = Access(abi.RightAtomic) // remote Atomic operations
-	UseOnce     = Access(abi.UseOnce)     // the region ends with the first message that has operations on it; it can be granted to one host
-	// PageOffset makes the cookie's upper half the offset of the first byte in its
-	// page, as the kernel does. Without it that half is a number that nobody can
-	// guess.
-	PageOffset = Access(abi.PageOffset)
-
-	allowAny = AllowRead | AllowWrite | AllowAtomic
-)
-
-// Region is a registered part of a Buffer. A peer can use it, by its Cookie, once it
-// was granted to the peer: by Expose, or by a message that carries the Cookie.
-type Region struct {
-	s      *Socket
-	id     uint32
-	cookie Cookie
-	once   bool // UseOnce: the daemon may have ended it already
+// buffers are the buffers of a client that are mapped, if it opens again.
+type buffers struct {
+	keeps bool // the client opens again
+	mu    sync.Mutex
+	all   []*Buffer
 }
 
-// Register makes the n bytes at off of b a region of this socket. It is a call to
-// the daemon. Errors: ErrInvalid for a range outside b, or without a right; ENOBUFS,
-// the quota; ErrClosed, ErrDaemonGone, ErrSession.
-//
-// Source: RDS_GET_MR, net/rds/rdma.c rds_get_mr; with registration and the
-// right of a peer to use it as two steps.
-func (s *Socket) Register(b *Buffer, off, n int, a Access) (*Region, error) {
-	r, err := s.register(b, off, n, a)
-	return r, opErr("register", s.local, err)
+func (x *buffers) add(b *Buffer) {
+	if !x.keeps {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.all = append(x.all, b)
 }
 
-func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
-	switch {
-	case s.closed.Load():
-		return nil, ErrClosed
-	case b == nil || b.c != s.c:
-		return nil, invalid("not a buffer of this client")
-	case a&^(allowAny|UseOnce|PageOffset) != 0 || a&allowAny == 0:
-		return nil, invalid("access %#x", uint8(a))
-	}
-	size := b.Len()
-	if size == 0 {
-		return nil, ErrClosed
-	}
-	if off < 0 || n < 1 || off > size || n > size-off {
-		return nil, invalid("%d bytes at %d of a buffer of %d", n, off, size)
-	}
-	resp, _, err := s.c.call(&ipc.Register{Sock: s.handle, Buffer: b.id, Off: uint64(off), Len: uint64(n), Access: abi.Rights(a)})
-	if err != nil {
-		return nil, s.overtaken(err)
-	}
-	ok, is := resp.(*ipc.RegisterOK)
-	if !is {
-		return nil, s.c.broken("answer %T to Register", resp)
-	}
-	r := &Region{s: s, id: ok.Region, cookie: Cookie(ok.Cookie), once: a&UseOnce != 0}
-	s.c.regions.add(r)
-	if s.closed.Load() {
-		s.c.regions.take(r)
-		return nil, ErrClosed // the daemon released it with the socket
-	}
-	return r, nil
-}
-
-// Cookie returns the cookie that names the region to initiators.
-func (r *Region) Cookie() Cookie { return r.cookie }
-
-// Expose grants the region to the socket at peer, or, with port 0, to every socket
-// of that host. The grant reaches that host ahead of all messages that this region's
-// socket, or another socket of its lane, sends there later. A message that carries
-// the Cookie needs no Expose.
-func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
-	peer = normal(peer)
-	if err := r.s.checkDest(peer); err != nil {
-		return opErr("expose", peer, err)
-	}
-	if !r.s.c.regions.has(r) {
-		return opErr("expose", peer, ErrClosed)
-	}
-	if err := r.s.fixLane(ctx, peer); err != nil {
-		return opErr("expose", peer, err)
-	}
-	err := r.s.c.callContext(ctx, &ipc.Expose{Region: r.id, Addr: peer.Addr(), Port: peer.Port()})
-	return opErr("expose", peer, r.s.overtaken(err))
-}
-
-// Release takes the region back from everybody. When it returns nil, nobody can
-// touch the memory through the region any more: operations in progress have ended,
-// and a peer that did not answer in time has been disconnected. If ctx ends first,
-// the release goes on, and the memory must be treated as in use. A second Release
-// returns ErrClosed. So does one after the socket's Close, which takes back all
-// regions of the socket.
-//
-// Source: RDS_FREE_MR; between two rdsd REVOKE and REVOKED.
-func (r *Region) Release(ctx context.Context) error {
-	if !r.s.c.regions.take(r) {
-		return opErr("release", r.s.local, ErrClosed)
-	}
-	err := r.s.c.callContext(ctx, &ipc.Release{Region: r.id})
-	if r.once && errors.Is(err, syscall.EINVAL) {
-		err = nil // used, and retired since
-	}
-	return opErr("release", r.s.local, r.s.overtaken(err))
-}
-
-// regions are the live regions of a client, by key.
-type regions struct {
-	mu   sync.Mutex
-	live map[uint32]*Region
-}
-
-func (g *regions) add(r *Region) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.live[uint32(r.cookie)] = r
-}
-
-// take removes r and reports whether it was live.
-func (g *regions) take(r *Region) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	was := g.live[uint32(r.cookie)] == r
-	if was {
-		delete(g.live, uint32(r.cookie))
-	}
-	return was
-}
-
-// takeAll removes the regions of a socket that is being closed.
-func (g *regions) takeAll(s *Socket) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for k, r := range g.live {
-		if r.s == s {
-			delete(g.live, k)
-		}
+// remove drops b and closes its descriptor.
+func (x *buffers) remove(b *Buffer) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if i := slices.Index(x.all, b); i >= 0 {
+		x.all = slices.Delete(x.all, i, i+1)
+		b.closeFD()
 	}
 }
 
-func (g *regions) has(r *Region) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.live[uint32(r.cookie)] == r
+func (b *Buffer) closeFD() {
+	if b.fd >= 0 {
+		_ = unix.Close(b.fd)
+		b.fd = -1
+	}
 }
 
-// knows reports whether the key of k is that of a live region. The offset in k is
-// not checked.
-func (g *regions) knows(k Cookie) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.live[uint32(k)] != nil
+// descriptor returns a descriptor of b's memory that the caller has to close; -1 if it
+// has none any more.
+func (x *buffers) descriptor(b *Buffer) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if b.fd < 0 {
+		return -1, nil
+	}
+	return unix.FcntlInt(uintptr(b.fd), unix.F_DUPFD_CLOEXEC, 0)
+}
+
+// list returns the buffers, those that count as freed included.
+func (x *buffers) list() []*Buffer {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.all)
+}
+
+// mappings returns the first bytes of the buffers' memory.
+func (x *buffers) mappings() map[*byte]bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	first := map[*byte]bool{}
+	for _, b := range x.all {
+		first[&b.whole[0]] = true
+	}
+	return first
+}
+
+// closeAll closes the descriptors.
+func (x *buffers) closeAll() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, b := range x.all {
+		b.closeFD()
+	}
+	x.all = nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -15,9 +16,9 @@ import (
 // share, and the sockets, buffers and regions made through it. Most processes need
 // one. See [Open].
 type Client struct {
-	ctl  ipc.Control
-	ring func()     // rings the daemon's doorbell
-	bell shm.Waiter // where the leader sleeps
+	ctl  ipc.Control // guarded by life, as ring and bell are
+	ring func()      // rings the daemon's doorbell
+	bell shm.Waiter  // where the leader sleeps
 	opts Options
 	mem  mappings
 
@@ -35,10 +36,17 @@ type Client struct {
 	regions    regions
 	polls      polls
 	tellsAddrs bool // the daemon answers ipc.Addrs
+	imports    bool // the daemon answers ipc.Import
 	words      words
 	bounces    bounces
 
-	err  atomic.Pointer[error]
+	life    sync.RWMutex // held for writing while the client changes over to another daemon
+	way     attach.Way
+	buffers buffers
+	watched chan struct{} // closed when watch has returned
+	told    chan struct{} // closed when the last call of Options.Reopen has returned; watch's
+
+	err  atomic.Pointer[error] // *outage: the client opens again
 	done chan struct{}
 	end  sync.Once
 }
@@ -47,21 +55,35 @@ type Client struct {
 // daemon's end, or by the end of the session. Err then says which.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err returns nil while the client works. Afterwards it returns ErrClosed,
-// ErrDaemonGone if the daemon has ended, or ErrSession, with the reason, if the
-// daemon has ended this session alone.
+// Err returns nil while the client works, and while it opens again (Options.Reopen).
+// Afterwards it returns ErrClosed, ErrDaemonGone if the daemon has ended, or
+// ErrSession, with the reason, if the daemon has ended this session alone.
 func (c *Client) Err() error {
-	if p := c.err.Load(); p != nil {
-		return *p
+	err := c.state()
+	if _, is := err.(*outage); is {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // fail ends the client with err and wakes everybody who waits. Only the first error
 // counts. The caller may hold any lock of this package except polls.mu and wait.mu.
 func (c *Client) fail(err error) {
-	if c.err.CompareAndSwap(nil, &err) {
-		close(c.done)
+	for {
+		p := c.err.Load()
+		var o *outage
+		if p != nil {
+			if o, _ = (*p).(*outage); o == nil {
+				break // it has ended before
+			}
+		}
+		if c.err.CompareAndSwap(p, &err) {
+			if o != nil {
+				close(o.over)
+			}
+			close(c.done)
+			break
+		}
 	}
 	c.wait.notifyEverybody(wantAll)
 	c.polls.ringAll()
@@ -72,15 +94,6 @@ func (c *Client) fail(err error) {
 func (c *Client) broken(format string, args ...any) error {
 	c.fail(fmt.Errorf("%w: the daemon broke the memory contract: %s", ErrSession, fmt.Sprintf(format, args...)))
 	return c.Err()
-}
-
-// watch ends the client when the control connection ends.
-func (c *Client) watch() {
-	select {
-	case <-c.done:
-	case <-c.ctl.Gone():
-		c.fail(goneError(c.ctl.Reason()))
-	}
 }
 
 // wakeNeeded reports whether the daemon sleeps and the caller has to ring it. The
@@ -99,36 +112,29 @@ func (c *Client) ringDaemon() {
 	c.pins.Done()
 }
 
-// call makes one control request.
-func (c *Client) call(req ipc.Request) (ipc.Response, []int, error) {
-	if err := c.Err(); err != nil {
-		return nil, nil, err
-	}
-	resp, got, err := c.ctl.Call(req, nil)
+// call makes one control request. It is called in an attempt.
+func (c *Client) call(req ipc.Request, fds ...int) (ipc.Response, []int, error) {
+	resp, got, err := c.ctl.Call(req, fds)
 	if err == nil {
 		return resp, got, nil
 	}
 	select {
 	case <-c.ctl.Gone():
-		c.fail(goneError(c.ctl.Reason()))
-		return nil, nil, c.Err()
+		c.lost(goneError(c.ctl.Reason()))
+		return nil, nil, c.state()
 	default:
 		return nil, nil, err
 	}
 }
 
-// callContext makes one control request that may take long. If ctx ends first, the
-// request still runs, and its answer is dropped.
-func (c *Client) callContext(ctx context.Context, req ipc.Request) error {
+// untilDone runs f, which makes a control request that may take long. If ctx ends
+// first, f still runs, and its result is dropped.
+func untilDone(ctx context.Context, f func() error) error {
 	if ctx.Done() == nil {
-		_, _, err := c.call(req)
-		return err
+		return f()
 	}
 	answer := make(chan error, 1)
-	go func() {
-		_, _, err := c.call(req)
-		answer <- err
-	}()
+	go func() { answer <- f() }()
 	select {
 	case err := <-answer:
 		return err
@@ -168,22 +174,23 @@ func (c *Client) Bind(ap netip.AddrPort) (*Socket, error) {
 	if ap.Port() == 1 {
 		return nil, opErr("bind", ap, invalid("port 1 is reserved"))
 	}
-	c.binds.Lock()
-	defer c.binds.Unlock()
-	s, err := c.bind(ap)
+	var s *Socket
+	err := c.control(context.Background(), func() (err error) {
+		c.binds.Lock()
+		defer c.binds.Unlock()
+		s, err = c.bind(ap)
+		return err
+	})
 	return s, opErr("bind", ap, err)
 }
 
 // bind asks the daemon for a socket. Messages for the socket may arrive before the
 // answer.
 func (c *Client) bind(ap netip.AddrPort) (s *Socket, err error) {
-	if err := c.Err(); err != nil {
-		return nil, err
-	}
 	c.rx.startBind()
 	defer func() {
 		if !c.rx.endBind(s) {
-			s, err = nil, c.Err()
+			s, err = nil, c.state()
 		}
 	}()
 	resp, _, err := c.call(&ipc.Bind{Addr: ap.Addr(), Port: ap.Port(), RcvBuf: shm.DefaultBuf})
@@ -206,6 +213,7 @@ func (c *Client) Close() error {
 	c.end.Do(func() {
 		first = true
 		c.fail(ErrClosed)
+		<-c.watched // it changes the client over to no other daemon any more
 		c.shut()
 	})
 	if !first {
@@ -227,4 +235,5 @@ func (c *Client) shut() {
 	c.pins.Wait()
 	_ = c.bell.Close()
 	c.mem.closeAll()
+	c.buffers.closeAll()
 }

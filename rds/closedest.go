@@ -37,7 +37,9 @@ func (s *Socket) closeDest(to netip.AddrPort) (done bool, err error) {
 	if s.closed.Load() {
 		return false, ErrClosed
 	}
-	if err := s.c.Err(); err != nil {
+	err = s.state()
+	_, away := err.(*outage)
+	if err != nil && !away {
 		return false, err
 	}
 	t.reap()
@@ -47,6 +49,10 @@ func (s *Socket) closeDest(to netip.AddrPort) (done bool, err error) {
 		return true, nil
 	case d.pending > 0:
 		return false, fmt.Errorf("%w: %d messages are not acknowledged", syscall.EBUSY, d.datagrams)
+	case away:
+		t.forget(d) // and it is not opened again
+		t.relieve(d)
+		return true, nil
 	case !d.isOpen() || t.sub.Free() < 1:
 		return false, nil
 	}

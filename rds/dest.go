@@ -37,9 +37,10 @@ type cell struct {
 	addr   netip.Addr
 	first  *dest     // nil once the daemon has taken the cell in
 	last   uint64    // id of the last operation issued
-	shared *shm.Cell // nil: the socket is closed
+	base   uint64    // id of the last one issued at an earlier daemon, which counts from there
+	shared *shm.Cell // nil: the socket is closed, or the daemon does not know the cell
 	want   *shm.WantCell
-	final  uint64 // the mark when it was closed
+	final  uint64 // the mark while shared is nil
 }
 
 // isOpen reports whether the daemon has handled the slot's OpenDest. Until then the
@@ -76,11 +77,11 @@ func (ce *cell) hwm() uint64 {
 	}
 	if ce.first != nil {
 		if !ce.first.isOpen() {
-			return 0
+			return ce.base
 		}
 		ce.first = nil
 	}
-	return ce.shared.LoadHWM()
+	return ce.base + ce.shared.LoadHWM()
 }
 
 // reached compares by signed difference, as the design of the kernel does.
@@ -113,7 +114,7 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 		return nil, errRingFull
 	}
 	ce := s.cells[to.Addr()]
-	if ce == nil && len(t.cellFree) == 0 {
+	if (ce == nil || ce.shared == nil) && len(t.cellFree) == 0 {
 		return nil, ErrTooManyDestinations
 	}
 	slot, ok := t.freeSlot()
@@ -129,12 +130,15 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	}
 	d := &dest{sock: s, to: to, slot: slot, gen: t.gen, shared: t.c.table.Slot(slot)}
 	if ce == nil {
-		idx := t.cellFree[len(t.cellFree)-1]
-		t.cellFree = t.cellFree[:len(t.cellFree)-1]
-		ce = &cell{idx: idx, addr: to.Addr(), first: d, shared: t.c.table.Cell(idx), want: t.c.seg.WantCell(idx)}
-		ce.want.StoreArmed(0)
-		t.cells[idx] = ce
+		ce = &cell{addr: to.Addr()}
 		s.cells[to.Addr()] = ce
+	}
+	if ce.shared == nil {
+		ce.idx, ce.first = t.cellFree[len(t.cellFree)-1], d
+		t.cellFree = t.cellFree[:len(t.cellFree)-1]
+		ce.shared, ce.want = t.c.table.Cell(ce.idx), t.c.seg.WantCell(ce.idx)
+		ce.want.StoreArmed(0)
+		t.cells[ce.idx] = ce
 	}
 	d.cell = ce
 	t.slots[slot] = d
@@ -207,9 +211,11 @@ func (t *tx) forgetSocket(s *Socket, answered bool) {
 		if answered {
 			ce.first = nil
 		}
-		ce.freeze()
-		t.cells[ce.idx] = nil
-		t.cellFree = append(t.cellFree, ce.idx)
+		if ce.shared != nil {
+			ce.freeze()
+			t.cells[ce.idx] = nil
+			t.cellFree = append(t.cellFree, ce.idx)
+		}
 	}
 }
 

@@ -72,11 +72,11 @@
 // # When the daemon ends
 //
 // After a shutdown, an upgrade or a crash of the daemon, every call fails with
-// [ErrDaemonGone]. Messages delivered before that can still be read. If this process
-// broke the rules of the shared memory, the daemon goes on and ends this session
-// alone: calls then fail with [ErrSession] and the reason. [Client.Reopen] waits for
-// the daemon and makes a new Client. [Client.Rebind] makes a socket there in place
-// of each old one; it says what is lost.
+// [ErrDaemonGone]. Messages delivered before that can still be read. A Client with
+// Options.Reopen opens again at the next daemon instead: its handles go on working, and
+// [Reopened] says what was lost. If this process broke the rules of the shared memory,
+// the daemon goes on and ends this session alone: calls then fail with [ErrSession] and
+// the reason.
 //
 // All methods may be called from many goroutines at once, unless their comment says
 // otherwise.

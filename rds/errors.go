@@ -5,7 +5,7 @@ package rds
 //	in the client, before anything is submitted
 //	  EAGAIN        send buffer, message ids, send memory or submission ring full; nothing to receive; completions or zero-copy cookies at their limit
 //	  ENOBUFS       destination congested (its slot says so, or it holds its share of message ids or send memory); no idle destination slot
-//	  EMSGSIZE      payload above the send buffer limit or 1 MiB; operation above 1 MiB or 1024 segments
+//	  EMSGSIZE      payload above the send buffer limit or 1 MiB; operation above 1 GiB or 1024 segments
 //	  ENOTCONN      no destination
 //	  EDESTADDRREQ  Connect to the unspecified address
 //	  EOPNOTSUPP    destination of the other address family; a cookie to a host reached by RDS/TCP
@@ -18,9 +18,10 @@ package rds
 //
 //	by a control call to the daemon
 //	  EADDRINUSE, EADDRNOTAVAIL, EACCES, ENOBUFS  Bind; ESHUTDOWN while the daemon is drained
-//	  ENOMEM, ENOBUFS                             Alloc
+//	  ENOMEM, ENOBUFS                             Alloc, Import
+//	  EINVAL, EPERM                               Import: memory that its process can take away, or that is none
 //	  EBUSY                                       Free
-//	  EOPNOTSUPP                                  Addrs; Bind of the unspecified address
+//	  EOPNOTSUPP                                  Addrs; Bind of the unspecified address; Import
 //	  EINVAL, ENOBUFS                             Register, Expose, Release
 //	  EBUSY                                       Expose: for one use, and granted to another host
 //	  EPROTONOSUPPORT, EUSERS, ENOBUFS            Open
@@ -72,12 +73,14 @@ var (
 	// net.ErrClosed and EBADF.
 	ErrClosed error = &sentinel{"use of closed RDS socket", []error{net.ErrClosed, syscall.EBADF}}
 	// ErrDaemonGone: the daemon has shut down, was upgraded or has crashed, and the
-	// sockets of this client are lost. See Client.Reopen. ECONNRESET.
+	// sockets of this client are lost. With Options.Reopen the client opens again
+	// instead. Then it is the error of a socket that could not be bound again.
+	// ECONNRESET.
 	ErrDaemonGone error = &sentinel{"the RDS daemon is gone", []error{syscall.ECONNRESET}}
 	// ErrSession: the daemon goes on, and has ended this session alone, because this
 	// process broke the rules of the shared memory. It also ends a session whose
-	// daemon broke them. The text has the reason. Client.Reopen works, but a program
-	// that breaks a rule would break it again. ECONNABORTED.
+	// daemon broke them. The text has the reason. A client does not open again after
+	// it, because a program that breaks a rule would break it again. ECONNABORTED.
 	ErrSession error = &sentinel{"session ended by the RDS daemon", []error{syscall.ECONNABORTED}}
 	// ErrOverrun: Linux kernels, which cannot be told to wait, sent more to the
 	// socket than the daemon keeps for this user. The socket has lost its port. The
@@ -186,6 +189,7 @@ var (
 	errUnaligned   error = &sentinel{"the local memory of an atomic operation is 8 bytes at a multiple of 8", []error{syscall.EFAULT, ErrInvalid}}
 	errNoRDMA      error = &sentinel{"the host is reached by RDS/TCP, which has no RDMA: a cookie is of no use there", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 	errNoAddrs     error = &sentinel{"the daemon is of a version that does not tell its addresses: name one", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
+	errNoImport    error = &sentinel{"the daemon takes no memory of processes, because its version or its kernel (before Linux 5.9) is too old: use Alloc", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 	errFamily      error = &sentinel{"destination of another address family than the socket's", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 )
 

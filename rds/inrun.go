@@ -26,13 +26,14 @@ func (s *Socket) unread() bool { return s.rxq.len() > 0 || s.in.rest != nil }
 
 // begin makes e's run the one that is received from. mu is held.
 func (r *rx) begin(s *Socket, e *shm.Event) error {
-	if !r.arena.Valid(e.Chunk, int(e.Len)) || e.RxID >= r.maxRx {
-		return r.c.broken("run %d of %d bytes at chunk %d is outside the receive arena", e.RxID, e.Len, e.Chunk)
+	p, err := r.payload(e, "run")
+	if err != nil {
+		return err
 	}
 	in := &s.in
-	in.rest, in.ev = r.arena.Bytes(e.Chunk, int(e.Len)), *e
+	in.rest, in.ev = p, *e
 	in.from, in.at = source(e), time.Unix(0, e.RecvTime)
-	if in.told = int(e.Len) - in.quarter(); e.Len < stepRun || mutant.On(mutant.HalfReadKept) {
+	if in.told = int(e.Len) - in.quarter(); e.Len < stepRun || e.RxID >= keptRx || mutant.On(mutant.HalfReadKept) {
 		in.told = 0
 	}
 	return nil
@@ -96,10 +97,13 @@ func (s *Socket) takeNext(p []byte, e *shm.Event) (n int, ok bool, err error) {
 		case !r.next(s, e):
 			return 0, false, nil
 		case e.Flags&shm.EventRun == 0:
+			epoch := r.epoch
 			if n, err = s.take(p, e); err != nil {
 				return 0, false, err
 			}
-			r.giveBack(e.RxID)
+			if r.epoch == epoch { // else it was another daemon's
+				r.giveBack(e.RxID)
+			}
 			return n, true, nil
 		}
 		if err := r.begin(s, e); err != nil {

@@ -76,7 +76,7 @@ func (g *giver) give() {
 func (c *Client) park(w *waiter) {
 	for !w.signalled.Load() {
 		c.wait.mu.Lock()
-		if c.wait.leader == nil && !w.signalled.Load() {
+		if c.wait.leader == nil && !w.signalled.Load() && !c.wait.down {
 			c.wait.leader = w
 		}
 		leads := c.wait.leader == w

@@ -2,6 +2,7 @@ package rds
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -36,7 +37,18 @@ func (s *Socket) CloseWait(ctx context.Context) error {
 		return err
 	}
 	s.c.rx.discard(s)
-	err := s.waitUntil(ctx, wantSpace, func(bool) (bool, error) { return s.allReturned(), nil })
+	err := s.waitUntil(ctx, wantSpace, func(bool) (bool, error) {
+		if err := s.ended(); errors.Is(err, ErrDaemonGone) {
+			return false, err
+		}
+		if s.allReturned() {
+			return true, nil
+		}
+		if o, is := s.c.state().(*outage); is {
+			return false, o.cause // nothing comes back of a daemon that has gone
+		}
+		return false, nil
+	})
 	s.finishClose()
 	return opErr("close", s.local, err)
 }

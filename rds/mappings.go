@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"maps"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,11 @@ func (m *mappings) open(fd, size int, writable bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return m.keep(mp)
+}
+
+// keep notes a mapping, which it unmaps if the client was closed.
+func (m *mappings) keep(mp *shm.Mapping) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.maps == nil {
@@ -59,6 +65,23 @@ func (m *mappings) closeAll() {
 		_ = unix.Close(m.bell)
 		m.bell = 0
 	}
+}
+
+// adopt takes over what n has, and unmaps what m has had, but for the mappings in keep.
+func (m *mappings) adopt(n *mappings, keep map[*byte]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for first, mp := range m.maps {
+		if !keep[first] {
+			delete(m.maps, first)
+			_ = mp.Close()
+		}
+	}
+	if m.bell > 0 {
+		_ = unix.Close(m.bell)
+	}
+	maps.Copy(m.maps, n.maps)
+	m.local, m.bell = n.local, n.bell
 }
 
 func (m *mappings) closeFDs(fds []int) {

@@ -123,11 +123,16 @@ func (k OpKind) String() string {
 }
 
 // RDMA is a one-sided operation that a message carries.
+//
+// One of more than MaxRDMA bytes goes to the other host in pieces, and other sockets'
+// operations go between them. It is one operation all the same: it has one id and one status,
+// and its message is delivered behind the last piece, and only if all pieces were successful.
+// After another status than Success any of its bytes may have been moved.
 type RDMA struct {
 	Kind      OpKind
 	Cookie    Cookie    // the remote region
 	RemoteOff uint64    // offset in it, bytes
-	Local     []Segment // 1 to 1024 pieces of local memory, none of them empty, at most 1 MiB together
+	Local     []Segment // 1 to 1024 pieces of local memory, none of them empty, at most 1 GiB together
 	Token     uint64    // comes back in the Completion
 	Notify    bool      // queue a Completion when settled
 	Report    bool      // queue a Completion if it is not a success

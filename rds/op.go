@@ -14,6 +14,19 @@ type opKey struct {
 	id   uint64
 }
 
+// awaitedOp is an operation that asked for its status, which has not come.
+type awaitedOp struct {
+	token  uint64
+	notify bool // its status will come; otherwise only if it is not Success
+	wanted bool // somebody takes it
+}
+
+// cellRef is what the ids of a cell in shared memory mean.
+type cellRef struct {
+	addr netip.Addr
+	base uint64 // is added to them
+}
+
 // checkExtras checks what m has besides a payload. mu is held.
 func (t *tx) checkExtras(s *Socket, m *Message) error {
 	settles := 0
@@ -70,8 +83,8 @@ func (t *tx) checkOp(op *RDMA) error {
 		if err := t.checkSegment(g, 1); err != nil {
 			return fmt.Errorf("segment %d: %w", i, err)
 		}
-		if g.Len > MaxRDMA-total {
-			return tooLong("operation of more than %d bytes", MaxRDMA)
+		if g.Len > MaxTransfer-total {
+			return tooLong("operation of more than %d bytes", MaxTransfer)
 		}
 		total += g.Len
 	}
@@ -157,11 +170,11 @@ func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
 	ce := m.dest.cell
 	if op := e.Op; op != nil {
 		e.OpID = t.commitRDMA(ce, op, x.opMem)
-		t.promise(s, ce, x, op.Notify, op.Report)
+		t.promise(s, ce, m.id, op.Token, op.Notify, op.Report)
 	}
 	if a := e.Atomic; a != nil {
 		e.AtomicID = t.commitAtomic(ce, a, x.opMem+uint32(units(e.listSize())))
-		t.promise(s, ce, x, a.Notify, a.Report)
+		t.promise(s, ce, m.id, a.Token, a.Notify, a.Report)
 	}
 }
 
@@ -169,7 +182,7 @@ func (t *tx) commitRDMA(ce *cell, op *RDMA, list uint32) (id uint64) {
 	ce.last++
 	d := t.sub.Reserve().SubOp()
 	*d = shm.SubOp{Op: abi.OpKind(op.Kind), Flags: opFlags(op.Notify, op.Report, op.Silent), NSeg: uint16(len(op.Local)),
-		Cookie: uint64(op.Cookie), RemoteOff: op.RemoteOff, Token: op.Token, OpID: ce.last}
+		Cookie: uint64(op.Cookie), RemoteOff: op.RemoteOff, Token: op.Token, OpID: ce.last - ce.base}
 	for i := range op.Local {
 		d.Len += uint64(op.Local[i].Len)
 	}
@@ -185,7 +198,7 @@ func (t *tx) commitAtomic(ce *cell, a *Atomic, operands uint32) (id uint64) {
 	ce.last++
 	*t.sub.Reserve().SubOp() = shm.SubOp{Op: abi.OpKind(a.Kind), Flags: opFlags(a.Notify, a.Report, a.Silent), NSeg: 1,
 		Region: a.Local.Buf.id, Off: uint64(a.Local.Off), Len: AtomicSize, SegChunk: operands,
-		Cookie: uint64(a.Cookie), RemoteOff: a.RemoteOff, Token: a.Token, OpID: ce.last}
+		Cookie: uint64(a.Cookie), RemoteOff: a.RemoteOff, Token: a.Token, OpID: ce.last - ce.base}
 	return ce.last
 }
 
@@ -204,13 +217,17 @@ func opFlags(notify, report, silent bool) (f abi.OpFlags) {
 
 // promise reserves a place for the status of the operation that was just submitted,
 // if the operation asked for its status.
-func (t *tx) promise(s *Socket, ce *cell, x *txMsg, notify, report bool) {
+func (t *tx) promise(s *Socket, ce *cell, id uint32, token uint64, notify, report bool) {
 	if !notify && !report {
 		return
 	}
+	x := &t.msgs[id]
+	if !notify && t.asked != nil {
+		t.asked[id][x.settles] = ce.last
+	}
 	x.settles++
 	s.promised.Add(1)
-	t.c.rx.promise(s, opKey{ce.idx, ce.last}, ce.addr, notify)
+	t.c.rx.promise(s, opKey{ce.idx, ce.last}, ce, awaitedOp{token: token, notify: notify, wanted: true})
 }
 
 // Completions moves the statuses of settled operations into dst, in the order in

@@ -32,6 +32,24 @@ type Options struct {
 	// Params are the sizes of the memory that the Client shares with the daemon.
 	// Open fails with ENOBUFS if the daemon does not grant them.
 	Params Params
+	// Reopen, if it is not nil, makes the Client outlive its daemon: when the daemon has
+	// gone (ErrDaemonGone), the Client opens again at the next one under the same Socket.
+	// All its handles go on working, and Reopen is called with what was lost, once for
+	// each daemon that went away. See Reopened.
+	//
+	// Until there is a daemon, receives, sends and waits wait, as their deadlines and
+	// contexts say. What does not wait fails with ErrWouldBlock. Calls to the daemon
+	// (Bind, Alloc, Register and so on) wait for the next one; Close, Free and Release
+	// do not. By the time Reopen is called all of them work, and other goroutines may
+	// have used them. Reopen runs in a goroutine of its own and may call anything; the
+	// next call comes after it has returned. It may run after Close.
+	//
+	// The Client ends as without Reopen after ErrSession, and if the next daemon does not
+	// speak a common version (ErrVersion). Every Buffer holds a descriptor.
+	Reopen func(*Reopened)
+	// ReopenFor limits how long the Client tries, for each daemon that went away. Then
+	// it ends with ErrDaemonGone. 0 means until Close.
+	ReopenFor time.Duration
 }
 
 // Params are the sizes of the memory that a Client shares with its daemon. They are
@@ -63,7 +81,16 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 }
 
 func open(ctx context.Context, o Options) (*Client, error) {
-	way := attach.Chosen(ctx)
+	c, err := begin(ctx, o, attach.Chosen(ctx))
+	if err != nil {
+		return nil, err
+	}
+	go c.watch()
+	return c, nil
+}
+
+// begin attaches to a daemon by way, or to that of o.
+func begin(ctx context.Context, o Options, way attach.Way) (*Client, error) {
 	ctl := way.Control
 	if ctl == nil {
 		dialed, err := ipc.ResolveDial(ctx, o.Socket)
@@ -72,10 +99,11 @@ func open(ctx context.Context, o Options) (*Client, error) {
 		}
 		ctl = dialed
 	}
-	c := &Client{ctl: ctl, opts: o, done: make(chan struct{})}
+	c := &Client{ctl: ctl, opts: o, way: way, done: make(chan struct{}), watched: make(chan struct{})}
 	c.mem.local, _ = ctl.(attach.Memory)
 	c.mem.maps = map[*byte]*shm.Mapping{}
 	c.regions.live = map[uint32]*Region{}
+	c.buffers.keeps = o.Reopen != nil
 	stop := context.AfterFunc(ctx, func() { _ = ctl.Close() })
 	err := c.attach(&o, way.Wake)
 	if !stop() {
@@ -89,8 +117,14 @@ func open(ctx context.Context, o Options) (*Client, error) {
 		c.mem.closeAll()
 		return nil, err
 	}
-	go c.watch()
 	return c, nil
+}
+
+// discard ends a client that nobody has used.
+func (c *Client) discard() {
+	_ = c.ctl.Close()
+	_ = c.bell.Close()
+	c.mem.closeAll()
 }
 
 // attach says hello and sets the shared memory up. wake is attach.Way's.
@@ -123,6 +157,7 @@ func (c *Client) attach(o *Options, wake shm.Waiter) error {
 	}
 	c.tx.asks = ok.Features&ipc.FeatureRefuses != 0
 	c.tellsAddrs = ok.Features&ipc.FeatureAddrs != 0
+	c.imports = ok.Features&ipc.FeatureImport != 0
 	c.waits = newPatience(o.Wait.strategy(), o.window(time.Duration(min(ok.SpinNs, uint64(time.Second)))))
 	return c.setBells(wake, fds)
 }
@@ -211,7 +246,7 @@ func (q Params) fill() shm.Params {
 	return p
 }
 
-// moreSendMemory asks the daemon for one more send window.
+// moreSendMemory asks the daemon for one more send window. It is called in an attempt.
 func (c *Client) moreSendMemory() ([]byte, error) {
 	_, fds, err := c.call(&ipc.GrowSend{})
 	if err != nil {

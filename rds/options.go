@@ -57,10 +57,10 @@ func (s *Socket) openFirst(to netip.AddrPort) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.exposed = true
-	switch err := s.c.Err(); {
+	switch err := s.state(); {
 	case s.closed.Load():
 		return ErrClosed
-	case s.lane == 0 || err != nil || s.dests != nil:
+	case s.lane == 0 || err != nil || len(s.dests) > 0:
 		return err
 	}
 	_, err := t.dest(s, to)

@@ -156,11 +156,14 @@ func (s *Socket) CancelSentTo(to netip.AddrPort) error {
 	c, t := s.c, &s.c.tx
 	for {
 		t.mu.Lock()
-		err := c.Err()
+		err := s.state()
 		if s.closed.Load() {
 			err = ErrClosed
 		}
 		d := s.dests[to]
+		if _, is := err.(*outage); is {
+			err, d = nil, nil // the daemon that had what was sent has gone
+		}
 		full := err == nil && t.sub.Free() < 1
 		if err == nil && !full && d != nil {
 			d.endRun()

@@ -180,7 +180,7 @@ func (s *Socket) nextLen(e *shm.Event) (int, error) {
 
 // take copies e's payload out. A large payload is copied without the lock.
 func (s *Socket) take(p []byte, e *shm.Event) (n int, err error) {
-	if min(int(e.Len), len(p)) <= inlineCopy {
+	if min(int(e.Len), len(p)) <= inlineCopy || e.RxID >= keptRx {
 		return s.copyOut(p, e)
 	}
 	c := s.c
@@ -196,11 +196,8 @@ func (s *Socket) copyOut(p []byte, e *shm.Event) (int, error) {
 	if e.Len == 0 || len(p) == 0 {
 		return 0, nil
 	}
-	r := &s.c.rx
-	if !r.arena.Valid(e.Chunk, int(e.Len)) || e.RxID >= r.maxRx {
-		return 0, s.c.broken("message %d of %d bytes at chunk %d is outside the receive arena", e.RxID, e.Len, e.Chunk)
-	}
-	return copy(p, r.arena.Bytes(e.Chunk, int(e.Len))), nil
+	from, err := s.c.rx.payload(e, "message")
+	return copy(p, from), err
 }
 
 func source(e *shm.Event) netip.AddrPort {

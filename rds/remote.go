@@ -9,7 +9,7 @@ import (
 // RemoteRegion is a region of another process, which that process has registered and
 // granted to this host, as an [io.ReaderAt] and [io.WriterAt]. The other process is not
 // told of reads and writes. All methods may be called from many goroutines at once.
-// Each call is made of operations of up to 256 KiB, or 1 MiB with a Segment, of which
+// Each call is made of operations of up to 256 KiB, or 1 GiB with a Segment, of which
 // 16 are in flight at a time. So a call is not atomic: what else reads or writes the
 // same bytes at the same time sees any mixture.
 type RemoteRegion struct {
@@ -82,37 +82,18 @@ func (r *RemoteRegion) WriteAtContext(ctx context.Context, p []byte, off int64) 
 // undefined. Other errors: ErrInvalid for a range outside the region or the Buffer;
 // those of Socket.Read.
 func (r *RemoteRegion) ReadInto(ctx context.Context, local Segment, off int64) error {
-	_, err := r.move(ctx, Read, (*inPlace)(&local), local.Len, off)
+	_, err := r.move(ctx, Read, &inPlace{local}, local.Len, off)
 	return opErr("read", r.to, err)
 }
 
 // WriteFrom writes local at offset off of the region, without a copy in the process.
 // After an error any of the bytes may have been written. Otherwise it is as ReadInto.
 func (r *RemoteRegion) WriteFrom(ctx context.Context, local Segment, off int64) error {
-	_, err := r.move(ctx, Write, (*inPlace)(&local), local.Len, off)
+	_, err := r.move(ctx, Write, &inPlace{local}, local.Len, off)
 	return opErr("write", r.to, err)
 }
 
-// piecesAtOnce is how many operations of one call are in flight.
-const piecesAtOnce = 16
-
-// piece is one operation of a call.
-type piece struct {
-	op    OpRef
-	local Segment
-	at    int // offset in what the call moves
-}
-
-// localMemory gives the pieces of a call their local memory.
-type localMemory interface {
-	longest() int // bytes of a piece
-	take(at, n int) (Segment, error)
-	// done ends the use of a piece's memory. inUse: an operation may still use it.
-	done(p *piece, inUse, ok bool) error
-}
-
-// move cuts n bytes into pieces, posts them and waits for the last. It returns how many
-// bytes have been moved ahead of the first error.
+// move moves n bytes at off of the region, see pieces.
 func (r *RemoteRegion) move(ctx context.Context, kind OpKind, mem localMemory, n int, off int64) (moved int, err error) {
 	if off < 0 || n < 0 || int64(n) > r.size-off {
 		if n == 0 && off >= 0 {
@@ -120,55 +101,6 @@ func (r *RemoteRegion) move(ctx context.Context, kind OpKind, mem localMemory, n
 		}
 		return 0, invalid("%d bytes at %d of a region of %d", n, off, r.size)
 	}
-	var flight []piece
-	for at := 0; at < n || len(flight) > 0; {
-		if err == nil && at < n && len(flight) < piecesAtOnce {
-			p := piece{at: at}
-			if err = r.post(ctx, kind, mem, &p, min(mem.longest(), n-at), off); err == nil {
-				flight = append(flight, p)
-				at += p.local.Len
-			}
-			continue
-		}
-		if len(flight) == 0 {
-			break
-		}
-		if at == n && err == nil { // one wait for all; the loop finds what came of each
-			last := flight[len(flight)-1].op
-			_, _ = r.s.Barrier(ctx, last.Addr, last.ID)
-		}
-		p := flight[0]
-		flight = flight[1:]
-		inUse, why := r.s.settled(ctx, p.op)
-		if e := mem.done(&p, inUse, why == nil); why == nil {
-			why = e
-		}
-		if err == nil {
-			err = why
-		}
-		if err == nil {
-			moved += p.local.Len
-		}
-	}
-	return moved, err
+	c := pieces{s: r.s, to: r.to, kind: kind, cookie: r.cookie, off: uint64(off), mem: mem}
+	return c.move(ctx, n)
 }
-
-func (r *RemoteRegion) post(ctx context.Context, kind OpKind, mem localMemory, p *piece, n int, off int64) (err error) {
-	if p.local, err = mem.take(p.at, n); err != nil {
-		return err
-	}
-	op := &RDMA{Kind: kind, Cookie: r.cookie, RemoteOff: uint64(off) + uint64(p.at), Local: []Segment{p.local}, Notify: true, Silent: true}
-	if p.op, err = r.s.post(ctx, &Message{Addr: r.to, Op: op}); err != nil {
-		_ = mem.done(p, false, false)
-	}
-	return err
-}
-
-// inPlace is the caller's own memory.
-type inPlace Segment
-
-func (m *inPlace) longest() int { return MaxRDMA }
-func (m *inPlace) take(at, n int) (Segment, error) {
-	return Segment{m.Buf, m.Off + at, n}, nil
-}
-func (m *inPlace) done(*piece, bool, bool) error { return nil }

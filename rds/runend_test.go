@@ -156,7 +156,7 @@ func TestBatchErrors(t *testing.T) {
 		}, ErrTooManyDestinations, 6},
 		{"cookie", Params{}, func(_ *fakeDaemon, _, _ *Socket, ms []Message) { ms[5].Cookie = 7 }, ErrInvalid, 5},
 		{"deadline", Params{}, func(_ *fakeDaemon, a, _ *Socket, _ []Message) { a.wdl.expired.Store(true) }, os.ErrDeadlineExceeded, 0},
-		{"overrun", Params{}, func(_ *fakeDaemon, a, _ *Socket, _ []Message) { a.overrun.Store(true) }, ErrOverrun, 0},
+		{"overrun", Params{}, func(_ *fakeDaemon, a, _ *Socket, _ []Message) { a.end.Store(&ErrOverrun) }, ErrOverrun, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d, a, b := pair(t, Options{Params: tt.params})
@@ -199,7 +199,7 @@ func TestErrorBehindUncommitted(t *testing.T) {
 	}{
 		"closed":   {func(a *Socket) { a.closed.Store(true) }, ErrClosed},
 		"deadline": {func(a *Socket) { a.wdl.expired.Store(true) }, os.ErrDeadlineExceeded},
-		"overrun":  {func(a *Socket) { a.overrun.Store(true) }, ErrOverrun},
+		"overrun":  {func(a *Socket) { a.end.Store(&ErrOverrun) }, ErrOverrun},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, a, b := pair(t, Options{})

@@ -27,6 +27,12 @@ type rx struct {
 	socks       []*Socket // by shm.SockIndex of their handles
 	entry       shm.Entry // scratch
 
+	// After the client has opened again (see successor).
+	apart    map[*Socket]struct{} // sockets that the daemon does not have
+	kept     map[uint32][]byte    // what was received before, by number
+	lastKept uint32
+	epoch    uint64 // daemons before this one
+
 	dead     bool // the memory is about to be unmapped
 	returned bool // receive ids put and not published
 
@@ -67,12 +73,10 @@ func (r *rx) close() (socks []*Socket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dead = true
-	for _, s := range r.socks {
-		if s != nil {
-			socks = append(socks, s)
-			s.closed.Store(true) // before anybody finds what is forgotten
-			s.forget()
-		}
+	socks = r.all()
+	for _, s := range socks {
+		s.closed.Store(true) // before anybody finds what is forgotten
+		s.forget()
 	}
 	return socks
 }
@@ -108,8 +112,7 @@ func (r *rx) release(n int) {
 // that come before it into their queues. mu is held.
 func (r *rx) next(s *Socket, out *shm.Event) bool {
 	if s.rxq.len() > 0 {
-		*out = s.rxq.pop()
-		r.waiting--
+		*out = r.pop(s)
 		return true
 	}
 	if r.dead {
@@ -119,7 +122,7 @@ func (r *rx) next(s *Socket, out *shm.Event) bool {
 	for r.ev.Next(&r.entry) {
 		n++
 		if shm.EvKind(r.entry.Kind()) == shm.EvData {
-			if e := r.entry.Event(); e.Sock == s.handle {
+			if e := r.entry.Event(); e.Sock == s.handle && !r.odd(e) {
 				*out = *e
 				r.release(n)
 				return true
@@ -148,6 +151,9 @@ func (r *rx) sock(handle uint32) *Socket {
 // dispatch hands one event to its socket. mu is held.
 func (r *rx) dispatch(e *shm.Entry) {
 	kind := shm.EvKind(e.Kind())
+	if kind == shm.EvData && r.odd(e.Event()) {
+		return
+	}
 	s := r.sock(eventSock(e))
 	if s == nil {
 		switch {
@@ -192,7 +198,7 @@ func (r *rx) dispatch(e *shm.Entry) {
 	case shm.EvCrowded: // what is on its way there does not count any more
 		s.notifyAll(wantSpace)
 	case shm.EvOverrun:
-		s.overrun.Store(true)
+		s.end.CompareAndSwap(nil, &ErrOverrun)
 		s.arrived(wantAll)
 		s.notifyAll(wantAll)
 	default:
@@ -215,40 +221,45 @@ func eventSock(e *shm.Entry) uint32 { return e.Event().Sock }
 
 // settle queues an operation's status.
 func (r *rx) settle(s *Socket, e *shm.EventStatus) {
-	if _, known := s.cellAddr[e.Cell]; !known || s.comps.len() >= r.maxStatuses {
+	cell, known := s.cellAddr[e.Cell]
+	if !known || s.comps.len() >= r.maxStatuses {
 		_ = r.c.broken("a status nobody asked for, of operation %d of cell %d", e.OpID, e.Cell)
 		return
 	}
-	key := opKey{e.Cell, e.OpID}
-	wanted, awaited := s.awaited[key]
+	key := opKey{e.Cell, cell.base + e.OpID}
+	op, awaited := s.awaited[key]
 	delete(s.awaited, key)
-	if awaited && !wanted {
+	if awaited && !op.wanted {
 		return
 	}
-	s.comps.push(Completion{Token: e.Token, ID: e.OpID, To: s.cellAddr[e.Cell], Status: Status(e.Status), Errno: syscall.Errno(e.Errno)})
+	s.comps.push(Completion{Token: e.Token, ID: key.id, To: cell.addr, Status: Status(e.Status), Errno: syscall.Errno(e.Errno)})
 	s.queuedComps.Add(1)
 	s.arrived(wantCompletion)
 	s.notifyAll(wantCompletion)
 }
 
-// promise notes that the status of an operation may come, and with notify that it
-// will come. tx.mu is held, mu is taken.
-func (r *rx) promise(s *Socket, key opKey, addr netip.Addr, notify bool) {
+// promise notes that the status of an operation of cell ce may come. tx.mu is held, mu
+// is taken.
+func (r *rx) promise(s *Socket, key opKey, ce *cell, op awaitedOp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.cellAddr == nil {
-		s.cellAddr = map[uint32]netip.Addr{}
-		s.awaited = map[opKey]bool{}
+		s.cellAddr = map[uint32]cellRef{}
+		s.awaited = map[opKey]awaitedOp{}
 	}
-	s.cellAddr[key.cell] = addr
-	if notify {
-		s.awaited[key] = true
+	s.cellAddr[key.cell] = cellRef{ce.addr, ce.base}
+	if op.notify || r.c.opts.Reopen != nil {
+		s.awaited[key] = op
 	}
 }
 
 // giveBack returns a receive id. Its memory is the daemon's again when flush has
 // run.
 func (r *rx) giveBack(id uint32) {
+	if id&^shm.RxStep >= keptRx {
+		delete(r.kept, id)
+		return
+	}
 	if !r.dead {
 		r.ret.Put(id)
 		r.returned = true
@@ -329,7 +340,10 @@ func (r *rx) endBind(s *Socket) bool {
 func (r *rx) remove(s *Socket) {
 	r.mu.Lock()
 	r.takeEvents() // its statuses and notices up to the close
-	r.socks[shm.SockIndex(s.handle)] = nil
+	if i := shm.SockIndex(s.handle); i < uint32(len(r.socks)) && r.socks[i] == s {
+		r.socks[i] = nil
+	}
+	delete(r.apart, s)
 	r.drop(s)
 	s.forget()
 	ring := r.flush()
@@ -359,7 +373,6 @@ func (r *rx) drop(s *Socket) {
 		r.giveBack(s.in.ev.RxID)
 	}
 	for s.rxq.len() > 0 {
-		r.giveBack(s.rxq.pop().RxID)
-		r.waiting--
+		r.giveBack(r.pop(s).RxID)
 	}
 }

@@ -14,8 +14,12 @@ const (
 	// one would keep other senders out for microseconds.
 	inlineCopy = 8 << 10
 
-	// MaxRDMA is the most bytes one operation may move, as in the kernel
-	// (net/rds/rdma.c: RDS_MAX_MSG_SIZE).
+	// MaxTransfer is the most bytes that one operation may move.
+	MaxTransfer = abi.MaxTransfer
+
+	// MaxRDMA is the most bytes of an operation that go to the other host in one piece, as
+	// in the kernel (net/rds/rdma.c: RDS_MAX_MSG_SIZE). The daemon cuts a longer operation
+	// into pieces. It is still one operation: see RDMA.
 	MaxRDMA = abi.MaxRDMA
 
 	noID = ^uint32(0)
@@ -42,6 +46,7 @@ type outMsg struct {
 	dest    *dest
 	dst     []byte
 	copied  bool
+	epoch   uint64
 	windows int // arena windows when it was found exhausted
 }
 
@@ -85,7 +90,11 @@ func (s *Socket) send(m *outMsg, dontWait bool) error {
 }
 
 func waitable(err error) bool {
-	return err == errFull || err == ErrCongested || err == errNoMemory || err == errRingFull || err == errOpening
+	if err == errFull || err == ErrCongested || err == errNoMemory || err == errRingFull || err == errOpening {
+		return true
+	}
+	_, is := err.(*outage)
+	return is
 }
 
 // endWait ends a registration as waiter and reports whether the waiter had been
@@ -119,8 +128,14 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 		t.drop(m)
 		return ErrClosed
 	}
-	if err := s.err(); err != nil {
-		t.drop(m)
+	if m.id != noID && m.epoch != t.epoch {
+		m.id, m.copied = noID, false // what was set aside was at another daemon
+	}
+	if err := s.state(); err != nil {
+		if t.drop(m); waitable(err) && s.wdl.expired.Load() {
+			return errSendDeadline
+		}
+		m.copied = false
 		return err
 	}
 	if s.wdl.expired.Load() {
@@ -274,7 +289,7 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 	x.sock, x.dest, x.chunk, x.size = s, d, chunk, uint32(n)
 	x.opMem, x.opSize, x.mem = opMem, uint32(opSize), uint32(t.arena.InUse()-before)
 	d.mem += int(x.mem)
-	m.id, m.dest = id, d
+	m.id, m.dest, m.epoch = id, d, t.epoch
 	if n > 0 {
 		m.dst = t.arena.Bytes(chunk, n)
 	}
@@ -329,6 +344,10 @@ func (t *tx) commit(s *Socket, m *outMsg) {
 // drop gives back what m had set aside. mu is held.
 func (t *tx) drop(m *outMsg) {
 	if m.id == noID {
+		return
+	}
+	if m.epoch != t.epoch {
+		m.id = noID
 		return
 	}
 	t.retire(m.id)

@@ -111,7 +111,7 @@ func (t *tx) isOpen(s *Socket, to netip.AddrPort) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := s.dests[to]
-	return t.dead || d == nil || d.isOpen() || s.err() != nil || s.wdl.expired.Load()
+	return t.dead || d == nil || d.isOpen() || s.state() != nil || s.wdl.expired.Load()
 }
 
 func (t *tx) ringFree() bool {

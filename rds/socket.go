@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -22,9 +23,9 @@ type Socket struct {
 
 	nonblock atomic.Bool
 
-	failUnreachable atomic.Bool // see SetFailUnreachable
-	closed          atomic.Bool // set with tx.mu held, or while the client closes
-	overrun         atomic.Bool // the daemon took it off its port: ErrOverrun
+	failUnreachable atomic.Bool           // see SetFailUnreachable
+	closed          atomic.Bool           // set with tx.mu held, or while the client closes
+	end             atomic.Pointer[error] // why it has lost its port, see ended
 	rdl, wdl        deadline
 	wait            socketWaiters
 
@@ -53,10 +54,10 @@ type Socket struct {
 	in       inRun // goes before rxq
 	comps    queue[Completion]
 	notices  queue[Notice]
-	unwanted noticeSet      // kinds of notices not queued
-	awaited  map[opKey]bool // statuses that will come; false: nobody takes it
-	cellAddr map[uint32]netip.Addr
-	zcDone   queue[uint32] // zero-copy cookies to be taken
+	unwanted noticeSet           // kinds of notices not queued
+	awaited  map[opKey]awaitedOp // operations that have asked for their status
+	cellAddr map[uint32]cellRef  // of cells with operations that ask
+	zcDone   queue[uint32]       // zero-copy cookies to be taken
 	cong     congMonitor
 	poll     *pollFD // nil: none asked for
 	pollFor  WaitSet // empty: takeables
@@ -70,10 +71,40 @@ var _ net.PacketConn = (*Socket)(nil)
 
 // err returns why nothing more comes: the end of the client, or of the socket.
 func (s *Socket) err() error {
-	if s.overrun.Load() {
-		return ErrOverrun
+	if err := s.ended(); err != nil {
+		return err
 	}
 	return s.c.Err()
+}
+
+// ended returns why the socket has ended without the client: ErrOverrun, or it could not
+// be bound again. nil: it has not.
+func (s *Socket) ended() error {
+	if p := s.end.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// state is err, or *outage.
+func (s *Socket) state() error {
+	if err := s.ended(); err != nil {
+		return err
+	}
+	return s.c.state()
+}
+
+// atDaemon is Client.control for requests about s.
+func (s *Socket) atDaemon(ctx context.Context, f func() error) error {
+	return s.c.control(ctx, func() error {
+		if s.handle == noHandle {
+			if s.closed.Load() {
+				return ErrClosed
+			}
+			return s.ended()
+		}
+		return f()
+	})
 }
 
 // Client returns the client through which the socket was bound.
@@ -213,13 +244,16 @@ func (s *Socket) SetRcvBuf(n int) error {
 	if s.closed.Load() {
 		return opErr("set receive buffer", s.local, ErrClosed)
 	}
-	if _, _, err := s.c.call(&ipc.SetRcvBuf{Sock: s.handle, Bytes: uint32(n)}); err != nil {
-		return opErr("set receive buffer", s.local, s.overtaken(err))
-	}
-	s.c.rx.mu.Lock()
-	s.rcvbuf = n
-	s.c.rx.mu.Unlock()
-	return nil
+	err := s.atDaemon(context.Background(), func() error {
+		if _, _, err := s.c.call(&ipc.SetRcvBuf{Sock: s.handle, Bytes: uint32(n)}); err != nil {
+			return s.overtaken(err)
+		}
+		s.c.rx.mu.Lock()
+		defer s.c.rx.mu.Unlock()
+		s.rcvbuf = n
+		return nil
+	})
+	return opErr("set receive buffer", s.local, err)
 }
 
 // Close closes the socket and frees its port. Messages that were not sent are
@@ -272,12 +306,17 @@ func (s *Socket) overtaken(err error) error {
 // finishClose closes s at the daemon and drops it here.
 func (s *Socket) finishClose() {
 	c := s.c
+	c.life.RLock()
+	defer c.life.RUnlock()
 	// One bind or close at a time: the index must not belong to a new socket
 	// before this one has left the table.
 	c.binds.Lock()
 	defer c.binds.Unlock()
 	// If the daemon has gone, or goes just now, the port is free all the same.
-	_, _, err := c.call(&ipc.CloseSock{Sock: s.handle})
+	err := c.state()
+	if err == nil && s.handle != noHandle {
+		_, _, err = c.call(&ipc.CloseSock{Sock: s.handle})
+	}
 	c.regions.takeAll(s)
 	c.rx.remove(s)
 	c.tx.forgetSocket(s, err == nil)

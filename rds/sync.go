@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -204,7 +205,9 @@ func (s *Socket) disown(op OpRef) {
 		return
 	}
 	if key, ok := s.findAwaited(op.Addr, op.ID); ok {
-		s.awaited[key] = false
+		op := s.awaited[key]
+		op.wanted = false
+		s.awaited[key] = op
 		s.notifyAll(wantCompletion) // one who waits for it waits in vain
 	}
 }
@@ -284,7 +287,17 @@ func (w *words) make(c *Client, m *making) {
 func (w *words) put(g Segment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.free = append(w.free, g)
+	if g.Buf.Len() > 0 { // the next daemon may not have taken it
+		w.free = append(w.free, g)
+	}
+}
+
+// forgetFreed drops words of buffers that the next daemon has not taken.
+func (w *words) forgetFreed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.free = slices.DeleteFunc(w.free, func(g Segment) bool { return g.Buf.Len() == 0 })
+	w.lent = slices.DeleteFunc(w.lent, func(l lentWord) bool { return l.word.Buf.Len() == 0 })
 }
 
 func (w *words) lend(l lentWord) {

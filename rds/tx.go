@@ -38,7 +38,13 @@ type tx struct {
 	asks      bool       // the daemon may refuse a destination (ipc.FeatureRefuses)
 	starved   bool       // ids or memory ran out since messages were returned last
 	over      []*dest    // destinations refused because they hold their share, see share.go
+	epoch     uint64     // daemons before this one
+	asked     []askedOps // by message id; nil: the client does not open again
 }
+
+// askedOps are the ids of a message's operations that have asked for their status only
+// if it is not Success. 0: none.
+type askedOps [2]uint64
 
 // txMsg is a message between submission and return.
 type txMsg struct {
@@ -65,6 +71,9 @@ func (t *tx) init(c *Client, p shm.Params, arena *shm.Arena) {
 		t.free[i] = p.MaxMsgs - 1 - uint32(i)
 	}
 	t.slots = make([]*dest, p.Slots)
+	if c.opts.Reopen != nil {
+		t.asked = make([]askedOps, p.MaxMsgs)
+	}
 	t.cells = make([]*cell, p.Cells)
 	t.cellFree = make([]uint32, p.Cells)
 	for i := range t.cellFree {
@@ -169,11 +178,36 @@ func (t *tx) giveBack(id uint32) {
 	}
 	if m.settles > 0 {
 		m.sock.promised.Add(-int32(m.settles))
+		t.succeeded(id)
 	}
 	m.dest.mem -= int(m.mem)
 	m.dest.end()
 	*m = txMsg{}
 	t.free = append(t.free, id)
+}
+
+// succeeded drops what is noted of operations of message id whose status would have
+// come before its return.
+func (t *tx) succeeded(id uint32) {
+	if t.asked == nil || t.asked[id] == (askedOps{}) {
+		return
+	}
+	m := &t.msgs[id]
+	t.c.rx.mu.Lock()
+	defer t.c.rx.mu.Unlock()
+	for _, op := range t.asked[id] {
+		if op != 0 {
+			delete(m.sock.awaited, opKey{m.dest.cell.idx, op})
+		}
+	}
+	t.asked[id] = askedOps{}
+}
+
+// now returns the number of daemons before this one.
+func (t *tx) now() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.epoch
 }
 
 // takeID takes a free message id for something to d. mu is held, and there is one.
@@ -209,14 +243,17 @@ func (t *tx) growArena(seen int) {
 	if now != seen || full {
 		return
 	}
-	mem, err := t.c.moreSendMemory()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err != nil {
-		t.full = true
-		return
-	}
-	if t.arena.AddWindow(mem); !mutant.On(mutant.GainUnheard) {
-		t.gained()
-	}
+	_ = t.c.attempt(func() error { // if the client opens again, it has other memory then
+		mem, err := t.c.moreSendMemory()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if err != nil {
+			t.full = true
+			return err
+		}
+		if t.arena.AddWindow(mem); !mutant.On(mutant.GainUnheard) {
+			t.gained()
+		}
+		return nil
+	})
 }

@@ -72,8 +72,8 @@ func (s *Socket) Wait(ctx context.Context, w WaitSet) (WaitSet, error) {
 	err := s.waitUntil(ctx, w.interest(), func(arm bool) (bool, error) {
 		var err error
 		ready, err = s.ready(&w, arm)
-		if err == nil && ready.Empty() && (w.Message || w.sends()) && s.overrun.Load() {
-			err = ErrOverrun
+		if err == nil && ready.Empty() && (w.Message || w.sends()) {
+			err = s.ended()
 		}
 		return !ready.Empty(), err
 	})
@@ -123,7 +123,7 @@ func (s *Socket) readySend(w, got *WaitSet, arm bool) {
 	t := &s.c.tx
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.dead {
+	if _, away := s.c.state().(*outage); away || t.dead {
 		return
 	}
 	sends := w.SendSpace || len(w.SendTo) > 0

@@ -61,6 +61,8 @@ type waiters struct {
 	free    []*waiter
 	ring    func()             // ends the leader's Waiter.Wait
 	closed  bool               // nobody waits any more
+	down    bool               // nobody leads, because the client opens again
+	left    chan struct{}      // is closed when the leader leaves, nil: nobody asks
 	watches lists.List[waiter] // see pollset.go
 	looks   []*waiter          // watches whose poll sets have to be checked
 	keeper  *waiter            // the waiter that is woken to check them
@@ -138,7 +140,11 @@ func (ws *waiters) leave(w *waiter) (signalled bool) {
 	}
 	if ws.leader == w {
 		ws.leader = nil
-		if first := ws.all.Head; first != nil {
+		if ws.left != nil {
+			close(ws.left)
+			ws.left = nil
+		}
+		if first := ws.all.Head; first != nil && !ws.down {
 			ws.leader = first.Of
 			ws.leader.poke()
 		}
@@ -233,6 +239,31 @@ func (ws *waiters) notifyEverybody(want interest) {
 			}
 		}
 	}
+}
+
+// suspend has nobody lead, so that nobody uses the rings and the doorbell without a
+// lock. Waiters wait on, until they are signalled.
+func (ws *waiters) suspend() {
+	ws.mu.Lock()
+	ws.down = true
+	var left chan struct{}
+	if ws.leader != nil {
+		left = make(chan struct{})
+		ws.left = left
+	}
+	ws.mu.Unlock()
+	ws.notifyEverybody(wantAll)
+	if left != nil {
+		<-left
+	}
+}
+
+// resume ends suspend and has everybody look again.
+func (ws *waiters) resume() {
+	ws.mu.Lock()
+	ws.down = false
+	ws.mu.Unlock()
+	ws.notifyEverybody(wantAll)
 }
 
 // close wakes everybody. Whoever enters later is woken at once.

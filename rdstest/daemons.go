@@ -38,7 +38,19 @@ type Daemon struct {
 // fails.
 func StartDaemons(t testing.TB, n int) []*Daemon {
 	t.Helper()
-	g, err := startGroup(n)
+	return started(t, n, false)
+}
+
+// StartRDSTCP is StartDaemons with daemons that reach each other as they reach Linux
+// kernels, by RDS/TCP: without RDMA, cookies and runs.
+func StartRDSTCP(t testing.TB, n int) []*Daemon {
+	t.Helper()
+	return started(t, n, true)
+}
+
+func started(t testing.TB, n int, rdsTCP bool) []*Daemon {
+	t.Helper()
+	g, err := startGroup(n, rdsTCP)
 	if err != nil {
 		t.Fatalf("start daemons: %v", err)
 	}
@@ -59,7 +71,7 @@ func StartDaemons(t testing.TB, n int) []*Daemon {
 // Start starts daemons as StartDaemons does, where there is no test, as in an
 // Example. stop ends them and returns what went wrong.
 func Start(n int) (ds []*Daemon, stop func() error, err error) {
-	g, err := startGroup(n)
+	g, err := startGroup(n, false)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,7 +85,7 @@ type group struct {
 	dir     string            // has their control sockets
 }
 
-func startGroup(n int) (*group, error) {
+func startGroup(n int, rdsTCP bool) (*group, error) {
 	if n < 1 || n > 200 {
 		return nil, fmt.Errorf("rdstest: %d daemons, want 1 to 200", n)
 	}
@@ -88,6 +100,9 @@ func startGroup(n int) (*group, error) {
 	}
 	for i := range n {
 		d := newDaemon(g.dir, net.At(i+1))
+		if rdsTCP {
+			d.cfg.TCP.Peers = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		}
 		if err := d.start(); err != nil {
 			return nil, errors.Join(err, g.end())
 		}

@@ -57,13 +57,20 @@ need_tools() {
 	need_cc || true # librds
 	command -v make >/dev/null && command -v pkg-config >/dev/null ||
 		need_packages make pkg-config || true # librds
-	command -v nbdinfo >/dev/null && command -v nbdcopy >/dev/null && command -v fio >/dev/null && command -v qemu-img >/dev/null ||
-		need_packages libnbd-bin fio qemu-utils || true # examples/nbd
+	command -v nbdinfo >/dev/null && command -v nbdcopy >/dev/null && command -v fio >/dev/null && command -v qemu-img >/dev/null && command -v nbdkit >/dev/null ||
+		need_packages libnbd-bin fio qemu-utils nbdkit || true # examples/nbd
 	command -v ip >/dev/null && command -v openssl >/dev/null ||
 		need_packages iproute2 openssl || true # e2e: the commands in README.md
 	command -v systemd-analyze >/dev/null || need_packages systemd || true # internal/service: rates the units' sandbox
 	command -v nft >/dev/null || need_packages nftables || true # e2e/ledger: drops packets
 	command -v strace >/dev/null || need_packages strace || true # e2e: the system calls that the units allow
+	python3 -c 'import test.test_socket' 2>/dev/null || { # preload: CPython's tests
+		command -v python3 >/dev/null || need_packages python3
+		need_packages "lib$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')-testsuite"
+	} || true
+	command -v tmux >/dev/null || need_packages tmux || true # e2e: rdsctl top
+	command -v prometheus >/dev/null && command -v promtool >/dev/null ||
+		need_packages prometheus || true # e2e: scrapes the metrics
 	command -v zsh >/dev/null && command -v fish >/dev/null ||
 		need_packages zsh fish || true # cmd/rdsctl: completions
 }

@@ -18,7 +18,7 @@ packages() { go list ${PKGS:-./...} | grep -Ev "$E2E|/internal/tidy\$"; }
 # gotest FLAGS... PACKAGES... runs go test. testsummary counts the failed tests. The
 # line "exit:" tells it of a go command that failed without reporting a test.
 gotest() {
-	go test -json -timeout 8m "$@" || echo "exit: go test"
+	go test -json -timeout 20m "$@" || echo "exit: go test"
 }
 
 stage_static() {

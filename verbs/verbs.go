@@ -43,17 +43,18 @@ type DeviceAttr struct {
 type Caps uint32
 
 const (
-	CapOrderedCQ    Caps = 1 << iota // send completions arrive in post order
-	CapImm                           // SEND/WRITE_WITH_IMM
-	CapAtomics                       // CMP_AND_SWP, FETCH_AND_ADD
-	CapMaskedAtomic                  // masked forms
-	CapRNR                           // a SEND that finds no posted receive waits instead of failing
-	CapRestrictedMR                  // AccessRestricted and MR.Allow work
-	CapRemoteAck                     // AckRemote works
-	CapRNRRetry                      // QPInitAttr.RNRRetry bounds that wait
-	CapInvalidate                    // LOCAL_INV, SEND_WITH_INV
-	CapMW                            // memory windows of both types, BIND_MW
-	CapPlacedCQ                      // a successful completion says that the peer's device has the data, even with AckLocal (InfiniBand, RoCE)
+	CapOrderedCQ     Caps = 1 << iota // send completions arrive in post order
+	CapImm                            // SEND/WRITE_WITH_IMM
+	CapAtomics                        // CMP_AND_SWP, FETCH_AND_ADD
+	CapMaskedAtomic                   // masked forms
+	CapRNR                            // a SEND that finds no posted receive waits instead of failing
+	CapRestrictedMR                   // AccessRestricted and MR.Allow work
+	CapRemoteAck                      // AckRemote works
+	CapRNRRetry                       // QPInitAttr.RNRRetry bounds that wait
+	CapInvalidate                     // LOCAL_INV, SEND_WITH_INV
+	CapMW                             // memory windows of both types, BIND_MW
+	CapPlacedCQ                       // a successful completion says that the peer's device has the data, even with AckLocal (InfiniBand, RoCE)
+	CapGlobalAtomics                  // atomics are atomic towards the instructions of the processor, too (IBV_ATOMIC_GLOB)
 )
 
 // Device is one RDMA device with its connection manager.

@@ -19,6 +19,10 @@ type backend struct {
 	onPoll func()   // runs after events were answered
 	left   int      // messages that a drain still finds
 	drains []string // what was asked
+	traced []ctl.TraceSpec
+	missed bool // a trace is not complete
+
+	captured []ctl.CaptureSpec
 }
 
 func (b *backend) Status() (ctl.Status, error) {
@@ -109,3 +113,34 @@ func (d direct) Call(ctx context.Context, req []byte) ([]byte, error) {
 }
 
 func (direct) Close() error { return nil }
+
+func (b *backend) BeginTrace(_ ctl.Caller, s ctl.TraceSpec) error {
+	b.traced = append(b.traced, s)
+	return b.err
+}
+
+func (b *backend) ReadTrace() ([]ctl.TraceEvent, ctl.TraceState, error) {
+	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	s := ctl.TraceState{Messages: 1, Over: true}
+	if b.missed {
+		s.Dropped, s.Skipped = 2, 3
+	}
+	return []ctl.TraceEvent{
+		{Time: at, Step: "submitted", Local: here, LocalPort: 4000, Remote: there, RemotePort: 4001, Seq: 77, Datagrams: 2, Bytes: 24},
+		{Time: at.Add(time.Microsecond), Step: "posted", Local: here, LocalPort: 4000, Remote: there, RemotePort: 4001, Seq: 77, Datagrams: 2, Bytes: 24},
+	}, s, b.err
+}
+
+func (b *backend) EndTrace() {}
+
+func (b *backend) BeginCapture(s ctl.CaptureSpec) (ctl.CaptureState, error) {
+	b.captured = append(b.captured, s)
+	return ctl.CaptureState{Unseen: []netip.Addr{netip.MustParseAddr("10.9.0.2")}}, b.err
+}
+
+func (b *backend) ReadCapture() ([]byte, ctl.CaptureState, error) {
+	return []byte("pcapng"), ctl.CaptureState{Frames: 3, Dropped: 4, Over: true}, b.err
+}
+
+func (b *backend) EndCapture() {}

@@ -12,12 +12,12 @@ import (
 )
 
 func devicesVerb(fs *flag.FlagSet) action {
-	counters := fs.Bool("counters", false, "also list the ports' counters that are not 0")
+	counters := fs.Bool("counters", false, "also list the counters of devices and ports that are not 0")
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		return a.ask(ctx, o, ctl.Request{Kind: ctl.KindDevices}, func(r *ctl.Response) {
 			showDevices(a.stdout, r.Devices)
 			if *counters {
-				showPortCounters(a.stdout, r.Devices)
+				showDeviceCounters(a.stdout, r.Devices)
 			}
 		})
 	}
@@ -34,21 +34,26 @@ func showNodes(w io.Writer, d *ctl.Devices) {
 	}
 }
 
-// showPortCounters lists the ports' counters that are not 0.
-func showPortCounters(w io.Writer, d *ctl.Devices) {
+// showDeviceCounters lists the counters that are not 0.
+func showDeviceCounters(w io.Writer, d *ctl.Devices) {
 	var rows [][]string
-	for i := range d.Devices {
-		for _, p := range d.Devices[i].Ports {
-			for _, c := range p.Counters {
-				if c.Value != 0 {
-					rows = append(rows, []string{d.Devices[i].Name, strconv.Itoa(p.Number), printable(c.Name), count(c.Value)})
-				}
+	add := func(device, port string, counters ctl.CounterList) {
+		for _, c := range counters {
+			if c.Value != 0 {
+				rows = append(rows, []string{device, port, printable(c.Name), count(c.Value)})
 			}
+		}
+	}
+	for i := range d.Devices {
+		x := &d.Devices[i]
+		add(x.Name, "-", x.Counters)
+		for _, p := range x.Ports {
+			add(x.Name, strconv.Itoa(p.Number), p.Counters)
 		}
 	}
 	fmt.Fprintln(w)
 	if len(rows) == 0 {
-		fmt.Fprintln(w, "no counter of a port is above 0")
+		fmt.Fprintln(w, "no counter of a device or port is above 0")
 		return
 	}
 	showTable(w, []string{"DEVICE", "PORT", "COUNTER", "VALUE"}, []bool{false, true, false, true}, rows)

@@ -61,6 +61,9 @@ func TestEveryForm(t *testing.T) {
 			args = append(args, "-d", "1ms", "-warmup", "0s", "-socket", d.Socket())
 		case "completion":
 			args = append(args, "bash")
+		case "trace merge":
+			a, b := life(7, false, time.Second, 10, 60, 100)
+			args = append(args, traceFile(t, a), traceFile(t, b))
 		case "config validate", "bundle":
 			args = append(args, filepath.Join(t.TempDir(), "new"))
 		default:

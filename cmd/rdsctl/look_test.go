@@ -275,6 +275,8 @@ func TestBadDaemonEveryVerb(t *testing.T) {
 			continue // TestCheck
 		case "ping":
 			args = append(args, "127.0.0.2", "-c", "1")
+		case "capture":
+			args = append(args, "-w", "-")
 		default:
 			if strings.Contains(v.args, "ADDR") {
 				args = append(args, "127.0.0.2")

@@ -31,6 +31,8 @@ type app struct {
 	// original.
 	asOld        bool
 	stressTiming stress.Timing // zero for rds-stress's
+	// exec replaces this process by a program; nil for syscall.Exec.
+	exec func(program string, args, env []string) error
 }
 
 func main() {

@@ -110,7 +110,11 @@ func rdsctlPage() *page {
 func verbPage(v *verb) *page {
 	p := &page{name: "rdsctl-" + strings.ReplaceAll(v.name, " ", "-"), section: 1, summary: v.summary}
 	p.heading("Synopsis")
-	p.code("rdsctl " + strings.TrimSpace(v.name+" "+v.args) + " [FLAGS]")
+	if v.alone && v.raw != nil { // what follows PROGRAM is the program's
+		p.code("rdsctl " + v.name + " [FLAGS] [--] " + v.args + " [ARGUMENT...]")
+	} else {
+		p.code("rdsctl " + strings.TrimSpace(v.name+" "+v.args) + " [FLAGS]")
+	}
 	if v.about != "" {
 		p.heading("Description")
 		p.text("%s", v.about)
@@ -124,8 +128,7 @@ func verbPage(v *verb) *page {
 			p.terms(terms)
 		}
 	} else {
-		p.heading("Flags")
-		p.text("Those of rds-stress: rdsctl stress --help. With -o json or -o table, that form of output.")
+		v.rawFlags(p)
 	}
 	if v.names != nil {
 		columns, fields := v.names()
@@ -152,6 +155,11 @@ func verbPage(v *verb) *page {
 	p.heading("Diagnostics")
 	p.text("Every error is one line on standard error: the cause, and what to do about it. With JSON the document has it in its field error, too, with a code for programs.")
 	return p
+}
+
+func stressFlagsPage(p *page) {
+	p.heading("Flags")
+	p.text("Those of rds-stress: rdsctl stress --help. With -o json or -o table, that form of output.")
 }
 
 func flagTerms(fs *flag.FlagSet) (terms []term) {

@@ -220,7 +220,7 @@ func (i *oldInfo) tcp(r *ctl.Response) {
 			i.line("%*s %5s %*s %5s %10s %10s %10s %10s %10s", w, "LocalAddr", "LPort", w, "RemoteAddr", "RPort", "HdrRemain", "DataRemain", "SentNxt", "ExpectUna", "SeenUna")
 		},
 		func(w int, c *oldTCP) {
-			i.line("%*s %5d %*s %5d %10d %10d %10d %10d %10d", w, c.Local, c.LocalPort, w, c.Remote, c.RemotePort, c.HdrRemain, c.DataRemain, uint32(c.Sent), uint32(c.Awaited), uint32(c.Acked))
+			i.line("%*s %5d %*s %5d %10d %10d %10d %10d %10d", w, c.Local, c.LocalPort, w, c.Remote, c.RemotePort, c.HdrRemain, c.DataRemain, uint32(c.TCPConn.Sent), uint32(c.Awaited), uint32(c.Acked))
 		})
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 )
@@ -134,55 +133,5 @@ RDS IB Connections (IPv6):
 	}
 	if code, stdout, stderr := runOld(t, &mixed{backend{err: fmt.Errorf("boom")}}, "-kn"); code != exitFailed || !strings.Contains(stderr, "rds-info: Unable get statistics: boom\n") {
 		t.Errorf("failing: status %d, %q, %q", code, stdout, stderr)
-	}
-}
-
-func TestTop(t *testing.T) {
-	s, _ := (&backend{}).Status()
-	peers, _ := (&backend{}).Peers()
-	backlog, _, _ := (&backend{}).Backlog(ctl.View{})
-	now := time.Now()
-	state := &topState{view: topPeers}
-	state.take(now, &s, peers, backlog, nil)
-	s2 := s
-	s2.Counters = ctl.CounterList{{Name: "send_queued", Value: 105}}
-	peers2 := append([]ctl.PeerInfo(nil), peers...)
-	peers2[0].NextTxSeq += 20
-	state.take(now.Add(2*time.Second), &s2, peers2, backlog, nil)
-	screen := state.draw(200, 50)
-	for _, want := range []string{"rdsd v0.1.0  pid 4711", "3 peers (4 up)", "sent 50/s", "warning: beware?[31m", "REMOTE     LANE", "127.0.0.2     0", "  10 "} {
-		if !strings.Contains(screen, want) {
-			t.Errorf("no %q in\n%s", want, screen)
-		}
-	}
-	for _, k := range "sb" {
-		if !state.key(k) {
-			t.Errorf("%q ends it", k)
-		}
-	}
-	if screen := state.draw(200, 50); !strings.Contains(screen, "WAITS-FOR") || !strings.Contains(screen, "s sort (rate)") {
-		t.Errorf("backlog:\n%s", screen)
-	}
-	state.key(topCounters)
-	if screen := state.draw(200, 50); !strings.Contains(screen, "send_queued    105  50.0/s") {
-		t.Errorf("counters:\n%s", screen)
-	}
-	for line := range strings.SplitSeq(state.draw(20, 4), "\r\n") {
-		if line = strings.TrimSuffix(line, "\x1b[K"); len([]rune(line)) > 20 {
-			t.Errorf("a line of 20 columns: %q", line)
-		}
-	}
-	if n := strings.Count(state.draw(20, 4), "\r\n"); n != 3 {
-		t.Errorf("%d lines of 4", n+1)
-	}
-	state.take(now, nil, nil, nil, fmt.Errorf("gone\x1b"))
-	if screen := state.draw(80, 24); !strings.HasPrefix(screen, "gone?") {
-		t.Errorf("error:\n%s", screen)
-	}
-	if state.key('q') {
-		t.Error("q does not end it")
-	}
-	if code, stdout, stderr := runApp(t, direct{&backend{}, true}, "top"); code != exitUsage || stdout != "" || !strings.Contains(stderr, "is no terminal") {
-		t.Errorf("in a pipe: status %d, %q, %q", code, stdout, stderr)
 	}
 }

@@ -37,6 +37,14 @@ func socketList() *listing[ctl.SocketInfo] {
 			{head: "SEND-BYTES", field: "send_queued_bytes", text: func(s *S) string { return count(s.SendBytes) }, total: sum(func(s *S) uint64 { return s.SendBytes })},
 			{head: "RECV-BYTES", field: "recv_bytes", text: func(s *S) string { return count(s.RecvBytes) }, total: sum(func(s *S) uint64 { return s.RecvBytes })},
 			{head: "RECV-LIMIT", field: "recv_limit_bytes", text: func(s *S) string { return count(s.RecvLimit) }},
+			{head: "OLDEST", field: "oldest_unacked_ns", text: func(s *S) string { return age(s.OldestUnacked) }},
+			{head: "P50", field: "message_time.p50_ns", wide: true, text: func(s *S) string { return took(s.MessageTime.P50) }},
+			{head: "P99", field: "message_time.p99_ns", text: func(s *S) string { return took(s.MessageTime.P99) }},
+			{head: "OP-P99", field: "operation_time.p99_ns", wide: true, text: func(s *S) string { return took(s.OperationTime.P99) }},
+			{head: "SENT-MSGS", field: "sent_messages", wide: true, text: func(s *S) string { return count(s.Sent) }, total: sum(func(s *S) uint64 { return s.Sent })},
+			{head: "SENT", field: "sent_bytes", text: func(s *S) string { return bytesText(s.SentBytes) }, total: sumBytes(func(s *S) uint64 { return s.SentBytes })},
+			{head: "RECEIVED-MSGS", field: "received_messages", wide: true, text: func(s *S) string { return count(s.Received) }, total: sum(func(s *S) uint64 { return s.Received })},
+			{head: "RECEIVED", field: "received_bytes", text: func(s *S) string { return bytesText(s.ReceivedBytes) }, total: sumBytes(func(s *S) uint64 { return s.ReceivedBytes })},
 			{head: "CONGESTED", field: "congested", text: func(s *S) string { return yesNo(s.Congested) }, tone: func(s *S) text.Color {
 				if s.Congested {
 					return busy
@@ -46,6 +54,54 @@ func socketList() *listing[ctl.SocketInfo] {
 			{head: "OPS", field: "ops_outstanding", text: func(s *S) string { return count(s.Ops) }, total: sum(func(s *S) uint64 { return s.Ops })},
 		},
 	}
+}
+
+func processList() *listing[ctl.ProcessInfo] {
+	type P = ctl.ProcessInfo
+	return &listing[P]{
+		kind:  ctl.KindProcesses,
+		items: func(r *ctl.Response) []P { return r.Processes },
+		none:  "no socket is bound",
+		after: func(r *ctl.Response, notes *[]string) {
+			if r.OtherSockets > 0 {
+				*notes = append(*notes, fmt.Sprintf("%d sockets of other users are not in the sums", r.OtherSockets))
+			}
+		},
+		columns: []column[P]{
+			{head: "PID", field: "owner.pid", text: func(p *P) string { return strconv.Itoa(p.Owner.PID) }},
+			{head: "UID", field: "owner.uid", id: true, text: func(p *P) string { return count(uint64(p.Owner.UID)) }},
+			{head: "NAME", field: "owner.name", text: func(p *P) string { return cell(p.Owner.Name, "unnamed") }},
+			{head: "SOCKETS", field: "sockets", text: func(p *P) string { return count(p.Sockets) }, total: sum(func(p *P) uint64 { return p.Sockets })},
+			{head: "CONGESTED", field: "congested_sockets", text: func(p *P) string { return count(p.Congested) }, total: sum(func(p *P) uint64 { return p.Congested })},
+			{head: "QUEUED", field: "send_queued_messages", text: func(p *P) string { return count(p.SendMessages) }, total: sum(func(p *P) uint64 { return p.SendMessages })},
+			{head: "UNREAD", field: "recv_bytes", text: func(p *P) string { return bytesText(p.RecvBytes) }, total: sumBytes(func(p *P) uint64 { return p.RecvBytes })},
+			{head: "OPS", field: "ops_outstanding", text: func(p *P) string { return count(p.Ops) }, total: sum(func(p *P) uint64 { return p.Ops })},
+			{head: "OLDEST", field: "oldest_unacked_ns", text: func(p *P) string { return age(p.OldestUnacked) }},
+			{head: "P50", field: "message_time.p50_ns", text: func(p *P) string { return took(p.MessageTime.P50) }},
+			{head: "P99", field: "message_time.p99_ns", text: func(p *P) string { return took(p.MessageTime.P99) }},
+			{head: "OP-P99", field: "operation_time.p99_ns", text: func(p *P) string { return took(p.OperationTime.P99) }},
+			{head: "SENT-MSGS", field: "sent_messages", wide: true, text: func(p *P) string { return count(p.Sent) }, total: sum(func(p *P) uint64 { return p.Sent })},
+			{head: "SENT", field: "sent_bytes", text: func(p *P) string { return bytesText(p.SentBytes) }, total: sumBytes(func(p *P) uint64 { return p.SentBytes })},
+			{head: "RECEIVED-MSGS", field: "received_messages", wide: true, text: func(p *P) string { return count(p.Received) }, total: sum(func(p *P) uint64 { return p.Received })},
+			{head: "RECEIVED", field: "received_bytes", text: func(p *P) string { return bytesText(p.ReceivedBytes) }, total: sumBytes(func(p *P) uint64 { return p.ReceivedBytes })},
+		},
+	}
+}
+
+// took is a measured duration; "-" if none was measured.
+func took(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return ctl.Rounded(d).String()
+}
+
+// age is the age of something that waits; "none" if nothing does.
+func age(d time.Duration) string {
+	if d == 0 {
+		return "none"
+	}
+	return ctl.Rounded(d).String()
 }
 
 func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
@@ -72,6 +128,16 @@ func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
 			{head: "QUEUED-BYTES", field: "queued_bytes", wide: true, text: func(p *P) string { return count(p.QueuedBytes) }, total: sum(func(p *P) uint64 { return p.QueuedBytes })},
 			{head: "UNACKED", field: "unacked_messages", text: func(p *P) string { return count(p.UnackedMessages) }, total: sum(func(p *P) uint64 { return p.UnackedMessages })},
 			{head: "UNACKED-BYTES", field: "unacked_bytes", wide: true, text: func(p *P) string { return count(p.UnackedBytes) }, total: sum(func(p *P) uint64 { return p.UnackedBytes })},
+			{head: "OLDEST", field: "oldest_unacked_ns", text: func(p *P) string { return age(p.OldestUnacked) }},
+			{head: "RTT", field: "rtt_ns", text: func(p *P) string { return took(p.RTT) }},
+			{head: "RTT-MIN", field: "rtt_min_ns", wide: true, text: func(p *P) string { return took(p.RTTMin) }},
+			{head: "P50", field: "message_time.p50_ns", wide: true, text: func(p *P) string { return took(p.MessageTime.P50) }},
+			{head: "P99", field: "message_time.p99_ns", text: func(p *P) string { return took(p.MessageTime.P99) }},
+			{head: "OP-P99", field: "operation_time.p99_ns", wide: true, text: func(p *P) string { return took(p.OperationTime.P99) }},
+			{head: "SENT", field: "sent_bytes", wide: true, text: func(p *P) string { return bytesText(p.SentBytes) }, total: sumBytes(func(p *P) uint64 { return p.SentBytes })},
+			{head: "RECEIVED", field: "received_bytes", wide: true, text: func(p *P) string { return bytesText(p.ReceivedBytes) }, total: sumBytes(func(p *P) uint64 { return p.ReceivedBytes })},
+			{head: "WRITTEN", field: "rdma_written_bytes", wide: true, text: func(p *P) string { return bytesText(p.WrittenBytes) }, total: sumBytes(func(p *P) uint64 { return p.WrittenBytes })},
+			{head: "READ", field: "rdma_read_bytes", wide: true, text: func(p *P) string { return bytesText(p.ReadBytes) }, total: sumBytes(func(p *P) uint64 { return p.ReadBytes })},
 			{head: "NEXT-TX", field: "next_tx_seq", wide: true, text: func(p *P) string { return count(p.NextTxSeq) }},
 			{head: "ACKED", field: "acked_seq", wide: true, text: func(p *P) string { return count(p.AckedSeq) }},
 			{head: "RX", field: "rx_seq", wide: true, text: func(p *P) string { return count(p.RxSeq) }},

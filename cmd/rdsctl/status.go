@@ -131,6 +131,12 @@ func showStatus(w io.Writer, s *ctl.Status, counters bool) {
 	}
 	line("engine", "%s", engineText(&s.Engine))
 	line("waiting", "%s", &s.Engine.Wait)
+	if s.MessageTime.Count > 0 {
+		line("messages", "acked after %s", &s.MessageTime)
+	}
+	if s.OperationTime.Count > 0 {
+		line("operations", "settled after %s", &s.OperationTime)
+	}
 	c := &s.Counts
 	line("open", "%s, %s (%d congested), %s (%d up), %s, %s", plural(c.Clients, "client"), plural(c.Sockets, "socket"), c.CongestedPorts,
 		plural(c.Peers, "peer"), c.PeersUp, plural(c.Regions, "region"), plural(c.OpsOutstanding, "operation"))

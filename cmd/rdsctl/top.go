@@ -1,303 +1,236 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// The views of top.
+// The views of top, by the keys that choose them.
 const (
-	topPeers    = 'p'
-	topBacklog  = 'b'
-	topCounters = 'c'
+	topPeers     = 'p'
+	topProcesses = 'a'
+	topSockets   = 'o'
+	topBacklog   = 'b'
+	topEvents    = 'e'
+	topCounters  = 'c'
 )
 
-// topState is what top shows and the user's choices.
-type topState struct {
-	view   rune
-	sort   int // column of topSorts
-	paused bool
+// topAbout is what the manual says about top.
+const topAbout = "Keys: p peers, a processes (applications), o sockets, b backlog, e events, c counters, tab the next of these, s another order, arrows scroll, space pause, q end. " +
+	"SENT and RECEIVED are bytes per second, RDMA included; P99 is of the messages acked since the last look, RTT of the daemons alone. NO_COLOR turns colours off."
 
-	at, before time.Time
-	status     *ctl.Status
-	peers      []ctl.PeerInfo
-	backlog    []ctl.BacklogInfo
-	last       map[string]uint64 // counters at the time before
-	lastPeer   map[string]uint64 // sequences at the time before, by peerName
-	err        error
-}
-
-// topSorts are the orders of peers.
-var topSorts = []struct {
-	name string
-	key  func(t *topState, p *ctl.PeerInfo) float64
-}{
-	{"unacked", func(_ *topState, p *ctl.PeerInfo) float64 { return float64(p.UnackedMessages + p.QueuedMessages) }},
-	{"rate", func(t *topState, p *ctl.PeerInfo) float64 { return t.peerRate(p) }},
-	{"resets", func(_ *topState, p *ctl.PeerInfo) float64 { return float64(p.Resets) }},
-	{"address", func(*topState, *ctl.PeerInfo) float64 { return 0 }},
-}
+// topEventsMost is how many events top asks for.
+const topEventsMost = 200
 
 func topVerb(fs *flag.FlagSet) action {
 	every := fs.Duration("d", time.Second, "`time` between two looks")
+	once := fs.Bool("once", false, "look twice, -d apart, print one screen without colours, and end; that is also what happens if standard output is no terminal")
+	view := fs.String("view", "peers", "what to show first: "+viewNames())
 	offline, path := offlineFlags(fs)
 	return func(ctx context.Context, a *app, o *options, _ string) int {
+		t := newTop()
 		switch {
-		case a.screen == nil:
-			fmt.Fprintln(a.stderr, "rdsctl: top: standard output is no terminal; for files and pipes: rdsctl peers -watch 1s")
-			return exitUsage
 		case *every < 50*time.Millisecond:
 			fmt.Fprintf(a.stderr, "rdsctl: top: -d %v: want 50ms or more\n", *every)
 			return exitUsage
 		case *path != "" && !*offline:
 			fmt.Fprintln(a.stderr, "rdsctl: top: -stats is for -offline")
 			return exitUsage
+		case !t.show(*view):
+			fmt.Fprintf(a.stderr, "rdsctl: top: -view %s: want one of %s\n", *view, viewNames())
+			return exitUsage
 		}
-		keys, restore, err := a.screen.raw()
-		if err != nil {
+		see := func() look { return lookOnline(ctx, a, o) }
+		if *offline {
+			see = func() look { return lookOffline(a, *path) }
+		}
+		if *once || a.screen == nil {
+			return t.once(ctx, a, *every, see)
+		}
+		if !a.screen.keys() {
+			fmt.Fprintln(a.stderr, "rdsctl: top: standard input is no terminal, so that there are no keys: rdsctl top -once")
+			return exitFailed
+		}
+		t.colour = true
+		m := &topModel{t: t, every: *every, look: see}
+		m.w, m.h = a.screen.size()
+		_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(a.screen.in), tea.WithOutput(a.screen.out)).Run()
+		if err != nil && !errors.Is(err, tea.ErrProgramKilled) && !errors.Is(err, tea.ErrInterrupted) {
 			fmt.Fprintf(a.stderr, "rdsctl: top: %v\n", err)
 			return exitFailed
 		}
-		defer restore()
-		t := &topState{view: topPeers}
-		if *offline {
-			t.view = topCounters
-		}
-		look := func() {
-			if *offline {
-				s, _, err := a.offline(*path)
-				var peers []ctl.PeerInfo
-				if r, _, err := a.offlineList(*path, ctl.OfflinePeers); err == nil { // an ordinary user can read only the counters
-					peers = r.Peers
-				}
-				t.take(time.Now(), s, peers, nil, err)
-				return
-			}
-			t.look(ctx, a, o)
-		}
-		return t.loop(ctx, a, *every, keys, look)
+		return exitOK
 	}
 }
 
-// loop asks and draws until the user types q or ctx ends.
-func (t *topState) loop(ctx context.Context, a *app, every time.Duration, keys <-chan rune, look func()) int {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	look()
-	for {
-		w, h := a.screen.size()
-		fmt.Fprint(a.stdout, "\x1b[H"+t.draw(w, h)+"\x1b[J")
-		select {
-		case <-ctx.Done():
-			return exitOK
-		case k, ok := <-keys:
-			if !ok || !t.key(k) {
-				return exitOK
-			}
-		case <-tick.C:
-			if !t.paused {
-				look()
-			}
-		}
+// once prints one plain screen, with the rates between two looks.
+func (t *topState) once(ctx context.Context, a *app, every time.Duration, see func() look) int {
+	t.take(see())
+	if t.err != nil {
+		return a.fail(&options{}, ctl.KindStatus, t.err)
 	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(every):
+	}
+	t.take(see())
+	if t.err != nil {
+		return a.fail(&options{}, ctl.KindStatus, t.err)
+	}
+	fmt.Fprintln(a.stdout, t.plain())
+	return exitOK
 }
 
-// key handles a key. It returns false for the key that ends top.
-func (t *topState) key(k rune) bool {
+// topModel is top on a terminal.
+type topModel struct {
+	t     *topState
+	every time.Duration
+	look  func() look
+	w, h  int
+}
+
+type topTick struct{}
+
+// Init implements tea.Model.
+func (m *topModel) Init() tea.Cmd { return m.ask }
+
+// ask runs beside the screen, so that keys work while the daemon is slow.
+func (m *topModel) ask() tea.Msg { return m.look() }
+
+func (m *topModel) wait() tea.Cmd {
+	return tea.Tick(m.every, func(time.Time) tea.Msg { return topTick{} })
+}
+
+// Update implements tea.Model.
+func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.w, m.h = msg.Width, msg.Height
+	case tea.KeyPressMsg:
+		if !m.t.key(msg.String()) {
+			return m, tea.Quit
+		}
+	case look:
+		if !m.t.paused {
+			m.t.take(msg)
+		}
+		return m, m.wait()
+	case topTick:
+		if m.t.paused {
+			return m, m.wait()
+		}
+		return m, m.ask
+	}
+	return m, nil
+}
+
+// View implements tea.Model.
+func (m *topModel) View() tea.View {
+	v := tea.NewView(m.t.draw(m.w, m.h))
+	v.AltScreen = true
+	v.WindowTitle = "rdsctl top"
+	return v
+}
+
+// look is what top learns in one look.
+type look struct {
+	at      time.Time
+	status  *ctl.Status
+	peers   []ctl.PeerInfo
+	sockets []ctl.SocketInfo
+	backlog []ctl.BacklogInfo
+	events  []ctl.EventInfo
+	err     error
+}
+
+// lookOnline asks the daemon for everything that is shown.
+func lookOnline(ctx context.Context, a *app, o *options) (l look) {
+	c, err := a.connect(ctx, o)
+	if err != nil {
+		return look{err: err}
+	}
+	defer c.Close()
+	ask := func(k ctl.Kind, limit int) *ctl.Response {
+		if l.err != nil {
+			return &ctl.Response{}
+		}
+		_, r, err := call(ctx, c, o, ctl.Request{Kind: k, Limit: limit})
+		if l.err = err; err != nil {
+			return &ctl.Response{}
+		}
+		return r
+	}
+	l.status = ask(ctl.KindStatus, 0).Status
+	l.peers = ask(ctl.KindPeers, 0).Peers
+	l.sockets = ask(ctl.KindSockets, 0).Sockets
+	l.backlog = ask(ctl.KindBacklog, 0).Backlog
+	l.events = ask(ctl.KindEvents, topEventsMost).Events
+	l.at = time.Now()
+	return l
+}
+
+// lookOffline reads the daemon's mappings. An ordinary user can read the counters only.
+func lookOffline(a *app, path string) (l look) {
+	l.status, _, l.err = a.offline(path)
+	if r, _, err := a.offlineList(path, ctl.OfflinePeers); err == nil {
+		l.peers = r.Peers
+	}
+	if r, _, err := a.offlineList(path, ctl.OfflineSockets); err == nil {
+		l.sockets = r.Sockets
+	}
+	l.at = time.Now()
+	return l
+}
+
+// key handles a key. It returns false for the keys that end top.
+func (t *topState) key(k string) bool {
 	switch k {
-	case 'q', 3, 4:
+	case "q", "ctrl+c", "ctrl+d", "esc":
 		return false
-	case topPeers, topBacklog, topCounters:
-		t.view = k
-	case 's':
-		t.sort = (t.sort + 1) % len(topSorts)
-	case ' ':
+	case "s":
+		t.sort[t.view]++
+	case "space", " ":
 		t.paused = !t.paused
+	case "tab", "right":
+		t.step(1)
+	case "shift+tab", "left":
+		t.step(-1)
+	case "down", "j":
+		t.skip++
+	case "up", "k":
+		t.skip = max(0, t.skip-1)
+	case "home", "g":
+		t.skip = 0
+	default:
+		if r := []rune(k); len(r) == 1 && slices.ContainsFunc(topViews(), func(v topView) bool { return v.key == r[0] }) {
+			t.view, t.skip = r[0], 0
+		}
 	}
 	return true
 }
 
-// look asks the daemon for everything that is shown.
-func (t *topState) look(ctx context.Context, a *app, o *options) {
-	var s *ctl.Status
-	var peers []ctl.PeerInfo
-	var backlog []ctl.BacklogInfo
-	c, err := a.connect(ctx, o)
-	if err == nil {
-		defer c.Close()
-		for _, k := range []ctl.Kind{ctl.KindStatus, ctl.KindPeers, ctl.KindBacklog} {
-			var r *ctl.Response
-			if _, r, err = call(ctx, c, o, ctl.Request{Kind: k}); err != nil {
-				break
-			}
-			switch k {
-			case ctl.KindStatus:
-				s = r.Status
-			case ctl.KindPeers:
-				peers = r.Peers
-			default:
-				backlog = r.Backlog
-			}
+// step shows the view n further.
+func (t *topState) step(n int) {
+	views := topViews()
+	i := slices.IndexFunc(views, func(v topView) bool { return v.key == t.view })
+	t.view, t.skip = views[(i+n+len(views))%len(views)].key, 0
+}
+
+// show chooses a view by its name.
+func (t *topState) show(name string) bool {
+	for _, v := range topViews() {
+		if v.name == name {
+			t.view = v.key
+			return true
 		}
 	}
-	t.take(time.Now(), s, peers, backlog, err)
-}
-
-// take replaces what is shown, and keeps the old figures to compute rates.
-func (t *topState) take(now time.Time, s *ctl.Status, peers []ctl.PeerInfo, backlog []ctl.BacklogInfo, err error) {
-	if t.err = err; err != nil {
-		return
-	}
-	last, lastPeer := map[string]uint64{}, map[string]uint64{}
-	if t.status != nil && t.status.Instance == s.Instance {
-		for _, c := range t.status.Counters {
-			last[c.Name] = c.Value
-		}
-		for i := range t.peers {
-			lastPeer[peerName(&t.peers[i])] = t.peers[i].NextTxSeq
-		}
-	}
-	t.before, t.at = t.at, now
-	t.last, t.lastPeer = last, lastPeer
-	t.status, t.peers, t.backlog = s, peers, backlog
-}
-
-func peerName(p *ctl.PeerInfo) string { return fmt.Sprint(p.Local, p.Remote, p.Lane) }
-
-// rate is the increase per second from last to now.
-func (t *topState) rate(now, last uint64, ok bool) float64 {
-	d := t.at.Sub(t.before).Seconds()
-	if !ok || d <= 0 || now < last {
-		return 0
-	}
-	return float64(now-last) / d
-}
-
-func (t *topState) counter(name string) float64 {
-	now, _ := t.status.Counters.Get(name)
-	last, ok := t.last[name]
-	return t.rate(now, last, ok && !gauges[name])
-}
-
-func (t *topState) peerRate(p *ctl.PeerInfo) float64 {
-	last, ok := t.lastPeer[peerName(p)]
-	return t.rate(p.NextTxSeq, last, ok)
-}
-
-// draw returns a screen of w columns and h lines.
-func (t *topState) draw(w, h int) string {
-	var b bytes.Buffer
-	switch {
-	case t.err != nil:
-		fmt.Fprintf(&b, "%s\nlooking again; q: quit\n", printable(t.err.Error()))
-	case t.status == nil:
-		fmt.Fprintln(&b, "nothing yet")
-	default:
-		t.head(&b)
-		switch t.view {
-		case topBacklog:
-			t.drawBacklog(&b)
-		case topCounters:
-			t.drawCounters(&b)
-		default:
-			t.drawPeers(&b)
-		}
-	}
-	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	if len(lines) > h {
-		lines = lines[:h]
-	}
-	for i, l := range lines {
-		lines[i] = cut(l, w) + "\x1b[K"
-	}
-	return strings.Join(lines, "\r\n")
-}
-
-// cut shortens s to at most w columns.
-func cut(s string, w int) string {
-	if utf8.RuneCountInString(s) <= w {
-		return s
-	}
-	return string([]rune(s)[:w])
-}
-
-func (t *topState) head(b *bytes.Buffer) {
-	s := t.status
-	paused := ""
-	if t.paused {
-		paused = "  PAUSED"
-	}
-	fmt.Fprintf(b, "rdsd %s  pid %d  up %v  engine %s, %d stalls%s\n", cell(s.Version, "offline"), s.PID, s.Uptime.Round(time.Second), s.Engine.State, s.Engine.Stalls, paused)
-	fmt.Fprintf(b, "%d peers (%d up)  %d sockets (%d congested)  %d operations  sent %.0f/s  received %.0f/s  RDMA %s/s\n", s.Counts.Peers, s.Counts.PeersUp,
-		s.Counts.Sockets, s.Counts.CongestedPorts, s.Counts.OpsOutstanding, t.counter("send_queued"), t.counter("recv_queued"),
-		bytesText(uint64(t.counter("send_rdma_bytes")+t.counter("recv_rdma_bytes"))))
-	for _, w := range s.Warnings {
-		fmt.Fprintf(b, "warning: %s\n", cell(w, ""))
-	}
-	fmt.Fprintf(b, "p peers  b backlog  c counters  s sort (%s)  space pause  q quit\n\n", topSorts[t.sort].name)
-}
-
-func (t *topState) drawPeers(b *bytes.Buffer) {
-	peers := slices.Clone(t.peers)
-	slices.SortStableFunc(peers, func(x, y ctl.PeerInfo) int {
-		key := topSorts[t.sort].key
-		return cmp.Or(cmp.Compare(key(t, &y), key(t, &x)), x.Remote.Compare(y.Remote), cmp.Compare(x.Lane, y.Lane))
-	})
-	var lines [][]string
-	for i := range peers {
-		p := &peers[i]
-		lines = append(lines, []string{p.Remote.String(), count(uint64(p.Lane)), p.State, ago(p.Since, t.at), transport(*p), fmt.Sprintf("%.0f", t.peerRate(p)),
-			count(p.QueuedMessages), count(p.UnackedMessages), fmt.Sprint(p.SendCredits), count(p.Resets), cell(p.LastError, "none")})
-	}
-	showTable(b, []string{"REMOTE", "LANE", "STATE", "FOR", "TRANSPORT", "SENT/S", "QUEUED", "UNACKED", "CREDITS", "RESETS", "LAST-ERROR"},
-		[]bool{false, true, false, false, false, true, true, true, true, true, false}, lines)
-}
-
-func (t *topState) drawBacklog(b *bytes.Buffer) {
-	list := slices.Clone(t.backlog)
-	slices.SortStableFunc(list, func(x, y ctl.BacklogInfo) int { return cmp.Compare(y.Oldest, x.Oldest) })
-	l := backlogList()
-	var header []string
-	var right []bool
-	var lines [][]string
-	for _, c := range l.columns {
-		if !c.wide {
-			header, right = append(header, c.head), append(right, l.number(&c))
-		}
-	}
-	for i := range list {
-		var line []string
-		for _, c := range l.columns {
-			if !c.wide {
-				line = append(line, c.text(&list[i]))
-			}
-		}
-		lines = append(lines, line)
-	}
-	showTable(b, header, right, lines)
-}
-
-func (t *topState) drawCounters(b *bytes.Buffer) {
-	list := slices.Clone(t.status.Counters)
-	slices.SortStableFunc(list, func(x, y ctl.Counter) int { return cmp.Compare(t.counter(y.Name), t.counter(x.Name)) })
-	var lines [][]string
-	for _, c := range list {
-		rate := "none"
-		if !gauges[c.Name] {
-			rate = fmt.Sprintf("%.1f/s", t.counter(c.Name))
-		}
-		if c.Value != 0 {
-			lines = append(lines, []string{cell(c.Name, "unnamed"), count(c.Value), rate})
-		}
-	}
-	showTable(b, []string{"COUNTER", "VALUE", "RATE"}, rightFrom(1, 3), lines)
+	return false
 }

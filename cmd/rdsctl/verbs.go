@@ -23,6 +23,8 @@ type verb struct {
 	// raw is used instead of prepare by a verb that reads its command line itself. Its
 	// error is a usage error.
 	raw func(ctx context.Context, a *app, o *options, args []string) (int, error)
+	// rawFlags writes what the manual says of the flags of raw.
+	rawFlags func(p *page)
 
 	forms []output                                       // of -o; a verb with one form has none here
 	names func() (columns, fields []string)              // for a list
@@ -38,6 +40,7 @@ type verb struct {
 const (
 	groupLook    = "Looking"
 	groupWaiting = "What waits, and for whom"
+	groupFollow  = "Following messages"
 	groupMeasure = "Measuring"
 	groupHealth  = "Health"
 	groupChange  = "Changing"
@@ -63,8 +66,11 @@ func verbs() []verb {
 		socketList().verb(verb{name: "sockets", summary: "the sockets bound here, with their owners and queues", group: groupLook,
 			tries: []string{"sockets", "sockets -filter 'uid=1000,congested=yes'", "sockets -sort -recv-bytes -o csv -columns addr,port,recv-bytes", "sockets -offline"},
 			about: offlineAbout}),
+		processList().verb(verb{name: "processes", summary: "what each process has bound, sent and received", group: groupLook,
+			about: "OLDEST is the age of the oldest message that is not acked. P50 and P99 are quantiles of the time until a message was acked. Sums are those of the open sockets.",
+			tries: []string{"processes", "processes -sort -sent", "processes -watch 1s -columns pid,name,sent,received,p99"}}),
 		peerList(time.Now).verb(verb{name: "peers", summary: "the connections to other hosts", group: groupLook,
-			tries: []string{"peers", "peers -filter 'remote=10.0.0.0/24,state!=up'", "peers -o wide -watch 1s", "peers -offline"},
+			tries: []string{"peers", "peers -columns remote,state,rtt,rtt-min,p50,p99,oldest", "peers -filter 'remote=10.0.0.0/24,state!=up'", "peers -o wide -watch 1s", "peers -offline"},
 			about: offlineAbout + " QUEUED then lacks messages that wait for their turn at a connection, and WHY is not known."}),
 		counterList().verb(verb{name: "counters", summary: "the daemon's counters; with -watch also their rates", group: groupLook, prepare: countersVerb,
 			tries: []string{"counters", "counters -watch 1s -sort -rate -filter 'rate>0'", "counters -offline -all"}}),
@@ -73,8 +79,8 @@ func verbs() []verb {
 			tries: []string{"events", "events -f -o jsonl", "events -filter 'level!=info'"}}),
 		errorList(time.Now).verb(verb{name: "errors", summary: "distinct errors since the daemon started, with count, first and last time", group: groupLook,
 			prepare: errorList(time.Now).limited, tries: []string{"errors", "errors -sort -count"}}),
-		{name: "top", summary: "a live screen of peers, backlog and counters, with rates", group: groupLook, prepare: topVerb,
-			about: "Keys: p peers, b backlog, c counters, s next order of peers, space pause, q end.", tries: []string{"top", "top -offline"}},
+		{name: "top", summary: "a live screen: what is wrong, traffic both ways, peers, processes, sockets, backlog, events, counters", group: groupLook, prepare: topVerb,
+			about: topAbout, tries: []string{"top", "top -view processes", "top -once -view backlog", "top -offline"}},
 		queueList().verb(verb{name: "queues", args: "[send|retrans|recv]", summary: "single messages: not sent, sent and not acked, arrived and not read", group: groupWaiting,
 			prepare: queuesVerb, words: fixed("send", "retrans", "recv"),
 			tries: []string{"queues", "queues retrans -sort -age", "queues recv -filter 'bytes>64K'"}}),
@@ -91,12 +97,13 @@ func verbs() []verb {
 			prepare: congestedList(time.Now).limited, tries: []string{"cong", "cong -watch 1s"}}),
 		stallList().verb(verb{name: "stalls", summary: "connections with messages in progress, the oldest first", group: groupWaiting, prepare: stallsVerb,
 			tries: []string{"stalls -over 1ms", "stalls -over 1s -watch 1s"}}),
+		traceMergeEntry(), traceEntry(), captureEntry(),
 		{name: "ping", args: "ADDR", summary: "round trips to another daemon", group: groupMeasure, prepare: pingVerb, forms: allForms, words: peerWords,
 			tries: []string{"ping 10.0.0.2 -c 3"}},
 		{name: "bench", args: "[ADDR]", summary: "measure round trips, rates and RDMA against rdsctl bench -serve at ADDR[:PORT], or with both ends here",
 			group: groupMeasure, prepare: benchVerb, forms: allForms, words: peerWords, tries: []string{"bench -serve", "bench -mode rtt 10.0.0.2"}},
 		{name: "stress", summary: "rds-stress: load against another rdsctl stress or an rds-stress; it checks everything that arrives",
-			group: groupMeasure, raw: runStress, forms: allForms, tries: []string{"stress", "stress -s 10.0.0.2 -q 4096 -t 2 -d 2 -T 60 -v"}},
+			group: groupMeasure, raw: runStress, rawFlags: stressFlagsPage, forms: allForms, tries: []string{"stress", "stress -s 10.0.0.2 -q 4096 -t 2 -d 2 -T 60 -v"}},
 		{name: "check", args: "KIND", summary: "check one thing, for monitoring: daemon, peers, peer ADDR, socket ADDR:PORT, backlog, memory, cert, config", group: groupHealth,
 			prepare: checkVerb, forms: checkForms, many: true, words: checkWords, about: checkAbout(),
 			tries: []string{"check daemon -o nagios", "check backlog -warn 5s -crit 1m", "check peer 10.0.0.2 -o prometheus", "check socket 10.0.0.1:4000"}},
@@ -125,6 +132,8 @@ func verbs() []verb {
 		{name: "config docs", summary: "a configuration file with every key, its documentation and default", group: groupConfig, prepare: configDocsVerb, alone: true},
 		{name: "version", summary: "the version of this program; rdsctl status has the daemon's", group: groupShell, prepare: versionVerb, forms: allForms, alone: true,
 			tries: []string{"version", "version -o json"}},
+		{name: "run", args: "PROGRAM", summary: "run a program made for the kernel's RDS: its AF_RDS sockets are rdsd's (docs/preload.md)", group: groupShell, raw: runProgram, rawFlags: runFlagsPage,
+			alone: true, about: runAbout, tries: []string{"run -- rds-ping 10.0.0.2", "run -socket /run/rdsd/rdsd.sock -- python3 server.py"}},
 		{name: "completion", args: "SHELL", summary: "completion for bash, zsh or fish, with the daemon's peers and all names of columns and fields", group: groupShell,
 			prepare: completionVerb, alone: true, words: fixed("bash", "zsh", "fish"),
 			tries: []string{"completion bash >/usr/share/bash-completion/completions/rdsctl", "completion zsh >/usr/share/zsh/site-functions/_rdsctl", "completion fish >~/.config/fish/completions/rdsctl.fish"}},

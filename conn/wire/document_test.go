@@ -35,13 +35,15 @@ var layouts = map[string]frameLayout{
 	"RUN":       {5, 32, encodeExts, []string{"type", "datagrams"}},
 	"HELLO": {HelloLen, 0, encodeHello, []string{"version", "features", "instance", "ack", "notice", "largest SEND", "credits",
 		"read depth", "flags", "ack instance"}},
-	"GRANT":     {GrantLen, 0, encodeGrant, []string{"cookie", "length", "rights", "owner's port", "grantee's port", "owner's incarnation"}},
-	"REVOKE":    {RevokeLen, 0, encodeRevoke, []string{"rkey", "lanes"}},
-	"REVOKED":   {RevokeLen, 0, encodeRevoke, []string{"rkey", "lanes"}},
-	"GRANT_NAK": {GrantNakLen, 0, encodeGrantNak, []string{"rkey", "grantee's port", "reason"}},
-	"NOSOCK":    {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
-	"REFUSED":   {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
-	"BOUND":     {BoundLen, 0, encodeBound, []string{"sequence", "port", "source port", "source incarnation", "incarnation"}},
+	"GRANT":         {GrantLen, 0, encodeGrant, []string{"cookie", "length", "rights", "owner's port", "grantee's port", "owner's incarnation", "number"}},
+	"REVOKE":        {RevokeLen, 0, encodeRevoke, []string{"rkey", "lanes"}},
+	"REVOKED":       {RevokeLen, 0, encodeRevoke, []string{"rkey", "lanes"}},
+	"GRANT_NAK":     {GrantNakLen, 0, encodeGrantNak, []string{"rkey", "grantee's port", "reason"}},
+	"NOSOCK":        {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
+	"REFUSED":       {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
+	"ATOMIC":        {AtomicLen, HeaderLen, encodeAtomic, []string{"rkey", "region", "address", "kind", "compare or add", "swap", "compare mask", "swap mask"}},
+	"ATOMIC_RESULT": {ResultLen, 0, encodeResult, []string{"sequence", "port", "source port", "source incarnation", "status", "old value"}},
+	"BOUND":         {BoundLen, 0, encodeBound, []string{"sequence", "port", "source port", "source incarnation", "incarnation"}},
 }
 
 // TestDocument holds every table of offsets in docs/protocol.md to what the
@@ -81,9 +83,9 @@ func TestDocument(t *testing.T) {
 		{"HELLO**, type ", int(TypeHello)}, {"GRANT**, type ", int(TypeGrant)}, {"REVOKE**, type ", int(TypeRevoke)},
 		{"REVOKED**, type ", int(TypeRevoked)}, {"NOSOCK**, type ", int(TypeNoSock)}, {"REFUSED**, type ", int(TypeRefused)},
 		{"GRANT_NAK**, type ", int(TypeGrantNak)},
-		{"BOUND**, type ", int(TypeBound)},
+		{"BOUND**, type ", int(TypeBound)}, {"ATOMIC_RESULT**, type ", int(TypeResult)},
 		{"CONG_BITMAP", FlagCong}, {"ACK_REQUIRED", FlagAckRequired}, {"RETRANSMITTED", FlagRetransmitted},
-		{"SILENT", FlagSilent}, {"RESUME", FlagResume}, {"INTERNAL", FlagInternal},
+		{"SILENT", FlagSilent}, {"RESUME", FlagResume}, {"INTERNAL", FlagInternal}, {"ATOMIC", FlagAtomic},
 	} {
 		want := fmt.Sprintf("**%s%v,", c.name, c.value)
 		if f, ok := c.value.(Flags); ok {
@@ -247,9 +249,29 @@ func encodeGrant(set string) []byte {
 	g := Grant{
 		Cookie: ones[uint64](set, "cookie"), Length: ones[uint64](set, "length"), Rights: ones[uint32](set, "rights"),
 		Owner: ones[uint16](set, "owner's port"), Grantee: ones[uint16](set, "grantee's port"),
-		OwnerInc: ones[uint32](set, "owner's incarnation"),
+		OwnerInc: ones[uint32](set, "owner's incarnation"), Region: ones[uint32](set, "number"),
 	}
 	return g.Append(nil)
+}
+
+func encodeAtomic(set string) []byte {
+	a := Atomic{
+		RKey: ones[uint32](set, "rkey"), Region: ones[uint32](set, "region"), Addr: ones[uint64](set, "address"),
+		Kind: AtomicKind(ones[uint8](set, "kind")), CompareAdd: ones[uint64](set, "compare or add"), Swap: ones[uint64](set, "swap"),
+		CompareMask: ones[uint64](set, "compare mask"), SwapMask: ones[uint64](set, "swap mask"),
+	}
+	b := make([]byte, HeaderLen+AtomicLen)
+	a.Put(b[HeaderLen:])
+	return b
+}
+
+func encodeResult(set string) []byte {
+	r := Result{
+		Notice: Notice{Seq: ones[uint64](set, "sequence"), DPort: ones[uint16](set, "port"), SPort: ones[uint16](set, "source port"),
+			SrcInc: ones[uint32](set, "source incarnation")},
+		Status: AtomicStatus(ones[uint32](set, "status")), Old: ones[uint64](set, "old value"),
+	}
+	return r.Append(nil)
 }
 
 func encodeRevoke(set string) []byte {

@@ -37,6 +37,7 @@ const (
 	FlagSilent        Flags = 0x10 // carries an operation, is not delivered
 	FlagResume        Flags = 0x20 // first message to the port after REFUSED
 	FlagInternal      Flags = 0x40 // DPort is an InternalType
+	FlagAtomic        Flags = 0x80 // an Atomic follows the header
 )
 
 // ErrShort is returned for fewer than HeaderLen bytes, ErrChecksum for a header

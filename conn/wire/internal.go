@@ -18,6 +18,7 @@ const (
 	TypeRefused  InternalType = 6
 	TypeGrantNak InternalType = 7
 	TypeBound    InternalType = 8
+	TypeResult   InternalType = 9
 )
 
 func (t InternalType) String() string {
@@ -38,6 +39,8 @@ func (t InternalType) String() string {
 		return "GRANT_NAK"
 	case TypeBound:
 		return "BOUND"
+	case TypeResult:
+		return "ATOMIC_RESULT"
 	}
 	return fmt.Sprintf("INTERNAL(%d)", uint16(t))
 }
@@ -50,15 +53,19 @@ const (
 	NoticeLen   = 16
 	GrantNakLen = 8
 	BoundLen    = 24
+	ResultLen   = 32
 )
 
 // HelloVersion is the version of the extension HELLO announces.
 const HelloVersion = ExtVersion
 
-// Features of HELLO: what the sender's device serves.
+// Features of HELLO: what the sender's device and daemon serve.
 const (
 	FeatureAtomics uint32 = 1 << 0 // FETCH_AND_ADD, CMP_AND_SWP
 	FeatureMasked  uint32 = 1 << 1 // their masked forms
+	// FeatureCarried: the sender's daemon carries out the atomics of messages with FlagAtomic,
+	// plain and masked.
+	FeatureCarried uint32 = 1 << 2
 )
 
 // Hello is the first frame each way on a connection.
@@ -124,6 +131,7 @@ type Grant struct {
 	Owner    uint16 // port of the region's socket
 	Grantee  uint16 // port that may use it, 0 = any socket of the peer
 	OwnerInc uint32 // incarnation of the owner
+	Region   uint32 // number of the region: no other one of the owner's daemon has it
 }
 
 // Append encodes g behind b.
@@ -135,7 +143,7 @@ func (g *Grant) Append(b []byte) []byte {
 	b = be.AppendUint16(b, g.Owner)
 	b = be.AppendUint16(b, g.Grantee)
 	b = be.AppendUint32(b, g.OwnerInc)
-	return be.AppendUint32(b, 0)
+	return be.AppendUint32(b, g.Region)
 }
 
 // ParseGrant decodes a GRANT body.
@@ -150,6 +158,7 @@ func ParseGrant(b []byte) (g Grant, err error) {
 	g.Owner = be.Uint16(b[20:])
 	g.Grantee = be.Uint16(b[22:])
 	g.OwnerInc = be.Uint32(b[24:])
+	g.Region = be.Uint32(b[28:])
 	return g, nil
 }
 

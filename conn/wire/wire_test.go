@@ -177,7 +177,7 @@ func TestParseExts(t *testing.T) {
 
 func TestBodiesGolden(t *testing.T) {
 	hello := Hello{Version: HelloVersion, Features: 2, Instance: 3, Ack: 4, Notice: 5, MaxSend: 6, Credits: 7, ReadDepth: 8, Flags: 9, AckInst: 10}
-	grant := Grant{Cookie: 1, Length: 2, Rights: 3, Owner: 4, Grantee: 5, OwnerInc: 6}
+	grant := Grant{Cookie: 1, Length: 2, Rights: 3, Owner: 4, Grantee: 5, OwnerInc: 6, Region: 7}
 	revoke := Revoke{RKey: 0x01020304, Lanes: 5}
 	nak := GrantNak{RKey: 0x01020304, Grantee: 5, Reason: NakConflict}
 	notice := Notice{Seq: 1, DPort: 2, SPort: 3, SrcInc: 4}

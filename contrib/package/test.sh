@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the deb, and then the rpm, into a fresh root folder, runs the daemon there,
-# upgrades and removes the package:
+# upgrades and removes the package. With each it installs the libraries that lie in the
+# same folder (librds, librds-dev, librdsd-preload) and builds and runs C programs:
 #   contrib/package/test.sh FILE.deb FILE.rpm
 # It needs root, and installs debootstrap and rpm if they are missing.
 set -euo pipefail
@@ -22,9 +23,10 @@ trap '[ -z "$daemon" ] || kill "$daemon" || true; rm -rf "$root" "$newer"' EXIT
 contrib/package/build.sh "$newer" v999.0.0 >/dev/null
 . /etc/os-release
 mirror=$(sed -nE 's/^(deb|URIs:) +(\[[^]]*\] +)?(https?:[^ ]+).*/\3/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n1 || true)
-debootstrap --variant=minbase "$VERSION_CODENAME" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 || { tail "$root.log" >&2; die "debootstrap failed"; }
+debootstrap --variant=minbase --include=gcc,libc6-dev,pkgconf "$VERSION_CODENAME" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 || { tail "$root.log" >&2; die "debootstrap failed"; }
 rm -f "$root.log"
 in_root() { chroot "$root" "$@"; }
+. contrib/package/testlib.sh
 
 # installed FORMAT checks what an installation must leave. It is the same for both formats.
 installed() {
@@ -42,13 +44,15 @@ installed() {
 	say "$1: installed, with user, manuals, completions and a valid configuration"
 }
 
-# runs FORMAT starts the daemon as the user rdsd, asks for its status and stops it.
+# runs FORMAT starts the daemon as the user rdsd, asks for its status, has C programs use it
+# and stops it.
 runs() {
 	in_root install -d -o rdsd -g rdsd /run/rdsd
 	chroot "$root" setpriv --reuid rdsd --regid rdsd --clear-groups rdsd -config /etc/rdsd/rdsd.toml -socket /run/rdsd/rdsd.sock -listen 127.77.0.1 &
 	daemon=$!
 	for _ in $(seq 100); do in_root rdsctl status >/dev/null 2>&1 && break; sleep 0.1; done
 	in_root rdsctl status | sed -n 1,3p
+	libraries_run "$1"
 	kill $daemon
 	wait $daemon || die "$1: the daemon ended with status $?"
 	daemon=
@@ -73,9 +77,11 @@ left() { in_root find / -xdev -path '*rdsd*' -not -path '/proc/*' -not -path '/r
 cp "$1" "$root/rdsd.deb"
 in_root dpkg -i /rdsd.deb >/dev/null
 installed deb
+libraries_deb "$(dirname "$1")" "$newer"
 runs deb
+libraries_gone deb
 change deb
-cp "$newer"/*.deb "$root/rdsd.deb"
+cp "$newer"/rdsd_*.deb "$root/rdsd.deb"
 in_root dpkg -i /rdsd.deb >/dev/null
 in_root dpkg-query -W -f '${Version}' rdsd | grep -q '^999' || die "deb: not upgraded"
 changed "deb: the upgrade"
@@ -96,9 +102,11 @@ rpm -K "$2" >/dev/null || die "rpm: bad digests"
 $rpm -i --nodeps "$2"
 installed rpm
 $rpm -V --nodeps rdsd || die "rpm: not as packaged"
+libraries_rpm "$(dirname "$2")" "$newer"
 runs rpm
+libraries_gone rpm
 change rpm
-$rpm -U --nodeps "$newer"/*.rpm
+$rpm -U --nodeps "$newer"/rdsd-*.rpm
 $rpm -q rdsd | grep -q '^rdsd-999' || die "rpm: not upgraded"
 [ "$($rpm -q rdsd | wc -l)" = 1 ] || die "rpm: two versions are installed"
 [ -e "$root/usr/bin/rdsd" ] || die "rpm: the upgrade removed /usr/bin/rdsd"

@@ -124,7 +124,7 @@ func (e *export) checkLocked(session uint64) *store.Failure {
 	case e.readOnly:
 		return store.Failf(store.StatusReadOnly, "the export is served read-only")
 	case session == 0 || session != e.session.Load():
-		return store.Failf(store.StatusStale, "another client has taken over writing, or this copy is already complete")
+		return store.Failf(store.StatusStale, "another client has taken over writing, this copy is already complete, or an fsync has failed")
 	}
 	return nil
 }
@@ -157,11 +157,20 @@ func (e *export) commit(session uint64, size int64) *store.Failure {
 		}
 	}
 	if err := e.file.Sync(); err != nil {
+		e.session.Store(0) // as lost does
 		return writeFailure("fsync", err)
 	}
 	e.session.Store(0)
 	e.committed = session
 	return nil
+}
+
+// lost ends the session, because an fsync has failed. Linux reports such an error once: the
+// next fsync would succeed, although writes were lost that the session was told are written.
+func (e *export) lost() {
+	e.mu.Lock()
+	e.session.Store(0)
+	e.mu.Unlock()
 }
 
 // writeFailure turns the error of a write into a failure; nil stays nil.

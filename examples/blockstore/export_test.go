@@ -111,6 +111,20 @@ func TestExportSessions(t *testing.T) {
 	}
 }
 
+// TestExportLost: after an fsync that failed, nothing of the session succeeds any more: neither
+// a write nor a FLUSH, which would cover writes that may be lost.
+func TestExportLost(t *testing.T) {
+	e, _ := newExport(t, make([]byte, 8192))
+	wantStatus(t, "begin", e.begin(7), store.StatusOK)
+	e.lost()
+	m := &store.Message{Kind: store.KindWrite, Session: 7, BlockSize: 4096, Length: 4}
+	wantStatus(t, "write", e.write([]byte("more"), m), store.StatusStale)
+	wantStatus(t, "flush", e.check(7), store.StatusStale)
+	wantStatus(t, "commit", e.commit(7, 8192), store.StatusStale)
+	wantStatus(t, "begin", e.begin(8), store.StatusOK)
+	wantStatus(t, "flush", e.check(8), store.StatusOK)
+}
+
 func TestExportReadOnly(t *testing.T) {
 	_, path := newExport(t, []byte("x"))
 	e, err := openExport(path, true, false)

@@ -35,6 +35,12 @@ func (s *stranger) ask(m *rds.Message) store.Message {
 	if _, err := s.sock.SendMsg(m); err != nil {
 		s.t.Fatal(err)
 	}
+	return s.hear()
+}
+
+// hear returns the next message.
+func (s *stranger) hear() store.Message {
+	s.t.Helper()
 	_ = s.sock.SetReadDeadline(time.Now().Add(patienceForTests))
 	if err := s.sock.RecvMsg(&s.in); err != nil {
 		s.t.Fatal(err)

@@ -38,7 +38,16 @@ type inbox struct {
 	mem     []byte
 	inHand  int
 	used    time.Time
+	pushed  bool          // under the grant
+	grace   time.Duration // how long a grant lasts at least, see expire
 }
+
+const (
+	// leastPause is the least pause between two looks whether the writer is idle.
+	leastPause = time.Millisecond
+	// mostGrace bounds inbox.grace.
+	mostGrace = 30 * time.Second
+)
 
 func newInbox(c *rds.Client, sock *rds.Socket, block, count int, keep time.Duration, log *slog.Logger) *inbox {
 	return &inbox{client: c, sock: sock, block: block, count: min(count, 1<<16), keep: keep, log: log}
@@ -57,6 +66,7 @@ func (b *inbox) begin(r *request) *store.Failure {
 		return store.Failf(store.StatusBad, "block %d: pushed into buffer %d of %d", r.Block, i, b.count)
 	}
 	b.inHand++
+	b.pushed = true
 	r.pushed = b.mem[i*b.block:][:r.Length:r.Length]
 	return nil
 }
@@ -93,11 +103,11 @@ func (b *inbox) grant(ctx context.Context, session uint64) (m store.Message, coo
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.number = (b.number + 1) & 0xffff
-	b.session, b.mem, b.used = session, b.buf.Bytes(), time.Now()
+	b.session, b.mem, b.used, b.pushed = session, b.buf.Bytes(), time.Now(), false
 	if b.idle != nil {
 		b.idle.Stop()
 	}
-	b.idle = time.AfterFunc(b.keep, b.expire)
+	b.idle = time.AfterFunc(max(b.keep, b.grace), b.expire)
 	return store.Message{Kind: store.KindGranted, Block: uint64(b.number), BlockSize: uint32(b.block), Window: uint32(b.count)},
 		b.region.Cookie(), nil
 }
@@ -140,18 +150,24 @@ func (b *inbox) drop(used bool) {
 	_ = buf.FreeWait(ctx)
 }
 
-// expire takes the buffers back from a writer that has not used them for long.
+// expire takes the buffers back from a writer that has not used them for long. If the writer
+// has not used them at all, keep may be shorter than a push takes to arrive: then the next
+// grant lasts longer, so that pushes arrive in the end.
 func (b *inbox) expire() {
 	b.granting.Lock()
 	defer b.granting.Unlock()
 	b.mu.Lock()
-	left := b.keep - time.Since(b.used)
+	keep := max(b.keep, b.grace)
+	left := keep - time.Since(b.used)
 	idle := b.inHand == 0 && left <= 0
+	if idle && !b.pushed {
+		b.grace = min(max(2*keep, leastPause), mostGrace)
+	}
 	b.mu.Unlock()
 	switch {
 	case b.region == nil:
 	case !idle:
-		b.idle.Reset(max(left, b.keep/8))
+		b.idle.Reset(max(left, keep/8, leastPause))
 	case b.revoke(context.Background()):
 		b.drop(false)
 		b.log.Info("buffers taken back from an idle writer")

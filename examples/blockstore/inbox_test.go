@@ -59,5 +59,21 @@ func TestInbox(t *testing.T) {
 		t.Error("idle buffers were not taken back")
 	}
 	push(8, second, 1, store.StatusGrantOver)
-	push(8, granted(8, store.StatusOK), 1, store.StatusOK)
+	if b.grace != 0 {
+		t.Errorf("the next grant lasts at least %v, although this one was used", b.grace)
+	}
+
+	// A grant that ends before a push arrives makes the next one last longer.
+	granted(8, store.StatusOK)
+	b.mu.Lock()
+	b.keep, b.used = time.Hour, time.Now().Add(-2*time.Hour)
+	b.mu.Unlock()
+	b.expire()
+	if b.region != nil || b.grace != mostGrace {
+		t.Errorf("after a grant that was not used the next one lasts at least %v, want %v", b.grace, mostGrace)
+	}
+	b.keep = time.Nanosecond
+	number := granted(8, store.StatusOK)
+	b.expire()
+	push(8, number, 1, store.StatusOK)
 }

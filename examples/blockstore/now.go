@@ -20,7 +20,9 @@ func (e *export) readNow(p []byte, off int64) bool {
 }
 
 // writeNow does what write does if that needs no wait, neither for storage nor for the end
-// of another session. Otherwise it returns false, and a part of p may have been written.
+// of another session. Otherwise it returns false, and a part of p may have been written. File
+// systems that take no writes with RWF_NOWAIT, as ext4 through the page cache, leave all
+// writes to the workers: a plain write may wait for the journal, and would hold up everybody.
 func (e *export) writeNow(p []byte, m *store.Message) (done bool, f *store.Failure) {
 	if !e.inMemory && !e.noWait.Load() || !e.mu.TryRLock() {
 		return false, nil

@@ -160,7 +160,7 @@ func (s *server) take(m *rds.Message) {
 // accept checks a request, and answers it or queues it.
 func (s *server) accept(r request) {
 	switch r.Kind {
-	case store.KindRead, store.KindWrite, store.KindZero:
+	case store.KindRead, store.KindWrite, store.KindZero, store.KindMap:
 		if err := r.CheckBlock(s.block); err != nil {
 			s.fail(r, store.Failf(store.StatusBad, "%v: %v", r.Kind, err))
 			return
@@ -170,9 +170,9 @@ func (s *server) accept(r request) {
 		s.log.Warn("answer without a request", "peer", r.from, "type", r.Kind.String())
 		return
 	}
-	if r.Kind == store.KindRead && r.Session != 0 && r.Session != s.export.session.Load() {
+	if (r.Kind == store.KindRead || r.Kind == store.KindMap) && r.Session != 0 && r.Session != s.export.session.Load() {
 		// Writes of the session may be lost, and its reads must not return older bytes.
-		s.fail(r, store.Failf(store.StatusStale, "READ of a session that is over"))
+		s.fail(r, store.Failf(store.StatusStale, "%v of a session that is over", r.Kind))
 		return
 	}
 	small := r.Kind == store.KindRead && r.cookie == 0 || r.Kind == store.KindWrite && r.Flags&store.FlagPushed == 0
@@ -219,6 +219,8 @@ func (s *server) do(ctx context.Context, r request) {
 		s.stored(r, s.export.zero(&r.Message))
 	case store.KindFlush:
 		s.flush(r, s.export.check(r.Session))
+	case store.KindMap:
+		s.mapped(r)
 	}
 	s.quota.uncharge(r.from)
 }

@@ -7,10 +7,15 @@ import (
 
 // written is a block that was written but is not yet on stable storage.
 type written struct {
-	to    netip.AddrPort
-	id    uint64 // request number
-	block uint64
+	to      netip.AddrPort
+	id      uint64 // request number
+	block   uint64
+	session uint64 // which wrote it
 }
+
+// maxPending bounds the requests that wait for an fsync. Requests that need no wait until then
+// count for no client's quota.
+const maxPending = 1 << 16
 
 // syncer makes written blocks durable in groups. One fsync covers all blocks that were
 // added since the fsync before it began. It is safe for concurrent use.
@@ -33,12 +38,16 @@ func newSyncer(sync func() error, confirm func([]written, error)) *syncer {
 	return s
 }
 
-// add queues a written block for the next group.
-func (s *syncer) add(w written) {
+// add queues a written block for the next group. It returns false if too many wait already.
+func (s *syncer) add(w written) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pending) >= maxPending {
+		return false
+	}
 	s.pending = append(s.pending, w)
 	s.cond.Signal()
-	s.mu.Unlock()
+	return true
 }
 
 // count returns the number of fsyncs.

@@ -2,9 +2,14 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
 func TestSyncerGroups(t *testing.T) {
@@ -47,4 +52,37 @@ func TestSyncerGroups(t *testing.T) {
 func TestSyncerCloseWithoutWork(t *testing.T) {
 	s := newSyncer(func() error { t.Error("fsync of nothing"); return nil }, func([]written, error) { t.Error("confirmed nothing") })
 	s.close()
+}
+
+// TestSyncerFull: what waits for an fsync is bounded.
+func TestSyncerFull(t *testing.T) {
+	s := &syncer{pending: make([]written, maxPending-1)}
+	if !s.add(written{}) || s.add(written{}) || len(s.pending) != maxPending {
+		t.Errorf("%d requests wait, want %d", len(s.pending), maxPending)
+	}
+}
+
+// TestConfirmAfterFailure: a FLUSH that waited while an fsync failed is not durable by the
+// next fsync, which does not cover what the first one has lost.
+func TestConfirmAfterFailure(t *testing.T) {
+	w := newWorld(t)
+	e, _ := newExport(t, make([]byte, 4096))
+	x := w.stranger()
+	s := &server{sock: w.d[0].Bind(t, w.d[0].Open(t), store.DefaultPort), export: e, log: slog.New(slog.DiscardHandler), ops: newOperations()}
+	wantStatus(t, "begin", e.begin(7), store.StatusOK)
+	for _, c := range []struct {
+		session uint64
+		fsync   error
+		kind    store.Kind
+		status  store.Status
+	}{
+		{7, nil, store.KindDurable, store.StatusOK},
+		{7, unix.EIO, store.KindFailed, store.StatusIO},
+		{7, nil, store.KindFailed, store.StatusStale},
+	} {
+		s.confirm([]written{{to: x.sock.LocalAddrPort(), id: 3, session: c.session}}, c.fsync)
+		if a := x.hear(); a.Kind != c.kind || a.Status != c.status || a.ID != 3 {
+			t.Errorf("after an fsync with %v: %+v, want %v with status %d", c.fsync, a, c.kind, c.status)
+		}
+	}
 }

@@ -116,7 +116,14 @@ func (s *server) flush(r request, f *store.Failure) {
 		s.fail(r, f)
 		return
 	}
-	s.syncer.add(written{r.from, r.ID, r.Block})
+	s.sync(r)
+}
+
+// sync lets the next fsync answer r.
+func (s *server) sync(r request) {
+	if !s.syncer.add(written{r.from, r.ID, r.Block, r.Session}) {
+		s.fail(r, store.Failf(store.StatusRetry, "block %d: %d requests wait for an fsync already", r.Block, maxPending))
+	}
 }
 
 // stored answers a WRITE or ZERO that is in the file, at once or after an fsync. If f is not
@@ -131,21 +138,30 @@ func (s *server) stored(r request, f *store.Failure) {
 	case r.Flags&store.FlagUnsynced != 0:
 		s.answer(r, &store.Message{Kind: store.KindWritten, ID: r.ID, Block: r.Block})
 	default:
-		s.syncer.add(written{r.from, r.ID, r.Block})
+		s.sync(r)
 	}
 }
 
 // confirm answers the requests of a group after its fsync. Requests of one client
-// share an answer.
+// share an answer. A request whose session has ended fails, because the fsync before may
+// have failed while the request waited: then this fsync does not cover what was lost.
 func (s *server) confirm(group []written, err error) {
 	if err != nil {
+		s.export.lost()
 		for _, w := range group {
 			r := request{Message: store.Message{Kind: store.KindWrite, ID: w.id, Block: w.block}, from: w.to}
 			s.fail(r, writeFailure(fmt.Sprintf("block %d: fsync", w.block), err))
 		}
 		return
 	}
-	for to, requests := range byClient(group) {
+	session := s.export.session.Load()
+	for _, w := range group {
+		if w.session != session {
+			r := request{Message: store.Message{Kind: store.KindWrite, ID: w.id, Block: w.block}, from: w.to}
+			s.fail(r, store.Failf(store.StatusStale, "block %d: its session is over", w.block))
+		}
+	}
+	for to, requests := range byClient(group, session) {
 		for len(requests) > 0 {
 			n := min(len(requests), 1+store.MaxMore)
 			s.answer(request{from: to}, &store.Message{Kind: store.KindDurable, ID: requests[0], More: requests[1:n]})
@@ -154,11 +170,13 @@ func (s *server) confirm(group []written, err error) {
 	}
 }
 
-// byClient returns the request numbers of a group for each client.
-func byClient(group []written) map[netip.AddrPort][]uint64 {
+// byClient returns the request numbers of a session in a group, for each client.
+func byClient(group []written, session uint64) map[netip.AddrPort][]uint64 {
 	m := map[netip.AddrPort][]uint64{}
 	for _, w := range group {
-		m[w.to] = append(m[w.to], w.id)
+		if w.session == session {
+			m[w.to] = append(m[w.to], w.id)
+		}
 	}
 	return m
 }

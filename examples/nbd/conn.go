@@ -36,6 +36,9 @@ type conn struct {
 	in   *bufio.Reader
 	out  *out
 
+	structured bool // the client takes structured replies
+	status     bool // the client may ask for block status
+
 	largest uint32        // most bytes of a READ or WRITE
 	room    chan struct{} // one for each buffer in use
 	small   chan struct{} // one for each small request in hand
@@ -52,7 +55,7 @@ func newConn(c net.Conn, v *volume, log *slog.Logger) *conn {
 	n := largestOf(v.block)
 	return &conn{Conn: c, disk: v, log: log, largest: n,
 		in: bufio.NewReaderSize(c, readAhead), out: newOut(c),
-		room:  make(chan struct{}, int(n)/v.block),
+		room:  make(chan struct{}, v.pieces(uint64(n), uint64(v.block))),
 		small: make(chan struct{}, maxSmall), plain: make(chan struct{}, maxPlain)}
 }
 
@@ -111,15 +114,21 @@ func (c *conn) read() error {
 		switch e := r.check(c.disk.size, c.disk.readOnly, c.largest); {
 		case e != eOK:
 			err = c.refuse(r, e)
+		case r.command == cmdStatus && !c.status:
+			err = c.refuse(r, eInval)
 		case r.command == cmdDisc:
 			return nil
 		case r.command > cmdWrite:
 			c.plain <- struct{}{} // waits for replies, which have a limit
 			c.wg.Go(func() {
-				c.answer(r, c.change(r))
+				if r.command == cmdStatus {
+					c.extents(r)
+				} else {
+					c.answer(r, c.change(r))
+				}
 				<-c.plain
 			})
-		case int(r.length) <= c.disk.small:
+		case int(r.length) <= c.disk.small && c.disk.whole(r.offset, uint64(r.length)):
 			err = c.beginSmall(r)
 		default:
 			err = c.beginLarge(r)
@@ -208,8 +217,32 @@ func (c *conn) failed(r request, err error) errno {
 	return e
 }
 
+// extents carries out a BLOCK_STATUS.
+func (c *conn) extents(r request) {
+	es, err := c.disk.extents(r.offset, uint64(r.length))
+	if err != nil {
+		c.answer(r, c.failed(r, err))
+		return
+	}
+	c.out.reply(c.reply(r, eOK), statusOf(es, r.flags&askOne != 0), nil)
+	c.out.flush()
+}
+
 // answer sends the reply to r, which has no data.
 func (c *conn) answer(r request, e errno) {
-	c.out.reply(r.cookie, e, nil, nil)
+	c.out.reply(c.reply(r, e), nil, nil)
 	c.out.flush()
+}
+
+// reply returns the header of the reply to r.
+func (c *conn) reply(r request, e errno) reply {
+	p := reply{cookie: r.cookie, e: e, offset: r.offset}
+	switch {
+	case !c.structured:
+	case r.command == cmdRead:
+		p.chunk = chunkData
+	case r.command == cmdStatus:
+		p.chunk = chunkStatus
+	}
+	return p
 }

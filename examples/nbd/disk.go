@@ -2,13 +2,20 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
+
+// attachPatience limits how long opening a session may take.
+const attachPatience = 5 * time.Second
 
 // diskOptions are what disks have in common.
 type diskOptions struct {
@@ -16,6 +23,7 @@ type diskOptions struct {
 	wait   store.Patience
 	block  int // bytes of a piece, at most
 	small  int // bytes of a piece that travels in a message, at most
+	unit   int // bytes of a part in one stripe; 0 is what the superblocks say, or defaultUnit
 	log    *slog.Logger
 }
 
@@ -24,14 +32,14 @@ type remote struct {
 	bind, server netip.AddrPort
 }
 
-// disk is an NBD export: a blockstore, or several that mirror each other. It is attached
-// when a client needs it. It is safe for concurrent use.
+// disk is an NBD export: a blockstore, several that mirror each other, or stripes over
+// some of these. It is attached when a client needs it. It is safe for concurrent use.
 type disk struct {
 	diskOptions
-	name    string
-	remotes []remote
+	name  string
+	parts [][]remote // the legs of each part
 
-	anew bool // the next attach makes the mirror from its first leg
+	anew bool // the next attach makes the volume anew
 
 	mu  sync.Mutex // guards anew and cur; held while the disk is attached
 	cur *volume
@@ -62,14 +70,20 @@ func (d *disk) use(ctx context.Context) (*volume, error) {
 }
 
 // String names the disk's blockstores.
-func (d *disk) String() (s string) {
-	for i, r := range d.remotes {
+func (d *disk) String() string {
+	var b strings.Builder
+	for i, legs := range d.parts {
 		if i > 0 {
-			s += ","
+			b.WriteByte('+')
 		}
-		s += r.server.String()
+		for j, r := range legs {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(r.server.String())
+		}
 	}
-	return s
+	return b.String()
 }
 
 // close ends the disk's own use of the volume. Connections end theirs themselves.
@@ -86,6 +100,7 @@ func (d *disk) close() {
 // after which writes that were not flushed may be lost, or when its last user leaves.
 type volume struct {
 	*disk
+	geometry
 	size     uint64
 	readOnly bool
 	block    int // bytes of a piece
@@ -94,40 +109,161 @@ type volume struct {
 	ctx context.Context // ends with the volume
 	end context.CancelCauseFunc
 
-	only   *session // the session of a volume that is no mirror
-	mirror *mirror  // nil if the volume is no mirror
+	parts []part
 
 	mu    sync.Mutex // guards the fields below
 	users int
-	dirty []*conn   // have replies to send
-	free  []*buffer // of a mirror
-}
-
-// buffer is memory for a piece of a request.
-type buffer struct {
-	b    []byte
-	slot *store.Slot // has the memory b; nil in a mirror
+	dirty []*conn // have replies to send
 }
 
 // begin attaches the disk.
 func (d *disk) begin(ctx context.Context) (*volume, error) {
-	v := &volume{disk: d}
+	v := &volume{disk: d, geometry: geometry{oneUnit, uint64(len(d.parts))}}
 	v.ctx, v.end = context.WithCancelCause(context.Background())
-	if len(d.remotes) > 1 {
-		if err := v.assemble(ctx); err != nil {
-			v.end(err)
-			return nil, err
+	for i, legs := range d.parts {
+		if len(legs) == 1 {
+			v.parts = append(v.parts, &single{v: v, remote: legs[0]})
+		} else {
+			v.parts = append(v.parts, newMirror(v, i, legs))
 		}
-		return v, nil
 	}
-	s, err := openSession(ctx, d.diskOptions, d.remotes[0].bind, d.remotes[0].server, false, v.flush)
+	err := v.attach(ctx)
+	if err == nil && v.ctx.Err() != nil {
+		err = context.Cause(v.ctx)
+	}
 	if err != nil {
 		v.end(err)
+		v.close()
 		return nil, err
 	}
-	v.only, v.size, v.readOnly, v.block, v.small = s, s.size, s.readOnly, s.Block, s.Small
-	context.AfterFunc(s.ctx, func() { v.end(context.Cause(s.ctx)) })
 	return v, nil
+}
+
+// attach begins the sessions, and makes the parts one volume.
+func (v *volume) attach(ctx context.Context) error {
+	if err := v.open(ctx); err != nil {
+		return err
+	}
+	if p, ok := v.parts[0].(*single); ok && len(v.parts) == 1 {
+		v.size = p.s.size
+		if s, err := readSuper(p.s); err == nil {
+			v.log.Warn("the blockstore belongs to a mirror or to stripes, which do not notice what is changed here",
+				"blockstore", p.server, "part", s.part+1, "parts", s.parts, "leg", s.leg+1, "legs", s.legs)
+		}
+		return nil
+	}
+	if v.anew {
+		if err := v.create(); err != nil {
+			return err
+		}
+	} else if err := v.load(); err != nil {
+		return err
+	}
+	for _, p := range v.parts {
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open begins the sessions of all parts, and finds what they have in common.
+func (v *volume) open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attachPatience)
+	defer cancel()
+	errs := make([]error, len(v.parts))
+	var wg sync.WaitGroup
+	for i, p := range v.parts {
+		wg.Go(func() { errs[i] = p.open(ctx) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	v.block, v.small = v.disk.block, v.disk.small
+	for _, p := range v.parts {
+		for _, s := range p.sessions() {
+			v.block, v.small = min(v.block, s.Block), min(v.small, s.Small)
+			v.readOnly = v.readOnly || s.readOnly
+		}
+	}
+	return nil
+}
+
+// create writes the superblocks of a new volume.
+func (v *volume) create() error {
+	s := superblock{parts: uint8(len(v.parts)), size: oneUnit}
+	if len(v.parts) > 1 {
+		s.unit = uint32(v.disk.unit)
+		if s.unit == 0 {
+			s.unit = defaultUnit
+		}
+	}
+	for _, p := range v.parts {
+		for _, session := range p.sessions() {
+			if session.readOnly {
+				return fmt.Errorf("blockstore %v: is read-only, and cannot have a superblock", session.Server)
+			}
+			s.size = min(s.size, superAt(session.size))
+			if s.unit > 0 {
+				s.size -= s.size % uint64(s.unit)
+			}
+			if s.size == 0 {
+				return fmt.Errorf("blockstore %v: %d bytes are too few for a part of %v, whose superblock takes %d", session.Server, session.size, v.disk, superRoom)
+			}
+		}
+	}
+	if _, err := rand.Read(s.id[:]); err != nil {
+		return err
+	}
+	s.region = regionFor(s.size)
+	for i, p := range v.parts {
+		s.part = uint8(i)
+		if err := p.create(s); err != nil {
+			return err
+		}
+	}
+	v.shape(&s)
+	return nil
+}
+
+// load checks that the superblocks of all parts describe the same volume.
+func (v *volume) load() error {
+	var first superblock
+	for i, p := range v.parts {
+		s, err := p.load()
+		if i == 0 {
+			first = s
+		}
+		switch {
+		case errors.Is(err, errNoSuper):
+			return fmt.Errorf("%w: %v was not made yet, or other blockstores are named (-anew makes it)", err, v.disk)
+		case err != nil:
+			return err
+		case int(s.parts) != len(v.parts) || int(s.part) != i:
+			return fmt.Errorf("%v is part %d of %d of its disk: name the same parts in the same order", p.sessions()[0].Server, s.part+1, s.parts)
+		case s.id != first.id || s.unit != first.unit || s.size != first.size:
+			return fmt.Errorf("%v belongs to another disk than %v", p.sessions()[0].Server, v.parts[0].sessions()[0].Server)
+		case v.disk.unit > 0 && s.unit > 0 && v.disk.unit != int(s.unit):
+			return fmt.Errorf("-stripe %d: %v was made with %d bytes (leave -stripe away; only -anew makes other stripes)", v.disk.unit, v.disk, s.unit)
+		}
+	}
+	v.shape(&first)
+	return nil
+}
+
+// shape sets what the superblock s says about the volume.
+func (v *volume) shape(s *superblock) {
+	if s.unit > 0 {
+		v.geometry.unit = uint64(s.unit)
+		v.block = min(v.block, int(s.unit))
+	}
+	v.size = s.size * v.geometry.parts
+	for _, p := range v.parts {
+		for _, s := range p.sessions() {
+			s.Block = v.block // for the buffers that are made from here on
+		}
+	}
 }
 
 func (v *volume) join() {
@@ -142,108 +278,17 @@ func (v *volume) leave() {
 	v.users--
 	last := v.users == 0
 	v.mu.Unlock()
-	if !last {
-		return
-	}
-	if v.mirror != nil {
-		v.mirror.close()
-	} else {
-		v.only.close(errClosed)
-	}
-	v.end(errClosed)
-}
-
-// flags returns NBD's transmission flags for the export.
-func (v *volume) flags() uint16 {
-	if v.readOnly {
-		return hasFlags | hasMulti | hasReadOnly
-	}
-	f := hasFlags | hasMulti | hasFlush | hasFUA | hasTrim | hasZeroes
-	if v.mirror == nil {
-		f |= hasFastZero // one leg might be fast, and another one not
-	}
-	return f
-}
-
-// begin carries out the READ or WRITE m and calls done once. buf holds the bytes. It may be
-// nil for small requests: the bytes of a WRITE are then in m.Data, and those of a READ are
-// passed to done and valid only while done runs. After success a receiving goroutine mostly
-// calls done, so done must not wait. begin may wait.
-func (v *volume) begin(buf *buffer, m store.Message, done func(data []byte, err error)) {
-	if v.mirror != nil {
-		v.mirror.begin(buf, m, done)
-		return
-	}
-	var slot *store.Slot
-	if buf != nil {
-		slot = buf.slot
-	}
-	v.only.begin(slot, m, done)
-}
-
-// ask carries out m, which has no data.
-func (v *volume) ask(m store.Message) error {
-	if v.mirror != nil {
-		return v.mirror.ask(m)
-	}
-	return v.only.ask(m)
-}
-
-// over ends the volume.
-func (v *volume) over(why error) error {
-	v.end(why)
-	return &ended{context.Cause(v.ctx)}
-}
-
-// take returns a buffer, and makes one if none is free. The connections bound how many they
-// take.
-func (v *volume) take() (*buffer, error) {
-	if v.mirror == nil {
-		slot, err := v.only.take()
-		if err != nil {
-			return nil, err
-		}
-		return &buffer{slot.Bytes(), slot}, nil
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if n := len(v.free); n > 0 {
-		b := v.free[n-1]
-		v.free = v.free[:n-1]
-		return b, nil
-	}
-	return &buffer{b: make([]byte, v.block)}, nil
-}
-
-// put gives back buffers that no operation can touch any more.
-func (v *volume) put(bufs []*buffer) {
-	for _, b := range bufs {
-		if b.slot != nil {
-			v.only.put(b.slot)
-			continue
-		}
-		v.mu.Lock()
-		v.free = append(v.free, b)
-		v.mu.Unlock()
+	if last {
+		v.close()
+		v.end(errClosed)
 	}
 }
 
-// touch notes that c has replies to send, for the next flush.
-func (v *volume) touch(c *conn) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if !slices.Contains(v.dirty, c) {
-		v.dirty = append(v.dirty, c)
+// close ends the parts.
+func (v *volume) close() {
+	var wg sync.WaitGroup
+	for _, p := range v.parts {
+		wg.Go(p.close)
 	}
-}
-
-// flush sends the replies of all connections that have some.
-func (v *volume) flush() {
-	v.mu.Lock()
-	dirty := v.dirty
-	v.dirty = nil
-	v.mu.Unlock()
-	for _, c := range dirty {
-		c.out.flush()
-	}
+	wg.Wait()
 }

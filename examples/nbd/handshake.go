@@ -30,6 +30,11 @@ type handshake struct {
 	names   []string                          // of the exports; the first is the default
 	attach  func(name string) (export, error) // has the disk ready
 	noZeros bool
+
+	structured bool // the client takes structured replies
+	status     bool // the client may ask for block status, if it takes the export meta
+	meta       string
+	taken      string // the export that the client has taken
 }
 
 // run answers options until the client takes the disk. Then it returns nil.
@@ -91,6 +96,14 @@ func (h *handshake) option() (taken bool, err error) {
 		return false, h.list(data)
 	case optInfo, optGo:
 		return h.info(o.option, data)
+	case optStructured:
+		if len(data) > 0 {
+			return false, h.reply(o.option, repInvalid, []byte("STRUCTURED_REPLY has no data"))
+		}
+		h.structured = true
+		return false, h.reply(o.option, repAck, nil)
+	case optListMeta, optSetMeta:
+		return false, h.contexts(o.option, data)
 	}
 	return false, h.reply(o.option, repUnsup, nil)
 }
@@ -129,7 +142,38 @@ func (h *handshake) exportName(name string) (taken bool, err error) {
 		b = append(b, make([]byte, 124)...)
 	}
 	_, err = h.conn.Write(b)
+	h.taken = full
 	return err == nil, err
+}
+
+// contexts answers LIST_META_CONTEXT and SET_META_CONTEXT.
+func (h *handshake) contexts(o option, data []byte) error {
+	name, queries, err := parseMeta(data)
+	if err != nil {
+		return h.reply(o, repInvalid, []byte(err.Error()))
+	}
+	if !h.structured {
+		return h.reply(o, repInvalid, []byte("STRUCTURED_REPLY has to come first"))
+	}
+	if o == optSetMeta {
+		h.status = false
+	}
+	full, ok := h.known(name)
+	if !ok {
+		return h.reply(o, repUnknown, fmt.Appendf(nil, "no export %.200q", name))
+	}
+	if asksFor(queries, o == optListMeta) {
+		id := uint32(metaAllocationID)
+		if o == optListMeta {
+			id = 0
+		} else {
+			h.status, h.meta = true, full
+		}
+		if err := h.reply(o, repMeta, append(binary.BigEndian.AppendUint32(nil, id), metaAllocation...)); err != nil {
+			return err
+		}
+	}
+	return h.reply(o, repAck, nil)
 }
 
 func (h *handshake) list(data []byte) error {
@@ -179,5 +223,6 @@ func (h *handshake) info(o option, data []byte) (taken bool, err error) {
 			break
 		}
 	}
+	h.taken = full
 	return o == optGo, h.reply(o, repAck, nil)
 }

@@ -204,10 +204,15 @@ func (c *client) send(bs ...[]byte) {
 func (c *client) hear(n int) []byte {
 	c.t.Helper()
 	b := make([]byte, n)
-	if _, err := io.ReadFull(c, b); err != nil {
+	if err := c.tryHear(b); err != nil {
 		c.t.Fatal(err)
 	}
 	return b
+}
+
+func (c *client) tryHear(b []byte) error {
+	_, err := io.ReadFull(c, b)
+	return err
 }
 
 // do sends a request and returns the error number of its reply.

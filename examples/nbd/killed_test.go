@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -46,7 +45,7 @@ func (l *ledger) writes(c net.Conn, seed uint64, acked func()) error {
 	}
 }
 
-// check compares what is read with what was acknowledged.
+// check compares what is read with what was acknowledged. Afterwards nothing is pending.
 func (l *ledger) check(got []byte) error {
 	for i, b := range got {
 		if b == l.acked[i] {
@@ -56,11 +55,13 @@ func (l *ledger) check(got []byte) error {
 			return fmt.Errorf("byte %d was lost", l.from+i)
 		}
 	}
+	copy(l.acked, got)
+	l.pending = nil
 	return nil
 }
 
 // TestKilled: nbd is killed while clients write. Every write that it acknowledged is on
-// the disk, and on both legs of a mirror.
+// the disk, and on both legs of a mirror, and on the parts of stripes.
 func TestKilled(t *testing.T) {
 	t.Run("one blockstore", func(t *testing.T) {
 		w := newWorld(t, mirrorSize)
@@ -76,6 +77,27 @@ func TestKilled(t *testing.T) {
 		m.end()
 		m.same(0, data)
 	})
+	t.Run("stripes", func(t *testing.T) {
+		s := newStriped(t, "+")
+		s.end()
+		s.killedIn(2, "disk="+s.disk)
+	})
+}
+
+// process runs nbd as a process of its own beside the daemon d, at the socket w.at.
+func (w *world) process(d int, args ...string) *child.Process {
+	w.t.Helper()
+	c, err := child.Start(exec.Command(nbd, append([]string{
+		"-listen", "unix:" + w.at, "-socket", w.d[d].Socket(), "-bind", w.d[d].Addr().String(),
+	}, args...)...))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(c.Kill)
+	if !c.Until(patienceForTests, func() bool { return c.Stderr.Has("serving ") }) {
+		w.t.Fatalf("nbd does not serve: %s", &c.Stderr)
+	}
+	return c
 }
 
 // killedIn kills nbd while clients write, starts it again beside the daemon d, and
@@ -83,16 +105,8 @@ func TestKilled(t *testing.T) {
 func (w *world) killedIn(d int, disk string) []byte {
 	t := w.t
 	t.Helper()
-	at := filepath.Join(t.TempDir(), "k")
-	c, err := child.Start(exec.Command(nbd, "-listen", "unix:"+at, "-socket", w.d[d].Socket(), "-bind", w.d[d].Addr().String(), disk))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Kill)
-	if !c.Until(patienceForTests, func() bool { return c.Stderr.Has("serving ") }) {
-		t.Fatalf("nbd does not serve: %s", &c.Stderr)
-	}
-	const share = mirrorSize / 3
+	c := w.process(d, disk)
+	const share = stripeSize / 3 // the smaller disk
 	var ledgers [3]ledger
 	enough := make(chan struct{})
 	var acked atomic.Int64
@@ -102,7 +116,6 @@ func (w *world) killedIn(d int, disk string) []byte {
 		}
 	}
 	var all sync.WaitGroup
-	w.at = at
 	for i := range ledgers {
 		l := &ledgers[i]
 		l.from, l.acked = i*share, make([]byte, share)

@@ -12,8 +12,6 @@ import (
 // maxLegs bounds the legs of a mirror, which are bits of a superblock.
 const maxLegs = 8
 
-var errClosed = errors.New("closed")
-
 // legState says how complete a leg's content is.
 type legState int
 
@@ -35,13 +33,16 @@ type leg struct {
 	old    regions // changed before the FLUSH that is in progress began
 }
 
-// mirror is a volume with the same content on several legs. A change is acknowledged when
+// mirror is a part with the same content on several legs. A change is acknowledged when
 // all legs in sync have it. When a leg fails, the superblocks of the other legs say so before
 // any change that the leg has missed is acknowledged. A mirror is safe for concurrent use.
 type mirror struct {
-	v    *volume
-	legs []*leg
-	gate *gate
+	v      *volume
+	number int // of the part
+	legs   []*leg
+	errs   []error // why the legs without a session have none; of open, for load
+	gate   *gate
+	intent intent
 
 	// member is held for reading while the targets of a change are chosen. It is held for
 	// writing while the set of legs in sync changes and the superblocks are written.
@@ -51,8 +52,9 @@ type mirror struct {
 	flushing sync.Mutex // one FLUSH at a time
 	copying  sync.Mutex // one region at a time
 
-	mu   sync.Mutex // guards the legs and turn
+	mu   sync.Mutex // guards the legs, turn and free
 	turn int        // the leg that was read from last
+	free []*buffer
 
 	ctx  context.Context // ends with the mirror
 	stop context.CancelFunc
@@ -105,6 +107,23 @@ func (r *mirror) changed(ts []target, sp span) {
 	}
 }
 
+func (r *mirror) take() (*buffer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.free); n > 0 {
+		b := r.free[n-1]
+		r.free = r.free[:n-1]
+		return b, nil
+	}
+	return &buffer{b: make([]byte, r.v.block)}, nil
+}
+
+func (r *mirror) put(b *buffer) {
+	r.mu.Lock()
+	r.free = append(r.free, b)
+	r.mu.Unlock()
+}
+
 // begin does what volume.begin does.
 func (r *mirror) begin(buf *buffer, m store.Message, done func(data []byte, err error)) {
 	if m.Kind == store.KindWrite {
@@ -131,10 +150,7 @@ func (r *mirror) read(m store.Message, b []byte, skip uint32, last error, done f
 	t, ok := r.pick(skip)
 	if !ok {
 		go func() {
-			if r.v.ctx.Err() != nil {
-				last = &ended{context.Cause(r.v.ctx)}
-			}
-			done(last)
+			done(r.lost(last))
 			r.v.flush()
 		}()
 		return
@@ -194,13 +210,16 @@ type change struct {
 	errs []error // the results of ts
 }
 
-// change begins the change m.
+// change begins the change m. The change has no targets if the volume is over: without the map
+// it could make legs differ of which no map says so.
 func (r *mirror) change(m store.Message) *change {
-	c := &change{r: r, sp: spanOf(m.Block, uint64(m.Length))}
+	c := &change{r: r, sp: spanOf(m.Block, uint64(m.Length), r.super.region)}
 	r.gate.enter(c.sp)
-	r.member.RLock()
-	c.ts = r.targets(c.sp)
-	r.member.RUnlock()
+	if r.intend(c.sp) {
+		r.member.RLock()
+		c.ts = r.targets(c.sp)
+		r.member.RUnlock()
+	}
 	c.errs = make([]error, len(c.ts))
 	return c
 }
@@ -262,6 +281,35 @@ func (r *mirror) ask(m store.Message) error {
 	return c.end()
 }
 
+// extents asks a leg in sync: the content of all is the same.
+func (r *mirror) extents(m store.Message) ([]store.Extent, error) {
+	err := errClosed
+	for skip := uint32(0); ; {
+		t, ok := r.pick(skip)
+		if !ok {
+			return nil, r.lost(err)
+		}
+		var a store.Message
+		if a, err = t.s.answer(m); err == nil {
+			return a.Extents, nil
+		}
+		var e *ended
+		if errors.As(err, &e) {
+			r.fail([]target{t}, err)
+		}
+		skip |= 1 << t.l.i
+	}
+}
+
+// lost returns the error of a request that no leg in sync can carry out, the last of which
+// has failed with last.
+func (r *mirror) lost(last error) error {
+	if r.v.ctx.Err() != nil {
+		return &ended{context.Cause(r.v.ctx)}
+	}
+	return last
+}
+
 // all calls do for each session of ts concurrently, and puts the results into errs.
 func all(ts []target, errs []error, do func(*session) error) {
 	var wg sync.WaitGroup
@@ -271,110 +319,35 @@ func all(ts []target, errs []error, do func(*session) error) {
 	wg.Wait()
 }
 
+// flushed returns the legs that a FLUSH goes to, and notes what it covers.
+func (r *mirror) flushed() (ts []target) {
+	r.member.RLock()
+	defer r.member.RUnlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.legs {
+		if l.s != nil {
+			l.old.merge(l.fresh)
+			l.fresh = r.gate.busy(r.super.regions()) // this FLUSH need not cover what is in progress
+			ts = append(ts, target{l, l.s})
+		}
+	}
+	return ts
+}
+
 // flush makes all acknowledged changes durable on all legs that have a session.
 func (r *mirror) flush() error {
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
-	r.member.RLock()
-	r.mu.Lock()
-	var ts []target
-	for _, l := range r.legs {
-		if l.s != nil {
-			l.old.merge(l.fresh)
-			l.fresh = newRegions(r.regions())
-			ts = append(ts, target{l, l.s})
-		}
-	}
-	r.mu.Unlock()
-	r.member.RUnlock()
+	ts := r.flushed()
 	errs := make([]error, len(ts))
 	all(ts, errs, func(s *session) error { return s.ask(store.Message{Kind: store.KindFlush}) })
 	r.mu.Lock()
 	for i, t := range ts {
 		if errs[i] == nil && t.l.s == t.s {
-			t.l.old = newRegions(r.regions())
+			t.l.old = newRegions(r.super.regions())
 		}
 	}
 	r.mu.Unlock()
 	return r.judge(ts, errs)
-}
-
-// regions returns the number of the volume's regions.
-func (r *mirror) regions() int { return int((r.super.size + regionSize - 1) / regionSize) }
-
-// fail makes the legs of bad fail, unless they have a new session. When it returns, the
-// superblocks of the legs in sync say so, or the volume is over.
-func (r *mirror) fail(bad []target, why error) {
-	r.member.Lock()
-	defer r.member.Unlock()
-	r.failLocked(bad, why)
-}
-
-// failLocked does what fail does. member is held for writing.
-func (r *mirror) failLocked(bad []target, why error) {
-	record := false
-	for _, t := range bad {
-		r.mu.Lock()
-		l := t.l
-		if l.s != t.s {
-			r.mu.Unlock()
-			continue
-		}
-		record = record || l.state == legInSync
-		l.s, l.state = nil, legFailed
-		l.missed.merge(l.fresh)
-		l.missed.merge(l.old)
-		l.fresh, l.old = newRegions(r.regions()), newRegions(r.regions())
-		r.mu.Unlock()
-		r.v.log.Warn("leg failed", "disk", r.v.disk, "leg", l.server, "err", why)
-		t.s.end(why)
-		r.wg.Go(func() {
-			t.s.close(why)
-			r.restore(l)
-		})
-	}
-	if record {
-		r.record(false)
-	}
-}
-
-// record writes the superblocks of the legs in sync. If that fails for a leg, the leg fails,
-// and the others are written again. member is held for writing.
-func (r *mirror) record(clean bool) {
-	r.mu.Lock()
-	r.super.inSync = 0
-	var ts []target
-	for _, l := range r.legs {
-		if l.state == legInSync {
-			r.super.inSync |= 1 << l.i
-			ts = append(ts, target{l, l.s})
-		}
-	}
-	r.mu.Unlock()
-	if len(ts) == 0 {
-		r.v.end(fmt.Errorf("no leg of the mirror %v is left", r.v.disk))
-		return
-	}
-	r.super.events++
-	r.super.clean = clean
-	errs := make([]error, len(ts))
-	var wg sync.WaitGroup
-	for i, t := range ts {
-		wg.Go(func() {
-			s := r.super
-			s.leg = uint8(t.l.i)
-			m := store.Message{Kind: store.KindWrite, Flags: store.FlagBytes, Block: superAt(t.s.size), Length: superSize}
-			errs[i] = t.s.moveNow(m, s.append(nil))
-		})
-	}
-	wg.Wait()
-	var bad []target
-	for i, t := range ts {
-		if errs[i] != nil {
-			bad = append(bad, t)
-		}
-	}
-	if len(bad) > 0 {
-		r.failLocked(bad, errors.Join(errs...))
-	}
 }

@@ -25,10 +25,16 @@ type mirrored struct {
 
 func newMirrored(t *testing.T) *mirrored {
 	t.Helper()
+	return mirroredOf(t, mirrorSize)
+}
+
+// mirroredOf is a mirror of size bytes.
+func mirroredOf(t *testing.T, size int64) *mirrored {
+	t.Helper()
 	m := &mirrored{world: &world{t: t, d: rdstest.StartDaemons(t, 3)}, kills: make([]func(), 2)}
 	for i := range 2 {
 		m.files = append(m.files, filepath.Join(t.TempDir(), "leg"))
-		sized(t, m.files[i], mirrorSize+superRoom+int64(i)*superSize)
+		sized(t, m.files[i], size+superRoom+int64(i)*superSize)
 		m.start(i)
 	}
 	m.run("-anew")
@@ -216,7 +222,7 @@ func TestMirrorRefuses(t *testing.T) {
 		sized(t, m.files[i], mirrorSize)
 	}
 	restart()
-	m.refuses("no leg has a superblock")
+	m.refuses("no superblock")
 }
 
 // TestMirrorFio: fio verifies what it wrote to a mirror, while a leg is killed and

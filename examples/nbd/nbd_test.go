@@ -272,6 +272,20 @@ func TestGrantsTakenBack(t *testing.T) {
 	}
 }
 
+// TestGrantsTooShort: pushes arrive in the end, although the blockstore takes its buffers back
+// sooner than a push can use them.
+func TestGrantsTooShort(t *testing.T) {
+	w := newWorld(t, 4<<20, "-keep", "1us")
+	c := w.open()
+	for i := range 5 {
+		p := noise(300_000)
+		c.write(i*5000, p)
+		if !bytes.Equal(c.read(i*5000, len(p)), p) {
+			t.Fatal("read others than written")
+		}
+	}
+}
+
 // TestHostRestarts: blockstore and daemon are started again while nothing is in flight.
 // What was written and not flushed may be lost, so not even a read succeeds.
 func TestHostRestarts(t *testing.T) {
@@ -343,6 +357,13 @@ func TestWrongUse(t *testing.T) {
 		{"a=127.0.0.1 a=127.0.0.2", `there is an export "a" already`, exitUsage},
 		{"127.0.0.1,,127.0.0.2", `"" is not ADDRESS`, exitUsage},
 		{"a=1,2,3,4,5,6,7,8,9", "at most 8 legs", exitUsage},
+		{"a=" + strings.Repeat("1+", maxParts) + "1", "at most 16 parts", exitUsage},
+		{"127.0.0.1+", `"" is not ADDRESS`, exitUsage},
+		{"127.0.0.1+127.0.0.2,127.0.0.1", "127.0.0.1:4000 is named twice", exitUsage},
+		{"-stripe 64k 127.0.0.1", "-stripe needs several parts", exitUsage},
+		{"-stripe 5000 127.0.0.1+127.0.0.2", "-stripe 5000: want a power of two from 4K to 64M", exitUsage},
+		{"-stripe 128M 127.0.0.1+127.0.0.2", "-stripe 128M", exitUsage},
+		{"-stripe x 127.0.0.1+127.0.0.2", "-stripe x", exitUsage},
 		{"-connections 0 127.0.0.1", "-connections", exitUsage},
 		{"nowhere", "nowhere", exitUsage},
 		{"-bind x 127.0.0.1", "-bind", exitUsage},

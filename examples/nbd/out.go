@@ -53,11 +53,11 @@ func newOut(c net.Conn) *out {
 
 // reply collects a reply with a copy of data. sent, if not nil, is called when the reply was
 // sent, or the connection is over.
-func (o *out) reply(cookie uint64, e errno, data []byte, sent func()) {
+func (o *out) reply(r reply, data []byte, sent func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	p := o.room(replySize + len(data))
-	p.b = append(appendReply(p.b, cookie, e), data...)
+	p := o.room(maxReply + len(data))
+	p.b = append(r.append(p.b, len(data)), data...)
 	if sent != nil {
 		p.sent = append(p.sent, sent)
 	}
@@ -66,10 +66,14 @@ func (o *out) reply(cookie uint64, e errno, data []byte, sent func()) {
 
 // replyPieces collects a reply without copying its data, which must not change until sent is
 // called.
-func (o *out) replyPieces(cookie uint64, data [][]byte, sent func()) {
+func (o *out) replyPieces(r reply, data [][]byte, sent func()) {
+	n := 0
+	for _, b := range data {
+		n += len(b)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.pending = append(o.pending, piece{b: appendReply(make([]byte, 0, replySize), cookie, eOK)})
+	o.pending = append(o.pending, piece{b: r.append(make([]byte, 0, maxReply), n)})
 	for _, b := range data {
 		o.pending = append(o.pending, piece{b: b})
 	}

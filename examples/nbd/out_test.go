@@ -44,12 +44,13 @@ func TestOutOrder(t *testing.T) {
 	}()
 	for i := range replies {
 		data := noise(1 + i*31%9000)
-		want.Write(appendReply(nil, uint64(i), eOK))
+		r := reply{cookie: uint64(i), chunk: uint16(i % 2), offset: 5} // simple and structured ones
+		want.Write(r.append(nil, len(data)))
 		want.Write(data)
 		if i%3 == 0 {
-			o.replyPieces(uint64(i), [][]byte{data[:len(data)/2], data[len(data)/2:]}, func() { sent.Add(1) })
+			o.replyPieces(r, [][]byte{data[:len(data)/2], data[len(data)/2:]}, func() { sent.Add(1) })
 		} else {
-			o.reply(uint64(i), eOK, data, func() { sent.Add(1) })
+			o.reply(r, data, func() { sent.Add(1) })
 		}
 		if i%7 == 0 {
 			o.flush()
@@ -72,8 +73,8 @@ func TestOutClientGone(t *testing.T) {
 	client.Close()
 	sent := 0
 	for range 10 {
-		o.reply(1, eOK, noise(4096), func() { sent++ })
-		o.replyPieces(2, [][]byte{noise(100)}, func() { sent++ })
+		o.reply(reply{cookie: 1}, noise(4096), func() { sent++ })
+		o.replyPieces(reply{cookie: 2}, [][]byte{noise(100)}, func() { sent++ })
 		o.drain()
 	}
 	if sent != 20 || len(o.pending) != 0 {

@@ -2,21 +2,19 @@ package main
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 )
-
-// regionSize is the size of a region in bytes. A mirror marks missed changes by region.
-const regionSize = 1 << 20
 
 // span is a range of regions, both ends included.
 type span struct{ first, last int }
 
-// spanOf returns the regions of n bytes at off.
-func spanOf(off, n uint64) span {
-	return span{int(off / regionSize), int((off + max(n, 1) - 1) / regionSize)}
+// spanOf returns the regions of n bytes at off, if a region has 1<<region bytes.
+func spanOf(off, n uint64, region uint8) span {
+	return span{int(off >> region), int((off + max(n, 1) - 1) >> region)}
 }
 
-// regions is a set of regions.
+// regions is a set of regions. A mirror marks missed changes by region.
 type regions []uint64
 
 func newRegions(n int) regions { return make(regions, (n+63)/64) }
@@ -45,6 +43,37 @@ func (r regions) meets(s span) bool {
 	}
 	return false
 }
+
+// has reports whether all regions of s are in r.
+func (r regions) has(s span) bool {
+	for i := s.first; i <= s.last; i++ {
+		if r[i/64]&(1<<(i%64)) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// fill adds the first n regions.
+func (r regions) fill(n int) { r.add(span{0, n - 1}) }
+
+// keep removes what is not in o.
+func (r regions) keep(o regions) {
+	for i := range o {
+		r[i] &= o[i]
+	}
+}
+
+// trim removes what is not among the first n regions.
+func (r regions) trim(n int) {
+	all := newRegions(n)
+	all.fill(n)
+	r.keep(all)
+}
+
+func (r regions) clone() regions { return slices.Clone(r) }
+
+func (r regions) equal(o regions) bool { return slices.Equal(r, o) }
 
 // next returns the first region of r, or -1 if r is empty.
 func (r regions) next() int {
@@ -93,6 +122,17 @@ func (g *gate) leave(s span) {
 			}
 		}
 	}
+}
+
+// busy returns those of n regions that have changes in progress.
+func (g *gate) busy(n int) regions {
+	r := newRegions(n)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range g.inside {
+		r.add(span{i, i})
+	}
+	return r
 }
 
 // shut closes a region and waits until no change of it is in progress. The caller must call

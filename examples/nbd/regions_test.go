@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 )
 
+const regionSize = 1 << minRegion
+
 func TestRegions(t *testing.T) {
 	for _, c := range []struct {
 		off, n uint64
@@ -13,7 +15,7 @@ func TestRegions(t *testing.T) {
 		{0, 1, span{0, 0}}, {regionSize - 1, 1, span{0, 0}}, {regionSize - 1, 2, span{0, 1}},
 		{regionSize, regionSize, span{1, 1}}, {5, 3 * regionSize, span{0, 3}}, {regionSize, 0, span{1, 1}},
 	} {
-		if got := spanOf(c.off, c.n); got != c.want {
+		if got := spanOf(c.off, c.n, minRegion); got != c.want {
 			t.Errorf("%d bytes at %d: %v, want %v", c.n, c.off, got, c.want)
 		}
 	}
@@ -30,7 +32,7 @@ func TestRegions(t *testing.T) {
 			t.Errorf("next is %d, want %d", got, want)
 		}
 		if want >= 0 {
-			if !r.meets(span{want, want}) || r.meets(span{66, 198}) {
+			if !r.meets(span{want, want}) || r.meets(span{66, 198}) || !r.has(span{want, want}) || r.has(span{want - 1, want}) && want == 63 {
 				t.Errorf("meets at %d", want)
 			}
 			r.remove(want)
@@ -69,4 +71,15 @@ func TestGate(t *testing.T) {
 			t.Errorf("%v is inside", g.inside)
 		}
 	})
+}
+
+// TestGateBusy: what is in progress is busy, as often as it was entered.
+func TestGateBusy(t *testing.T) {
+	g := newGate()
+	g.enter(span{1, 2})
+	g.enter(span{2, 3})
+	g.leave(span{1, 2})
+	if b := g.busy(10); b.meets(span{0, 1}) || !b.has(span{2, 3}) || b.meets(span{4, 9}) {
+		t.Errorf("busy: %b", b)
+	}
 }

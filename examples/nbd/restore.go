@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,16 +39,25 @@ func (r *mirror) reopen(l *leg) (target, error) {
 	if t.s != nil {
 		return t, nil
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, assemblePatience)
+	ctx, cancel := context.WithTimeout(r.ctx, attachPatience)
 	defer cancel()
-	s, err := r.open(ctx, l)
+	s, err := r.openLeg(ctx, l)
 	if err != nil {
+		return t, err
+	}
+	super, err := readSuper(s)
+	if err != nil && !errors.Is(err, errNoSuper) {
+		s.close(err)
 		return t, err
 	}
 	r.member.Lock()
 	defer r.member.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err != nil || !r.super.follows(l.i, &super) {
+		// Another blockstore is there, or an earlier content.
+		l.missed.fill(r.super.regions())
+	}
 	l.s, l.state = s, legSyncing
 	return target{l, s}, nil
 }
@@ -56,8 +66,8 @@ func (r *mirror) reopen(l *leg) (target, error) {
 // to the leg, too. When no region is missed any more, the leg is in sync.
 func (r *mirror) resync(t target) error {
 	r.v.log.Info("leg is being restored", "disk", r.v.disk, "leg", t.l.server)
-	copied := 0
-	b := make([]byte, min(r.v.block, regionSize))
+	copied := uint64(0)
+	b := make([]byte, min(r.v.block, 1<<minRegion))
 	for {
 		if r.ctx.Err() != nil {
 			return r.ctx.Err()
@@ -69,14 +79,18 @@ func (r *mirror) resync(t target) error {
 			if err := r.copyRegion(t, region, b); err != nil {
 				return err
 			}
-			copied++
+			copied += min(1<<r.super.region, r.super.size-uint64(region)<<r.super.region)
 			continue
 		}
 		if err := t.s.ask(store.Message{Kind: store.KindFlush}); err != nil {
 			return err
 		}
-		if r.rejoin(t) {
-			r.v.log.Info("leg is in sync", "disk", r.v.disk, "leg", t.l.server, "MiB", copied)
+		joined, err := r.rejoin(t)
+		if err != nil {
+			return err
+		}
+		if joined {
+			r.v.log.Info("leg is in sync", "disk", r.v.disk, "leg", t.l.server, "bytes", copied)
 			return nil
 		}
 	}
@@ -88,7 +102,7 @@ func (r *mirror) copyRegion(t target, region int, b []byte) error {
 	defer r.copying.Unlock()
 	r.gate.shut(region)
 	defer r.gate.open()
-	at, end := uint64(region)*regionSize, min(uint64(region+1)*regionSize, r.super.size)
+	at, end := uint64(region)<<r.super.region, min(uint64(region+1)<<r.super.region, r.super.size)
 	for at < end {
 		n := min(uint64(len(b)), end-at)
 		m := store.Message{Kind: store.KindRead, Flags: store.FlagBytes, Block: at, Length: uint32(n)}
@@ -111,8 +125,17 @@ func (r *mirror) copyRegion(t target, region int, b []byte) error {
 	return nil
 }
 
-// rejoin makes a leg in sync. It returns false if the leg has missed regions again.
-func (r *mirror) rejoin(t target) bool {
+// rejoin makes a leg in sync. It returns false if the leg has missed regions again, or has
+// failed.
+func (r *mirror) rejoin(t target) (bool, error) {
+	r.intent.writing.Lock()
+	defer r.intent.writing.Unlock()
+	r.intent.mu.Lock()
+	bits := r.intent.bits.clone()
+	r.intent.mu.Unlock()
+	if err := r.writeMap(&t, bits, 0, r.super.regions()-1); err != nil {
+		return false, err
+	}
 	r.member.Lock()
 	defer r.member.Unlock()
 	r.mu.Lock()
@@ -122,7 +145,7 @@ func (r *mirror) rejoin(t target) bool {
 	}
 	r.mu.Unlock()
 	if ready {
-		r.record(false)
+		r.record(false, t.l)
 	}
-	return ready
+	return ready, nil
 }

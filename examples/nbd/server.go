@@ -119,5 +119,7 @@ func (s *server) client(ctx context.Context, c net.Conn) error {
 	case err != nil:
 		return fmt.Errorf("handshake: %w", err)
 	}
-	return newConn(c, held, s.log).serve(ctx)
+	conn := newConn(c, held, s.log)
+	conn.structured, conn.status = h.structured, h.status && h.meta == h.taken
+	return conn.serve(ctx)
 }

@@ -131,7 +131,8 @@ func (s *session) put(slot *store.Slot) {
 func (s *session) begin(slot *store.Slot, m store.Message, done func(data []byte, err error)) {
 	again := func(err error) {
 		go func() {
-			done(s.persist(slot, m, err))
+			a, err := s.persist(slot, m, err)
+			done(a.Data, err)
 			s.idle()
 		}()
 	}
@@ -207,11 +208,17 @@ func (s *session) moveNow(m store.Message, b []byte) error {
 
 // ask carries out a request without data.
 func (s *session) ask(m store.Message) error {
+	_, err := s.answer(m)
+	return err
+}
+
+// answer carries out a request without data and returns m with what was answered.
+func (s *session) answer(m store.Message) (store.Message, error) {
 	err := s.once(nil, &m)
 	if err != nil {
-		_, err = s.persist(nil, m, err)
+		m, err = s.persist(nil, m, err)
 	}
-	return err
+	return m, err
 }
 
 // enter waits until the server takes one more request.
@@ -224,7 +231,8 @@ func (s *session) enter() error {
 	}
 }
 
-// once sends m once and waits for the answer. For a READ without a slot it sets m.Data.
+// once sends m once and waits for the answer. It sets m.Data for a READ without a slot, and
+// m.Extents for a MAP.
 func (s *session) once(slot *store.Slot, m *store.Message) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -234,36 +242,49 @@ func (s *session) once(slot *store.Slot, m *store.Message) error {
 	if m.Kind == store.KindRead {
 		m.Data = a.Data
 	}
+	m.Extents = a.Extents
 	return check(*m, a, err)
 }
 
 // check returns err. If err is nil, it returns what is wrong with the answer a to m.
 func check(m, a store.Message, err error) error {
-	if err == nil && m.Kind != store.KindRead && a.Kind != store.KindDurable && a.Kind != store.KindWritten {
-		return store.Failf(store.StatusChecksum, "%v answered with %v", m.Kind, a.Kind)
+	if err != nil || m.Kind == store.KindRead { // Begin has checked the answer to a READ
+		return err
 	}
-	return err
+	right := a.Kind == store.KindDurable || a.Kind == store.KindWritten
+	if m.Kind == store.KindMap {
+		left := uint64(m.Length)
+		right = a.Kind == store.KindMapped && a.Block == m.Block && len(a.Extents) > 0
+		for _, e := range a.Extents {
+			right = right && e.Length > 0 && e.Length <= left
+			left -= min(left, e.Length)
+		}
+	}
+	if !right {
+		return store.Failf(store.StatusChecksum, "%v answered with an unusable %v", m.Kind, a.Kind)
+	}
+	return nil
 }
 
 // persist repeats m, which has failed with err, until it succeeds, fails for good, or the
 // session is over. A request with no answer is repeated only if it changes nothing.
 // Otherwise the session ends. If the request comes late, after the OPEN of the next
 // session, the server refuses it. So it cannot overwrite a newer write to the same place.
-func (s *session) persist(slot *store.Slot, m store.Message, err error) (data []byte, _ error) {
-	harmless := !s.strict && (m.Kind == store.KindRead || m.Kind == store.KindFlush)
+func (s *session) persist(slot *store.Slot, m store.Message, err error) (store.Message, error) {
+	harmless := !s.strict && (m.Kind == store.KindRead || m.Kind == store.KindFlush || m.Kind == store.KindMap)
 	start := time.Now()
 	for suspect := 1; err != nil; err = s.once(slot, &m) {
 		var f *store.Failure
 		switch failed := errors.As(err, &f); {
 		case s.ctx.Err() != nil:
-			return nil, &ended{context.Cause(s.ctx)}
+			return m, &ended{context.Cause(s.ctx)}
 		case failed && f.Status == store.StatusStale, !failed && !(errors.Is(err, store.ErrNoAnswer) && harmless):
-			return nil, s.over(err)
+			return m, s.over(err)
 		case time.Since(start) > s.Wait.GiveUp:
-			return nil, s.over(err)
+			return m, s.over(err)
 		case failed && f.Status == store.StatusBusy:
 			if store.Pause(s.ctx) != nil {
-				return nil, &ended{context.Cause(s.ctx)}
+				return m, &ended{context.Cause(s.ctx)}
 			}
 			continue // the server did nothing: the slot stays as it is
 		case failed && f.Status.Suspect():
@@ -271,14 +292,14 @@ func (s *session) persist(slot *store.Slot, m store.Message, err error) (data []
 		}
 		if slot != nil {
 			if err := slot.Recall(s.ctx); err != nil {
-				return nil, s.over(err)
+				return m, s.over(err)
 			}
 		}
 		if f != nil && !f.Status.Transient() && (!f.Status.Suspect() || suspect > suspectLimit) {
-			return nil, f
+			return m, f
 		}
 	}
-	return m.Data, nil
+	return m, nil
 }
 
 // over ends the session because of why, and returns the session's error.

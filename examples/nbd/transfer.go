@@ -10,9 +10,9 @@ import (
 // buffers is memory for small requests. It has pointers, so that Put allocates nothing.
 var buffers = sync.Pool{New: func() any { b := make([]byte, store.MaxSmall); return &b }}
 
-// message returns the blockstore's request for the n bytes at offset at of r.
+// message returns the request for the n bytes at offset at that the READ or WRITE r asks for.
 func message(r request, at uint64, n int) store.Message {
-	m := store.Message{Kind: store.KindRead, Flags: store.FlagBytes, Block: r.offset + at, Length: uint32(n)}
+	m := store.Message{Kind: store.KindRead, Flags: store.FlagBytes, Block: at, Length: uint32(n)}
 	if r.command == cmdWrite {
 		if m.Kind = store.KindWrite; r.flags&askFUA == 0 {
 			m.Flags |= store.FlagUnsynced
@@ -23,7 +23,7 @@ func message(r request, at uint64, n int) store.Message {
 
 // beginSmall begins a READ or WRITE whose bytes are in the messages.
 func (c *conn) beginSmall(r request) error {
-	m := message(r, 0, int(r.length))
+	m := message(r, r.offset, int(r.length))
 	var buf *[]byte
 	if r.command == cmdWrite {
 		buf = buffers.Get().(*[]byte)
@@ -35,14 +35,14 @@ func (c *conn) beginSmall(r request) error {
 	}
 	c.small <- struct{}{} // waits for replies, which have a limit
 	c.wg.Add(1)
-	c.disk.begin(nil, m, func(data []byte, err error) {
+	c.disk.begin(m, func(data []byte, err error) {
 		if buf != nil {
 			buffers.Put(buf)
 		}
 		if err != nil || r.command == cmdWrite {
 			data = nil
 		}
-		c.out.reply(r.cookie, c.failed(r, err), data, func() { <-c.small })
+		c.out.reply(c.reply(r, c.failed(r, err)), data, func() { <-c.small })
 		c.disk.touch(c)
 		c.wg.Done()
 	})
@@ -51,33 +51,39 @@ func (c *conn) beginSmall(r request) error {
 
 // large is a READ or WRITE in pieces, each with a buffer.
 type large struct {
-	c *conn
-	r request
+	c      *conn
+	r      request
+	pieces []extent
 
 	mu   sync.Mutex // guards the fields below
 	left int        // pieces in hand
 	err  error      // of a piece; ended comes before others
-	bufs []*buffer
 }
 
-// beginLarge begins all pieces of a READ or WRITE whose bytes travel by RDMA.
+// extent is a piece of a request: some bytes that are together in one part.
+type extent struct {
+	part part
+	at   uint64 // the offset in the part
+	buf  *buffer
+	b    []byte // as much of buf as the piece needs
+}
+
+// beginLarge begins all pieces of a READ or WRITE whose bytes travel by RDMA, or which is in
+// several parts.
 func (c *conn) beginLarge(r request) error {
 	l := &large{c: c, r: r}
 	err := l.take()
 	if err == nil && r.command == cmdWrite {
-		err = c.payload(l.pieces()...)
+		err = c.payload(l.bytes()...)
 	}
 	if err != nil {
 		l.release(nil)
 		return err
 	}
 	c.wg.Add(1)
-	l.left = len(l.bufs)
-	at := uint64(0)
-	for i, p := range l.pieces() {
-		m := message(r, at, len(p))
-		c.disk.begin(l.bufs[i], m, func(_ []byte, err error) { l.done(err) })
-		at += uint64(len(p))
+	l.left = len(l.pieces)
+	for _, p := range l.pieces {
+		p.part.begin(p.buf, message(r, p.at, len(p.b)), func(_ []byte, err error) { l.done(err) })
 	}
 	c.disk.flush() // pieces may have been answered before begin returned
 	return nil
@@ -85,27 +91,30 @@ func (c *conn) beginLarge(r request) error {
 
 // take takes the buffers for the request.
 func (l *large) take() error {
-	for n := int(l.r.length); n > 0; n -= l.c.disk.block {
+	v := l.c.disk
+	for off, n := l.r.offset, uint64(l.r.length); n > 0; {
+		i, at, left := v.place(off)
+		k := min(n, left, uint64(v.block))
 		l.c.room <- struct{}{} // waits for replies, which have a limit
-		b, err := l.c.disk.take()
+		p := v.parts[i]
+		b, err := p.take()
 		if err != nil {
 			<-l.c.room
-			return l.c.disk.over(err)
+			return v.over(err)
 		}
-		l.bufs = append(l.bufs, b)
+		l.pieces = append(l.pieces, extent{p, at, b, b.b[:k]})
+		off, n = off+k, n-k
 	}
 	return nil
 }
 
-// pieces returns the parts of the buffers that the request uses.
-func (l *large) pieces() (ps [][]byte) {
-	left := int(l.r.length)
-	for _, s := range l.bufs {
-		n := min(left, l.c.disk.block)
-		ps = append(ps, s.b[:n])
-		left -= n
+// bytes returns the memory of all pieces.
+func (l *large) bytes() [][]byte {
+	bs := make([][]byte, len(l.pieces))
+	for i := range bs {
+		bs[i] = l.pieces[i].b
 	}
-	return ps
+	return bs
 }
 
 // done ends a piece; the last one replies.
@@ -123,9 +132,9 @@ func (l *large) done(err error) {
 	}
 	c := l.c
 	if l.r.command == cmdRead && l.err == nil {
-		c.out.replyPieces(l.r.cookie, l.pieces(), func() { l.release(nil) })
+		c.out.replyPieces(c.reply(l.r, eOK), l.bytes(), func() { l.release(nil) })
 	} else {
-		c.out.reply(l.r.cookie, c.failed(l.r, l.err), nil, nil)
+		c.out.reply(c.reply(l.r, c.failed(l.r, l.err)), nil, nil)
 		l.release(l.err)
 	}
 	c.disk.touch(c)
@@ -136,10 +145,10 @@ func (l *large) done(err error) {
 // operation may still touch them.
 func (l *large) release(failed error) {
 	var e *ended
-	if !errors.As(failed, &e) {
-		l.c.disk.put(l.bufs)
-	}
-	for range l.bufs {
+	for _, p := range l.pieces {
+		if !errors.As(failed, &e) {
+			p.part.put(p.buf)
+		}
 		<-l.c.room
 	}
 }

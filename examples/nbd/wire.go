@@ -13,6 +13,7 @@ const (
 	magicReply  = 0x0003e889045565a9 // to an option
 	magicAsk    = 0x25609513         // request
 	magicAnswer = 0x67446698         // simple reply
+	magicChunk  = 0x668e33ef         // structured reply
 
 	// Handshake flags, the same bits from both sides.
 	flagFixed   = 1
@@ -23,7 +24,9 @@ const (
 	maxOptions = 64       // in one handshake
 
 	requestSize = 28
-	replySize   = 16       // without data
+	replySize   = 16       // of a simple reply, without data
+	chunkSize   = 20       // of the header of a structured reply
+	maxReply    = 28       // of any reply, without data
 	maxRequest  = 32 << 20 // the largest request of a client that learns no other limit
 )
 
@@ -36,6 +39,9 @@ const (
 	optList       option = 3
 	optInfo       option = 6
 	optGo         option = 7
+	optStructured option = 8
+	optListMeta   option = 9
+	optSetMeta    option = 10
 )
 
 // Replies to options.
@@ -43,6 +49,7 @@ const (
 	repAck     uint32 = 1
 	repServer  uint32 = 2
 	repInfo    uint32 = 3
+	repMeta    uint32 = 4
 	repUnsup   uint32 = 1<<31 + 1
 	repInvalid uint32 = 1<<31 + 3
 	repUnknown uint32 = 1<<31 + 6
@@ -76,12 +83,14 @@ const (
 	cmdFlush  command = 3
 	cmdTrim   command = 4
 	cmdZeroes command = 6
+	cmdStatus command = 7
 )
 
 // Flags of requests.
 const (
 	askFUA    uint16 = 1
 	askNoHole uint16 = 2
+	askOne    uint16 = 8
 	askFast   uint16 = 16
 )
 
@@ -160,12 +169,18 @@ func parseRequest(b *[requestSize]byte) (request, error) {
 
 // check returns what is wrong with a request for a disk of size bytes, or eOK.
 func (r *request) check(size uint64, readOnly bool, largest uint32) errno {
-	known := map[command]uint16{
-		cmdRead: askFUA, cmdWrite: askFUA, cmdTrim: askFUA, cmdFlush: askFUA, cmdDisc: askFUA,
-		cmdZeroes: askFUA | askNoHole | askFast,
+	var known uint16 // flags
+	switch r.command {
+	case cmdRead, cmdWrite, cmdTrim, cmdFlush, cmdDisc:
+		known = askFUA
+	case cmdZeroes:
+		known = askFUA | askNoHole | askFast
+	case cmdStatus:
+		known = askFUA | askOne
+	default:
+		return eInval
 	}
-	flags, ok := known[r.command]
-	if !ok || r.flags&^flags != 0 {
+	if r.flags&^known != 0 {
 		return eInval
 	}
 	switch r.command {
@@ -177,24 +192,17 @@ func (r *request) check(size uint64, readOnly bool, largest uint32) errno {
 		}
 		return eOK
 	}
-	if r.command != cmdRead && readOnly {
+	if r.command != cmdRead && r.command != cmdStatus && readOnly {
 		return ePerm
 	}
 	if r.length == 0 || r.command <= cmdWrite && r.length > largest {
 		return eInval
 	}
 	if r.offset > size || uint64(r.length) > size-r.offset {
-		if r.command == cmdRead || r.command == cmdTrim {
+		if r.command == cmdRead || r.command == cmdTrim || r.command == cmdStatus {
 			return eInval
 		}
 		return eNoSpace
 	}
 	return eOK
-}
-
-// appendReply appends the header of the reply to the request with this cookie.
-func appendReply(b []byte, cookie uint64, e errno) []byte {
-	b = binary.BigEndian.AppendUint32(b, magicAnswer)
-	b = binary.BigEndian.AppendUint32(b, uint32(e))
-	return binary.BigEndian.AppendUint64(b, cookie)
 }

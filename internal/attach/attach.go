@@ -18,6 +18,9 @@ type Way struct {
 	// Wake is where the client's leader sleeps. It may be nil if Control does not implement
 	// Memory: the leader then sleeps at the descriptor that the daemon sends.
 	Wake shm.Waiter
+	// Again returns the way to the next daemon when this one has gone, for a client that
+	// opens again. nil: by the control socket of its options.
+	Again func(context.Context) (Way, error)
 }
 
 // Memory is implemented by a Control whose daemon is in the same process.

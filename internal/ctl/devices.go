@@ -20,6 +20,8 @@ type Device struct {
 	Used  bool         `json:"used"`
 	Ports []DevicePort `json:"ports"`
 	Nodes []DeviceNode `json:"char_devices"`
+	// Counters are those that the device has beside those of its ports.
+	Counters CounterList `json:"counters"`
 }
 
 // DeviceNode is a character device that connections over the device need.
@@ -60,7 +62,7 @@ func (d *Devices) normalize() {
 	d.Devices, d.Addresses, d.Problems = nonNil(d.Devices), nonNil(d.Addresses), nonNil(d.Problems)
 	for i := range d.Devices {
 		x := &d.Devices[i]
-		x.Ports, x.Nodes = nonNil(x.Ports), nonNil(x.Nodes)
+		x.Ports, x.Nodes, x.Counters = nonNil(x.Ports), nonNil(x.Nodes), nonNil(x.Counters)
 		for j := range x.Ports {
 			p := &x.Ports[j]
 			p.Interfaces, p.GIDs, p.Counters = nonNil(p.Interfaces), nonNil(p.GIDs), nonNil(p.Counters)

@@ -66,8 +66,9 @@ func (f *fake) Devices() (Devices, error) {
 	}
 	a := netip.MustParseAddr("10.9.0.1")
 	return Devices{Built: true, Devices: []Device{{Name: "rxe0", Kind: "InfiniBand", GUID: "5054:00ff:fe00:000a", Node: "/dev/infiniband/uverbs0", Used: true,
-		Nodes: []DeviceNode{{"/dev/infiniband/rdma_cm", "permission denied"}, {"/dev/infiniband/uverbs0", ""}},
-		Ports: []DevicePort{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", Interfaces: []string{"eth0"}, GIDs: []DeviceGID{{1, a, "RoCE v2", "eth0"}}, Counters: CounterList{{"port_rcv_data", 1 << 63}}}, {Number: 2, State: "DOWN"}}}},
+		Counters: CounterList{{"alloc_pd_err", 4}},
+		Nodes:    []DeviceNode{{"/dev/infiniband/rdma_cm", "permission denied"}, {"/dev/infiniband/uverbs0", ""}},
+		Ports:    []DevicePort{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", Interfaces: []string{"eth0"}, GIDs: []DeviceGID{{1, a, "RoCE v2", "eth0"}}, Counters: CounterList{{"port_rcv_data", 1 << 63}}}, {Number: 2, State: "DOWN"}}}},
 		Addresses: []AddressWay{{a, []string{"verbs", "soft"}, "rxe0", ""}, {netip.MustParseAddr("127.0.0.1"), nil, "", "no RDMA device belongs to lo"}},
 		Problems:  []string{"siw0 is in RDMA netlink and not in sysfs"}}, nil
 }

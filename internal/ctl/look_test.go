@@ -120,3 +120,26 @@ func TestLookLimits(t *testing.T) {
 		}
 	}
 }
+
+func (f *fake) BeginTrace(Caller, TraceSpec) error { return f.err }
+
+func (f *fake) ReadTrace() ([]TraceEvent, TraceState, error) {
+	if f.empty || f.err != nil {
+		return nil, TraceState{Over: true}, f.err
+	}
+	e := TraceEvent{Time: t0, Step: "settled", Local: lookHere, LocalPort: 4000, Remote: lookThere, RemotePort: 4001, Lane: 1, Seq: 1 << 60,
+		Datagrams: 3, Bytes: 4096, Ops: 1, Outcome: "SUCCESS"}
+	return []TraceEvent{e}, TraceState{Messages: 1, Dropped: 2, Skipped: 3, Full: true, Over: true}, nil
+}
+
+func (f *fake) EndTrace() {}
+
+func (f *fake) BeginCapture(CaptureSpec) (CaptureState, error) {
+	return CaptureState{Unseen: []netip.Addr{lookThere}}, f.err
+}
+
+func (f *fake) ReadCapture() ([]byte, CaptureState, error) {
+	return []byte("pcapng"), CaptureState{Frames: 1, Dropped: 2, Over: true}, f.err
+}
+
+func (f *fake) EndCapture() {}

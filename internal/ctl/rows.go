@@ -11,12 +11,14 @@ import (
 // A row of the statistics mapping is the form of a SocketInfo or PeerInfo that has a fixed
 // size. The engine writes rows, and OfflineSockets and OfflinePeers read them.
 
-// Row is the row of i. It has room for the beginning of the name only.
+// Row is the row of i without its distributions, which the engine sets. It has room for the
+// beginning of the name only.
 func (i *SocketInfo) Row() (r stats.Socket) {
 	r = stats.Socket{Used: 1, Addr: i.Addr.As16(), Port: i.Port, Incarnation: i.Incarnation,
 		PID: uint32(i.Owner.PID), UID: i.Owner.UID,
 		SendMessages: i.SendMessages, SendBytes: i.SendBytes, RecvBytes: i.RecvBytes, RecvLimit: i.RecvLimit,
-		Congested: bit(i.Congested), Ops: i.Ops}
+		Congested: bit(i.Congested), Ops: i.Ops, Oldest: uint64(i.OldestUnacked),
+		SentMessages: i.Sent, SentBytes: i.SentBytes, GotMessages: i.Received, GotBytes: i.ReceivedBytes}
 	stats.SetText(r.Name[:], i.Owner.Name)
 	return r
 }
@@ -25,24 +27,31 @@ func socketOf(r *stats.Socket) SocketInfo {
 	return SocketInfo{Addr: addrOf(r.Addr), Port: r.Port, Incarnation: r.Incarnation,
 		Owner:        Owner{PID: int(int32(r.PID)), UID: r.UID, Name: textOf(r.Name[:])},
 		SendMessages: r.SendMessages, SendBytes: r.SendBytes, RecvBytes: r.RecvBytes, RecvLimit: r.RecvLimit,
-		Congested: r.Congested != 0, Ops: r.Ops}
+		Congested: r.Congested != 0, Ops: r.Ops, OldestUnacked: time.Duration(r.Oldest),
+		Sent: r.SentMessages, SentBytes: r.SentBytes, Received: r.GotMessages, ReceivedBytes: r.GotBytes,
+		MessageTime: TimesOf(&r.Messages), OperationTime: TimesOf(&r.Operations)}
 }
 
-// Row is the row of i. It leaves out Why, TCPConns and the limits, and has room for the
-// beginning of the last error only.
+// Row is the row of i without its distributions, which the engine sets. It leaves out Why,
+// TCPConns and the limits, and has room for the beginning of the last error only.
 func (i *PeerInfo) Row() (r stats.Peer) {
 	r = stats.Peer{Used: 1, Local: i.Local.As16(), Remote: i.Remote.As16(), Lane: i.Lane,
 		Instance: uint64(i.Instance), Kernel: bit(i.Kernel), TCPLanes: uint16(i.TCPLanes), CRC: bit(i.CRC),
 		NextTx: i.NextTxSeq, Acked: i.AckedSeq, Rx: i.RxSeq,
 		QueuedMessages: i.QueuedMessages, QueuedBytes: i.QueuedBytes, UnackedMessages: i.UnackedMessages, UnackedBytes: i.UnackedBytes,
 		SendCredits: uint32(i.SendCredits), RecvCredits: uint32(i.RecvCredits),
-		Resets: i.Resets, Retransmitted: i.Retransmitted, DroppedOps: i.DroppedOps, UnknownOps: i.UnknownOps, Lost: i.Lost}
+		Resets: i.Resets, Retransmitted: i.Retransmitted, DroppedOps: i.DroppedOps, UnknownOps: i.UnknownOps, Lost: i.Lost,
+		RTT: uint64(i.RTT), RTTLast: uint64(i.RTTLast), RTTLeast: uint64(i.RTTMin), Oldest: uint64(i.OldestUnacked),
+		SentMessages: i.Sent, SentBytes: i.SentBytes, GotMessages: i.Received, GotBytes: i.ReceivedBytes, WrittenBytes: i.WrittenBytes, ReadBytes: i.ReadBytes}
 	stats.SetText(r.State[:], i.State)
 	stats.SetText(r.Transport[:], i.Transport)
 	stats.SetText(r.TLS[:], i.TLS)
 	stats.SetText(r.LastError[:], i.LastError)
 	if !i.Since.IsZero() {
 		r.Since = i.Since.UnixNano()
+	}
+	if !i.RTTAt.IsZero() {
+		r.RTTAt = i.RTTAt.UnixNano()
 	}
 	return r
 }
@@ -54,9 +63,15 @@ func peerOf(r *stats.Peer) (i PeerInfo) {
 		QueuedMessages: r.QueuedMessages, QueuedBytes: r.QueuedBytes, UnackedMessages: r.UnackedMessages, UnackedBytes: r.UnackedBytes,
 		SendCredits: int(r.SendCredits), RecvCredits: int(r.RecvCredits),
 		Resets: r.Resets, Retransmitted: r.Retransmitted, DroppedOps: r.DroppedOps, UnknownOps: r.UnknownOps, Lost: r.Lost,
-		LastError: textOf(r.LastError[:])}
+		LastError: textOf(r.LastError[:]),
+		RTT:       time.Duration(r.RTT), RTTLast: time.Duration(r.RTTLast), RTTMin: time.Duration(r.RTTLeast), OldestUnacked: time.Duration(r.Oldest),
+		Sent: r.SentMessages, SentBytes: r.SentBytes, Received: r.GotMessages, ReceivedBytes: r.GotBytes, WrittenBytes: r.WrittenBytes, ReadBytes: r.ReadBytes,
+		MessageTime: TimesOf(&r.Messages), OperationTime: TimesOf(&r.Operations)}
 	if r.Since != 0 {
 		i.Since = time.Unix(0, r.Since)
+	}
+	if r.RTTAt != 0 {
+		i.RTTAt = time.Unix(0, r.RTTAt)
 	}
 	return i
 }

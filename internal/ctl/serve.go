@@ -41,6 +41,8 @@ type Backend interface {
 	Ping(ctx context.Context, addr netip.Addr) (time.Duration, error)
 	Inspector
 	Operator
+	Tracer
+	Capturer
 }
 
 // Caller is who asks, by the credentials of its connection. Admin is set for root and the
@@ -106,11 +108,15 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 		d.normalize()
 		resp.Devices = &d
 		return err
-	case KindSockets:
+	case KindSockets, KindProcesses:
 		resp.Sockets, err = b.Sockets()
 		all := len(resp.Sockets)
 		resp.Sockets = visible(nonNil(resp.Sockets), who, func(s *SocketInfo) uint32 { return s.Owner.UID })
 		resp.OtherSockets = uint64(all - len(resp.Sockets))
+		if r.Kind == KindProcesses {
+			resp.Processes, resp.Sockets = Processes(resp.Sockets), nil
+			return err
+		}
 		Sort(resp.Sockets, func(a, b SocketInfo) int {
 			return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
 		})
@@ -138,6 +144,10 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 	case KindDrain:
 		resp.Drain, err = drain(r, who.Admin, b)
 		return err
+	case KindTrace:
+		return trace(r, who, b, resp)
+	case KindCapture:
+		return capture(r, who, b, resp)
 	}
 	if ok, err := look(r, who, b, resp); ok {
 		return err
@@ -191,6 +201,7 @@ func (s *Status) Normalize() {
 	s.Warnings = nonNil(s.Warnings)
 	s.Users = nonNil(s.Users)
 	s.Counters = nonNil(s.Counters)
+	s.MessageTime.Buckets, s.OperationTime.Buckets = nonNil(s.MessageTime.Buckets), nonNil(s.OperationTime.Buckets)
 }
 
 func nonNil[S ~[]T, T any](s S) S {
@@ -237,6 +248,8 @@ func (r *Response) complete() bool {
 		return r.Devices != nil
 	case KindSockets:
 		return r.Sockets != nil
+	case KindProcesses:
+		return r.Processes != nil
 	case KindPeers:
 		return r.Peers != nil
 	case KindPing:
@@ -269,6 +282,10 @@ func (r *Response) complete() bool {
 		return r.Stacks != ""
 	case KindDrain:
 		return r.Drain != nil
+	case KindTrace:
+		return r.TraceState != nil
+	case KindCapture:
+		return r.CaptureState != nil
 	case KindCounters:
 		return r.Counters != nil
 	}

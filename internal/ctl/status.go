@@ -22,6 +22,9 @@ type Counter struct {
 // for this long.
 const StallAfter = time.Second
 
+// engineLate begins the warning about such an engine.
+const engineLate = "the engine has not turned for "
+
 // Fill sets the fields that the statistics mapping knows, so that the daemon's status and
 // rdsctl status --offline agree.
 func (s *Status) Fill(snap *stats.Snapshot, now time.Time) {
@@ -55,7 +58,7 @@ func (s *Status) Fill(snap *stats.Snapshot, now time.Time) {
 		s.Engine.TurnMean = h.Sum / time.Duration(h.Turns)
 	}
 	if s.Engine.Late >= StallAfter {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("the engine has not turned for %v", s.Engine.Late.Round(time.Millisecond)))
+		s.Warnings = append(s.Warnings, fmt.Sprintf(engineLate+"%v", s.Engine.Late.Round(time.Millisecond)))
 	}
 	s.Counts = Counts{
 		Clients:        get(stats.Clients),
@@ -70,6 +73,7 @@ func (s *Status) Fill(snap *stats.Snapshot, now time.Time) {
 	s.Memory.Shared = get(stats.SharedBytes)
 	s.Memory.Pool = get(stats.PoolBytes)
 	s.Memory.Held = get(stats.HeldBytes)
+	s.MessageTime, s.OperationTime = TimesOf(&snap.Messages), TimesOf(&snap.Operations)
 	s.Counters = make(CounterList, len(snap.Values))
 	for i, v := range snap.Values {
 		s.Counters[i] = Counter{v.Name, v.Value}

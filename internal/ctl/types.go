@@ -24,6 +24,7 @@ const (
 	KindStatus    Kind = "status"
 	KindDevices   Kind = "devices"
 	KindSockets   Kind = "sockets"
+	KindProcesses Kind = "processes"
 	KindPeers     Kind = "peers"
 	KindPing      Kind = "ping"
 	KindPeerReset Kind = "peer-reset"
@@ -41,6 +42,8 @@ const (
 	KindErrors    Kind = "errors"
 	KindStacks    Kind = "stacks"
 	KindDrain     Kind = "drain"
+	KindTrace     Kind = "trace"
+	KindCapture   Kind = "capture"
 
 	// KindPingReport is what rdsctl prints for a series of pings. The daemon does not
 	// answer it.
@@ -53,12 +56,13 @@ const (
 	KindCounters Kind = "counters"
 	KindCheck    Kind = "check"
 	KindDoctor   Kind = "doctor"
+	KindMerged   Kind = "merged"
 )
 
 // Kinds lists all kinds of requests.
 func Kinds() []Kind {
-	return []Kind{KindStatus, KindDevices, KindSockets, KindPeers, KindPing, KindPeerReset, KindConfig, KindReload, KindDiff,
-		KindQueues, KindBacklog, KindKeys, KindBarriers, KindCongested, KindStalls, KindEvents, KindErrors, KindStacks, KindDrain}
+	return []Kind{KindStatus, KindDevices, KindSockets, KindProcesses, KindPeers, KindPing, KindPeerReset, KindConfig, KindReload, KindDiff,
+		KindQueues, KindBacklog, KindKeys, KindBarriers, KindCongested, KindStalls, KindEvents, KindErrors, KindStacks, KindDrain, KindTrace, KindCapture}
 }
 
 // Request is a request of rdsctl.
@@ -78,8 +82,11 @@ type Request struct {
 	Queue string `json:"queue,omitzero"`
 	// After is for events: the sequence of the last event that the caller has.
 	After uint64 `json:"after,omitzero"`
-	// Do is for drain: "begin", "resume", "look".
+	// Do is for drain: "begin", "resume", "look"; for trace and capture: "begin", "read", "end".
 	Do string `json:"do,omitzero"`
+	// Trace and Capture are for "begin": what to follow, and what to record.
+	Trace   *TraceSpec   `json:"trace,omitempty"`
+	Capture *CaptureSpec `json:"capture,omitempty"`
 }
 
 // Response is the response to a Request. It has the field of its kind, or Error.
@@ -91,6 +98,7 @@ type Response struct {
 	Sockets []SocketInfo `json:"sockets,omitzero"`
 	// OtherSockets counts the sockets of other users, which the caller may not see.
 	OtherSockets uint64        `json:"other_sockets,omitzero"`
+	Processes    []ProcessInfo `json:"processes,omitzero"`
 	Peers        []PeerInfo    `json:"peers,omitzero"`
 	Ping         *Ping         `json:"ping,omitempty"`
 	PeerReset    *PeerReset    `json:"peer_reset,omitempty"`
@@ -111,13 +119,22 @@ type Response struct {
 	// Offline says that sockets and peers come from the daemon's mapping, as of AsOf.
 	// Unlisted is how many more there are, without a row or with a row that was being
 	// written.
-	Offline  bool          `json:"offline,omitzero"`
-	AsOf     time.Time     `json:"as_of,omitzero"`
-	Unlisted uint64        `json:"unlisted,omitzero"`
-	Stacks   string        `json:"stacks,omitzero"`
-	Drain    *Drain        `json:"drain,omitempty"`
-	Counters []CounterInfo `json:"counters,omitzero"` // set by rdsctl
-	Error    *Error        `json:"error,omitempty"`
+	Offline  bool      `json:"offline,omitzero"`
+	AsOf     time.Time `json:"as_of,omitzero"`
+	Unlisted uint64    `json:"unlisted,omitzero"`
+	Stacks   string    `json:"stacks,omitzero"`
+	Drain    *Drain    `json:"drain,omitempty"`
+	// Trace has the events since the last answer.
+	Trace      []TraceEvent `json:"trace,omitzero"`
+	TraceState *TraceState  `json:"trace_state,omitempty"`
+	// Capture has the next bytes of a file in pcapng.
+	Capture      []byte        `json:"capture,omitempty"`
+	CaptureState *CaptureState `json:"capture_state,omitempty"`
+	// Merged and Clocks are what rdsctl trace merge prints.
+	Merged   []MergedMessage `json:"merged,omitzero"`
+	Clocks   *ClockOffset    `json:"clocks,omitempty"`
+	Counters []CounterInfo   `json:"counters,omitzero"` // set by rdsctl
+	Error    *Error          `json:"error,omitempty"`
 }
 
 // ID is a 64-bit identity. In JSON it is 16 hexadecimal digits.
@@ -161,6 +178,10 @@ type Status struct {
 	Users      []User      `json:"users"`   // by uid; a caller that is no administrator sees only itself
 	Warnings   []string    `json:"warnings"`
 	Counters   CounterList `json:"counters"`
+
+	// Of all sockets since the daemon started.
+	MessageTime   Times `json:"message_time"`
+	OperationTime Times `json:"operation_time"`
 }
 
 // TLS says how connections to peers are secured.
@@ -275,6 +296,16 @@ type SocketInfo struct {
 	RecvLimit    uint64     `json:"recv_limit_bytes"`
 	Congested    bool       `json:"congested"`
 	Ops          uint64     `json:"ops_outstanding"`
+
+	// OldestUnacked is the age of the oldest message that is not acked, sent or not; 0 for none.
+	OldestUnacked time.Duration `json:"oldest_unacked_ns"`
+	// What the socket has sent and received since it was bound.
+	Sent          uint64 `json:"sent_messages"`
+	SentBytes     uint64 `json:"sent_bytes"`
+	Received      uint64 `json:"received_messages"`
+	ReceivedBytes uint64 `json:"received_bytes"`
+	MessageTime   Times  `json:"message_time"`
+	OperationTime Times  `json:"operation_time"`
 }
 
 // Owner is the process that holds a socket.
@@ -317,6 +348,24 @@ type PeerInfo struct {
 	UnknownOps    uint64 `json:"unknown_ops"`
 	Lost          uint64 `json:"lost_messages"`
 	LastError     string `json:"last_error"` // "" = none
+
+	// RTT is the smoothed round-trip time between the daemons; 0 if none was measured. RTTAt is
+	// when it was measured last. A look at an idle peer asks it for the next look's.
+	RTT     time.Duration `json:"rtt_ns"`
+	RTTLast time.Duration `json:"rtt_last_ns"`
+	RTTMin  time.Duration `json:"rtt_min_ns"`
+	RTTAt   time.Time     `json:"rtt_at,omitzero"`
+	// OldestUnacked is the age of the oldest message that is not acked, sent or not; 0 for none.
+	OldestUnacked time.Duration `json:"oldest_unacked_ns"`
+	// Totals of all connections to the peer in this lane. Messages sent again count again.
+	Sent          uint64 `json:"sent_messages"`
+	SentBytes     uint64 `json:"sent_bytes"`
+	Received      uint64 `json:"received_messages"`
+	ReceivedBytes uint64 `json:"received_bytes"`
+	WrittenBytes  uint64 `json:"rdma_written_bytes"` // by our RDMA writes
+	ReadBytes     uint64 `json:"rdma_read_bytes"`    // by our RDMA reads
+	MessageTime   Times  `json:"message_time"`
+	OperationTime Times  `json:"operation_time"`
 
 	// Limits of peers.*_per_s. They apply to the peer's host, over all its lanes.
 	Limitable string        `json:"limitable"` // what they apply to: "all", "sends" (not RDMA), "none", "" = not known yet

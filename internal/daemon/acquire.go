@@ -50,6 +50,13 @@ func createMemfdReadOnly(name string, size int) (*shm.Mapping, error) {
 	return shm.CreateMemfdReadOnly(name, size)
 }
 
+func mapImport(i *shm.Import) (*shm.Mapping, error) {
+	if err := failpoint.Hit(failpoint.Import); err != nil {
+		return nil, err
+	}
+	return shm.MapImport(i)
+}
+
 func newDoorbell(point string) (*shm.Doorbell, error) {
 	if err := failpoint.Hit(point); err != nil {
 		return nil, err

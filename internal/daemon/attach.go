@@ -54,7 +54,11 @@ func (s *session) attach(id uint32, hello *ipc.Hello, p shm.Params) error {
 // helloOK tells the client what it has and may have.
 func (s *session) helloOK(hello *ipc.Hello, p shm.Params) *ipc.HelloOK {
 	c := s.d.config()
-	return &ipc.HelloOK{Version: ipc.Version, Features: hello.Features & ipc.Features, Instance: s.d.info.Instance, Params: p,
+	features := hello.Features & ipc.Features
+	if features&ipc.FeatureImport != 0 && (!ipc.CanImport() || s.TakeImports() != nil) {
+		features &^= ipc.FeatureImport
+	}
+	return &ipc.HelloOK{Version: ipc.Version, Features: features, Instance: s.d.info.Instance, Params: p,
 		MaxSockets: uint32(min(uint64(c.Limits.MaxSockets), s.user.Quota[config.Sockets])), MaxBuffers: engine.MaxBuffers,
 		MaxMessage: abi.MaxMessage, MaxBytes: min(c.Limits.MaxRegisteredBytes, s.user.Quota[config.RegisteredBytes]),
 		SpinNs: uint64(c.Spin)}

@@ -25,16 +25,23 @@ func bindThread(cpus []config.CPURange) error {
 	return nil
 }
 
-// mayBind is the error that bindThread will have. It tries it on a thread of its own, which
-// ends.
+// mayBind is the error that bindThread will have. Afterwards the thread may use the CPUs that it
+// could use before.
 func mayBind(cpus []config.CPURange) error {
 	if len(cpus) == 0 {
 		return nil
 	}
-	err := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and not unlocked: the thread ends with the goroutine
-		err <- bindThread(cpus)
-	}()
-	return <-err
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var old unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &old); err != nil {
+		return fmt.Errorf("cpus: %w", err)
+	}
+	if err := bindThread(cpus); err != nil {
+		return err
+	}
+	if err := unix.SchedSetaffinity(0, &old); err != nil {
+		return fmt.Errorf("cpus: back to all CPUs: %w", err)
+	}
+	return nil
 }

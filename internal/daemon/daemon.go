@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/capture"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/metrics"
@@ -34,6 +35,9 @@ type Daemon struct {
 	transport *transport
 	tcp       *rdstcp.Net // nil: no RDS/TCP
 	populator *populator
+	traces    feedPlaces
+	captures  feedPlaces
+	hub       capture.Hub // the engine's
 
 	listener  *ipc.Listener // the control socket
 	admission admission

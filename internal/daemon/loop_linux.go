@@ -155,6 +155,7 @@ func (l *loop) run(ctx context.Context) {
 	l.wall0 = engine.Wall(start.UnixNano())
 	// Virtual zero is no time at all to a timer: start at 1.
 	clock := func() int64 { return int64(time.Since(start)) + 1 }
+	e.KeepTime(clock)
 	l.stats.SetState(stats.Running)
 	defer l.stats.SetState(stats.Stopped)
 	now := clock()

@@ -111,7 +111,7 @@ func (o *opening) openEngine() (err error) {
 		return err
 	}
 	if o.transport, err = openTransport(o.cfg, soft.Options{Congestion: o.congestionControl(), Listener: o.super.Sockets.Peer,
-		TLS: o.tlsFor, Refused: o.tlsRefused}); err != nil {
+		TLS: o.tlsFor, Refused: o.tlsRefused, Late: &o.hub}); err != nil {
 		return err
 	}
 	for _, w := range o.transport.fallbacks() {
@@ -172,7 +172,7 @@ func (o *opening) openTCP() (err error) {
 		return nil
 	}
 	if o.tcp, err = rdstcp.New(rdstcp.Options{Port: o.cfg.TCP.Port, Timeout: o.cfg.TCP.Timeout, Congestion: o.congestionControl(),
-		Allowed: func(a netip.Addr) bool { return o.peerAllowed(a) && o.cfg.TCPFrom(a) }, Rand: o.rand}); err != nil {
+		Allowed: func(a netip.Addr) bool { return o.peerAllowed(a) && o.cfg.TCPFrom(a) }, Rand: o.rand, Tap: &o.hub}); err != nil {
 		return fmt.Errorf("RDS/TCP: %w", err)
 	}
 	o.engine.UseTCP(o.tcp, o.cfg.TCPPeer, o.cfg.TCP.Lanes)

@@ -12,7 +12,10 @@ import (
 
 // backend answers rdsctl: it is ctl.Backend. Its methods run on the sessions' goroutines
 // and ask the engine.
-type backend struct{ d *Daemon }
+type backend struct {
+	d     *Daemon
+	feeds *feeds // of the connection; nil: it can have none
+}
 
 // inspect asks the engine what it has.
 func (b backend) inspect() engine.Inspector {

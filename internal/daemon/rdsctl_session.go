@@ -16,6 +16,8 @@ func (s *session) serveCtl(id uint32) error {
 	if err := s.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance}); err != nil {
 		return err
 	}
+	f := &feeds{user: &s.user}
+	defer f.end()
 	who := ctl.Caller{UID: s.user.UID, Admin: s.user.Trusted}
 	for {
 		_ = s.SetReadDeadline(time.Now().Add(ctlTimeout))
@@ -27,7 +29,7 @@ func (s *session) serveCtl(id uint32) error {
 		if !ok {
 			return fmt.Errorf("unexpected request %T", m.Body)
 		}
-		if err := s.SendJSON(m.ID, ctl.Serve(context.Background(), r.JSON, who, backend{s.d})); err != nil {
+		if err := s.SendJSON(m.ID, ctl.Serve(context.Background(), r.JSON, who, backend{s.d, f})); err != nil {
 			return err
 		}
 	}

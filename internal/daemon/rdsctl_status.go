@@ -16,7 +16,7 @@ func (b backend) Status() (ctl.Status, error) {
 		Version: version.String(),
 		Socket:  d.config().Socket, Stats: d.config().Stats, CRC: string(d.config().CRC),
 		Transports: b.transports(),
-		Warnings:   d.warnings,
+		Warnings:   b.warnings(),
 		Sandbox:    d.sandbox,
 	}
 	if d.config().Metrics.Listen.IsValid() {
@@ -24,11 +24,6 @@ func (b backend) Status() (ctl.Status, error) {
 	}
 	s.Congestion = b.congestion()
 	s.TLS = b.tls()
-	s.Warnings = append(slices.Clone(s.Warnings), d.tlsWarnings(time.Now())...)
-	s.Warnings = append(s.Warnings, d.nameWarnings()...)
-	if t := d.drainNotice.Load(); t != nil && *t != "" {
-		s.Warnings = append(s.Warnings, *t)
-	}
 	for _, a := range d.config().Listen {
 		s.Listen = append(s.Listen, netip.AddrPortFrom(a, d.config().Port))
 	}
@@ -41,6 +36,16 @@ func (b backend) Status() (ctl.Status, error) {
 	}
 	s.Users = users
 	return s, nil
+}
+
+// warnings are what an operator should know, apart from what the figures tell.
+func (b backend) warnings() []string {
+	w := append(slices.Clone(b.d.warnings), b.d.tlsWarnings(time.Now())...)
+	w = append(w, b.d.nameWarnings()...)
+	if t := b.d.drainNotice.Load(); t != nil && *t != "" {
+		w = append(w, *t)
+	}
+	return w
 }
 
 // congestion says which congestion control TCP connections have.

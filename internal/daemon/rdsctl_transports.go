@@ -44,6 +44,9 @@ func (b backend) Devices() (ctl.Devices, error) {
 			}
 			x.Nodes = append(x.Nodes, node)
 		}
+		for _, c := range t.host.DeviceCounters(dev) {
+			x.Counters = append(x.Counters, ctl.Counter{Name: c.Name, Value: c.Value})
+		}
 		for _, p := range dev.Ports {
 			y := ctl.DevicePort{Number: p.Num, State: p.State, LinkLayer: p.LinkLayer, Interfaces: p.NetDevs}
 			for _, g := range p.GIDs {

@@ -76,7 +76,7 @@ func TestReload(t *testing.T) {
 		cfg.Log.Level = slog.LevelDebug
 		cfg.Port = 4711
 	})
-	if r, err := (backend{c.d}).Reload(false); err != nil || names(r.Applied) != "peers.allow limits.max_clients log.level quota.sockets" ||
+	if r, err := (backend{d: c.d}).Reload(false); err != nil || names(r.Applied) != "peers.allow limits.max_clients log.level quota.sockets" ||
 		!reflect.DeepEqual(r.Restart, []ctl.ConfigChange{{Key: "port", Old: "18634", New: "4711", Origin: "file:1"}}) {
 		t.Errorf("what a reload would do: %+v, %v", r, err)
 	}
@@ -89,7 +89,7 @@ func TestReload(t *testing.T) {
 	if level.Level() != slog.LevelDebug || c.d.config().Port != 18634 || c.d.peerAllowed(far) {
 		t.Errorf("level %v, port %d, peer allowed: %v", level.Level(), c.d.config().Port, c.d.peerAllowed(far))
 	}
-	peers, err := backend{c.d}.Peers()
+	peers, err := backend{d: c.d}.Peers()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("the peer's last error: %v", p.LastError)
 		}
 	}
-	values, err := backend{c.d}.Config()
+	values, err := backend{d: c.d}.Config()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
+	"golang.org/x/sys/unix"
 )
 
 // serveClient attaches the process and answers its requests until it leaves.
@@ -40,6 +41,8 @@ func (s *session) handle(m *ipc.Message) error {
 	switch r := m.Body.(type) {
 	case *ipc.Alloc:
 		return s.alloc(m.ID, r)
+	case *ipc.Import:
+		return s.importMemory(m, r)
 	case *ipc.GrowSend:
 		return s.growSend(m.ID)
 	case *ipc.Release:
@@ -77,6 +80,32 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 		return s.fail(id, err)
 	}
 	return s.memory.handOver(id, &ipc.AllocOK{Buffer: buffer, Size: size}, file)
+}
+
+// importMemory makes a buffer of memory that the process has sent the descriptor of.
+func (s *session) importMemory(m *ipc.Message, r *ipc.Import) error {
+	defer m.CloseFDs()
+	err := m.Refused
+	if err == nil && len(m.FDs) == 0 {
+		err = fmt.Errorf("%w: Import without a descriptor", unix.EINVAL)
+	}
+	if err != nil {
+		return s.fail(m.ID, err)
+	}
+	file, err := s.memory.imported(m.FDs[0], r.Off, r.Len)
+	if err != nil {
+		return s.fail(m.ID, err)
+	}
+	var buffer uint32
+	err = s.ask(func() (err error) {
+		buffer, err = s.d.engine.AddBuffer(s.cl, file.Mem[:r.Len:r.Len], func() { go s.memory.unmapBuffer(file) })
+		return err
+	})
+	if err != nil {
+		s.memory.unmapBuffer(file)
+		return s.fail(m.ID, err)
+	}
+	return s.Send(m.ID, &ipc.ImportOK{Buffer: buffer})
 }
 
 // later answers r, which ends something, when nothing can touch that any more. Other

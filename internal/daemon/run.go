@@ -11,6 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/metrics"
 	"github.com/rdsd/rdsd/internal/quota"
+	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/version"
 )
 
@@ -76,8 +77,19 @@ func (d *Daemon) accept() {
 
 // serveMetrics answers Prometheus. It has returned before the mapping goes.
 func (d *Daemon) serveMetrics(ctx context.Context) {
-	b := backend{d}
-	h := metrics.Handler(metrics.Source{Stats: d.statistics, Peers: b.Peers, Users: b.Users, Devices: b.Devices, Admits: d.admission.stuck, TLS: b.tls, Version: version.String()})
+	b := backend{d: d}
+	lists, err := stats.NewListReader(d.listFile.Mem())
+	if err != nil { // it was made by this program
+		d.log.Error("metrics: the lists of connections", "err", err)
+	}
+	past := metrics.NewHistory(d.statistics, lists)
+	var sampling sync.WaitGroup
+	defer sampling.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	sampling.Go(func() { past.Run(ctx) })
+	h := metrics.Handler(metrics.Source{Stats: d.statistics, Peers: b.Peers, Users: b.Users, Devices: b.Devices, Admits: d.admission.stuck, TLS: b.tls,
+		History: past, Stalls: b.Stalls, Events: b.Events, Warnings: b.warnings, Version: version.String()})
 	if err := d.metrics.Serve(ctx, h, d.metricsTLS(), d.log); err != nil {
 		d.log.Error("metrics", "err", err)
 	}

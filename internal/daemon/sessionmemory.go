@@ -1,13 +1,16 @@
 package daemon
 
 import (
+	"fmt"
 	"net"
 	"sync"
 
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
+	"golang.org/x/sys/unix"
 )
 
 // sessionMemory is the shared memory and the doorbells of one process. Memory is reserved
@@ -89,6 +92,30 @@ func (m *sessionMemory) buffer(name string, size int) (*shm.Mapping, error) {
 	file, err := m.populator.populate(m.conn, size, func() (*shm.Mapping, error) { return createMemfd(name, size) })
 	if err != nil {
 		m.giveBack(0, uint64(size))
+		return nil, err
+	}
+	return file, nil
+}
+
+// imported maps n bytes at off of a memory file of the process, as a buffer. They count as
+// if the daemon had made them, because its use of them can be what allocates them.
+func (m *sessionMemory) imported(fd int, off, n uint64) (*shm.Mapping, error) {
+	i, err := shm.CheckImport(fd, off, n)
+	if err != nil {
+		return nil, err
+	}
+	if i.Huge && !m.conn.user.Trusted && !mutant.On(mutant.HugeOfAnyone) {
+		// The process could punch a hole, and use the pool up before the daemon touches it.
+		return nil, fmt.Errorf("import: %w: huge pages are only for root and the daemon's own user, because a hole in them can end the daemon; use a memfd of normal pages",
+			unix.EPERM)
+	}
+	size := i.Mapped()
+	if err := m.reserve(0, size); err != nil {
+		return nil, err
+	}
+	file, err := m.populator.populate(m.conn, int(size), func() (*shm.Mapping, error) { return mapImport(i) })
+	if err != nil {
+		m.giveBack(0, size)
 		return nil, err
 	}
 	return file, nil

@@ -143,11 +143,11 @@ func TestChoose(t *testing.T) {
 // this host most likely no device.
 func TestDevices(t *testing.T) {
 	d := startDaemon(t, func(c *config.Config) { c.Transport = config.TransportAuto })
-	dev, err := backend{d}.Devices()
+	dev, err := backend{d: d}.Devices()
 	if err != nil || len(dev.Addresses) == 0 || dev.Addresses[0].WhyNotVerbs == "" || strings.Join(dev.Addresses[0].Transports, "") != "soft" {
 		t.Errorf("%+v, %v", dev, err)
 	}
-	s, err := backend{d}.Status()
+	s, err := backend{d: d}.Status()
 	if err != nil || len(s.Transports) != 3 || s.Transports[0].Used || !s.Transports[1].Used || s.Transports[2].Used {
 		t.Errorf("%+v, %v", s.Transports, err)
 	}

@@ -32,3 +32,25 @@ func runAtomic(o *rdmaop.Op, target []byte) (old uint64, ok bool) {
 	}
 	return 0, false
 }
+
+// atomicRounds bounds how often a peer's atomic tries atomicTries times. It has to run now.
+const atomicRounds = 64
+
+// runAtomicNow is runAtomic for an atomic that cannot wait. If another process writes to
+// target without end, that process's writes may be lost, as with verbs/soft.
+func runAtomicNow(o *rdmaop.Op, target []byte) (old uint64) {
+	for range atomicRounds {
+		if old, ok := runAtomic(o, target); ok {
+			return old
+		}
+	}
+	word := (*uint64)(unsafe.Pointer(unsafe.SliceData(target[:8])))
+	old = atomic.LoadUint64(word)
+	atomic.StoreUint64(word, o.Apply(old))
+	return old
+}
+
+// isWord reports whether an atomic can run on target: whether it is aligned in memory.
+func isWord(target []byte) bool {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(target)))%8 == 0
+}

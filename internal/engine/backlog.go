@@ -38,7 +38,7 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 			n.QueuedBytes += uint64(t.sum.Bytes)
 		}
 		n.Ops += uint64(t.nops)
-		n.Oldest = max(n.Oldest, time.Duration(e.now-t.at))
+		n.Oldest = max(n.Oldest, time.Duration(e.now-t.m.At))
 		return true
 	})
 	for from := 0; from < len(slots) && err == nil; from += lookStep {
@@ -66,14 +66,14 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 // unread adds to out what sockets have not read; true: not all of it.
 func (b Inspector) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err error) {
 	type unread struct {
-		n      uint64
-		oldest time.Duration
+		n, bytes uint64 // of one moment: a socket's own sums would be of a later one
+		oldest   time.Duration
 	}
 	told := map[*socket]unread{}
 	err = b.eachUnread(func(c *Client, r *rxEntry, age time.Duration) bool {
 		if v.May(c.user.UID) {
 			u := told[r.sock]
-			told[r.sock] = unread{u.n + uint64(r.sum.Datagrams), max(u.oldest, age)}
+			told[r.sock] = unread{u.n + uint64(r.sum.Datagrams), u.bytes + uint64(r.sum.Bytes), max(u.oldest, age)}
 		}
 		return true
 	})
@@ -92,7 +92,7 @@ func (b Inspector) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err er
 			u.oldest = max(u.oldest, first.Of.at.age(b.e.wall))
 		}
 		*out = append(*out, ctl.BacklogInfo{Direction: "recv", Addr: s.local.addr, Port: s.port, Lane: s.lane, Owner: s.owner(),
-			UnreadMessages: u.n + uint64(s.overSum), UnreadBytes: uint64(s.rcvBytes), Oldest: u.oldest,
+			UnreadMessages: u.n + uint64(s.overSum), UnreadBytes: u.bytes + uint64(s.overBytes), Oldest: u.oldest,
 			Congested: s.congested, WaitsFor: ctl.WaitsForReader})
 		return true
 	})
@@ -114,7 +114,7 @@ func (e *Engine) stallNowhere(all map[ctl.StallInfo]*ctl.StallInfo, t *txMsg) {
 	}
 	s.QueuedMessages += uint64(t.sum.Datagrams)
 	s.QueuedBytes += uint64(t.sum.Bytes)
-	s.OldestQueued = max(s.OldestQueued, time.Duration(e.now-t.at))
+	s.OldestQueued = max(s.OldestQueued, time.Duration(e.now-t.m.At))
 	s.Oldest = s.OldestQueued
 }
 
@@ -137,7 +137,7 @@ func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 			a = &ages{}
 			oldest[p] = a
 		}
-		age := time.Duration(e.now - t.at)
+		age := time.Duration(e.now - t.m.At)
 		if _, sent := t.m.Sent(); sent {
 			a.unacked = max(a.unacked, age)
 		} else {
@@ -152,7 +152,7 @@ func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 	for _, s := range nowhere {
 		out = append(out, *s)
 	}
-	err = b.eachPeer(func(p *peer) {
+	err = b.eachPeer(func(int) {}, func(p *peer) {
 		i := e.peerInfo(p)
 		if i.QueuedMessages+i.UnackedMessages > 0 {
 			s := ctl.StallInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: i.State, Transport: i.Transport,

@@ -36,6 +36,7 @@ func (t *byTCP) attached() bool               { return false }
 func (t *byTCP) retries() bool                { return false }
 func (t *byTCP) starved() bool                { return false }
 func (t *byTCP) SetSilence(int64, int64)      {}
+func (t *byTCP) Probe() bool                  { return false }
 func (t *byTCP) forget()                      {}
 func (t *byTCP) Past() (p conn.Past, ok bool) { return p, false }
 func (t *byTCP) IdleSince() (int64, bool)     { return 0, false }
@@ -54,6 +55,7 @@ const tcpScratch = 256 << 10
 // UseTCP gives the engine the means to reach peers by RDS/TCP: those for which
 // is reports true. It owns n from now on. Before AddLocal only.
 func (e *Engine) UseTCP(n *rdstcp.Net, is func(local, peer netip.Addr) bool, lanes int) {
+	n.KnowFrames(begun)
 	e.tcp = &tcpSide{e: e, net: n, is: is, lanes: lanes, scratch: make([]byte, tcpScratch)}
 }
 
@@ -65,6 +67,14 @@ type tcpSide struct {
 	is      func(local, peer netip.Addr) bool
 	lanes   int
 	scratch []byte
+}
+
+// begun says where the frames of s begin.
+func begun(s *rdstcp.Conn) (head []byte, in, out int) {
+	if b, ok := s.Owner.(*byTCP); ok {
+		return b.Begun(s.Lane)
+	}
+	return nil, 0, 0
 }
 
 // tcpPeer says that addr is reached from l by RDS/TCP.
@@ -103,7 +113,7 @@ func (e *Engine) newTCP(p *peer) {
 	t.TCP = conn.NewTCP(conn.TCPConfig{
 		Local: p.local.addr, Remote: p.addr, Lanes: e.tcp.lanes, StartSeq: e.cfg.StartSeq(), Cong: &p.local.cong,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, CloseTimeout: 1_000_000_000,
-		IgnorePings: e.cfg.IgnorePings, Rand: e.cfg.Rand, Scratch: e.tcp.scratch, Ctx: t,
+		IgnorePings: e.cfg.IgnorePings, Rand: e.cfg.Rand, Scratch: e.tcp.scratch, Ctx: t, Posted: e.posted,
 	}, e.tcp)
 	e.carriedBy(p, t)
 }
@@ -128,7 +138,7 @@ func (t *tcpSide) Abort(c *conn.TCP, token any) { t.e.abortFrom(tcpPeerOf(c), to
 func (t *tcpSide) MsgDone(_ *conn.TCP, m *conn.Msg, o conn.Outcome) { t.e.MsgDone(nil, m, o) }
 
 // PeerUp, PeerDown and Congestion are told as those of queue pairs.
-func (t *tcpSide) PeerUp(c *conn.TCP) { t.e.peerUp(tcpPeerOf(c)) }
+func (t *tcpSide) PeerUp(c *conn.TCP) { t.e.peerUp(tcpPeerOf(c), false) }
 
 func (t *tcpSide) PeerDown(c *conn.TCP, _ error) { t.e.peerDown(tcpPeerOf(c)) }
 

@@ -48,9 +48,12 @@ func (e *Engine) withdraw() bool {
 
 // withdrawOne withdraws t, wherever it is.
 func (e *Engine) withdrawOne(t *txMsg) {
-	if t.inQ.On() {
+	switch {
+	case t.long != nil:
+		e.stopLong(t, cancelled)
+	case t.inQ.On():
 		e.sameHostDone(t, cancelled)
-	} else {
+	default:
 		e.cancelOne(t)
 	}
 }

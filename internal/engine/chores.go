@@ -64,6 +64,13 @@ func (a *chores) begin(c *chore) {
 	}
 }
 
+// later has c done, but nothing of it now: the caller is inside an up-call.
+func (a *chores) later(c *chore) {
+	if !c.in.On() {
+		a.Add(&c.in, c)
+	}
+}
+
 // run goes on with what other turns have begun, as much as this one allows.
 func (a *chores) run() (work bool) {
 	for a.N > 0 && a.left > 0 {

@@ -118,6 +118,9 @@ type rxEntry struct {
 	run   int        // as in rxMsg
 	steps int        // of a run: how many more parts of it may be given back ahead of it
 	sum   frames.Sum // what it holds that has not been given back, once told
+
+	traced traceSet // as in rxMsg
+	seq    uint64
 }
 
 // Attachment is what a process brings when it attaches: who it is, and its shared memory,

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -22,6 +23,7 @@ type Config struct {
 	CQE         int  // completion queue, entries
 	ArmCQ       bool // completions come without Device.Progress: the device's FD tells of them when asked to
 	PeerCredits int  // receive buffers one peer may use at a time
+	MaxPiece    int  // bytes of an operation that go to a peer at a time (abi.MaxRDMA)
 
 	MaxSockets    int // bound at a time
 	MaxGrants     int // that one peer can make us remember, and that it is taken to remember of us
@@ -95,6 +97,7 @@ func (c *Config) setDefaults() {
 	def(&c.MaxPeers, 4096)
 	def(&c.CQE, 1<<16)
 	def(&c.PeerCredits, 64)
+	def(&c.MaxPiece, abi.MaxRDMA)
 	def(&c.MaxSockets, 1<<20)
 	def(&c.MaxGrants, defaultMaxGrants)
 	def(&c.HardCap, defaultHardCap)

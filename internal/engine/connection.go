@@ -23,6 +23,7 @@ type facts interface {
 	NextTimeout() int64
 	Queued() int
 	OpsUnderWay() uint64
+	OpsOpen() bool
 	Past() (conn.Past, bool)
 	IdleSince() (since int64, idle bool)
 
@@ -68,6 +69,10 @@ type carrier interface {
 	CutOff(now int64, why error)
 	Close(now int64)
 	SetSilence(now, ns int64)
+	Probe() bool
+	HoldOps()
+	Halt(now int64)
+	Resume(now int64)
 
 	// hold stops what it receives, or lets it go on.
 	hold(on bool, now int64)
@@ -95,6 +100,12 @@ func (e *Engine) carriedBy(p *peer, c carrier) { p.c = connection{c, c, e, p} }
 func (c *connection) Send(m *conn.Msg) {
 	c.to.Send(m)
 	c.e.touch(c.p)
+}
+
+func (c *connection) Probe() bool {
+	asked := c.to.Probe()
+	c.e.touch(c.p)
+	return asked
 }
 
 func (c *connection) Cancel(m *conn.Msg, o conn.Outcome) (later bool) {
@@ -151,6 +162,16 @@ func (c *connection) Close(now int64) {
 	c.e.touch(c.p)
 }
 
+func (c *connection) Halt(now int64) {
+	c.to.Halt(now)
+	c.e.touch(c.p)
+}
+
+func (c *connection) Resume(now int64) {
+	c.to.Resume(now)
+	c.e.touch(c.p)
+}
+
 // SetSilence has no meaning by RDS/TCP, which has a limit of its own.
 func (c *connection) SetSilence(now, ns int64) {
 	c.to.SetSilence(now, ns)
@@ -165,5 +186,6 @@ func (c *connection) hold(on bool, now int64) {
 // These change only what is counted and promised, and leave the connection nothing to do.
 
 func (c *connection) TakeArrived() conn.Arrived { return c.to.TakeArrived() }
+func (c *connection) HoldOps()                  { c.to.HoldOps() }
 func (c *connection) meter()                    { c.to.meter() }
 func (c *connection) forget()                   { c.to.forget() }

@@ -26,6 +26,8 @@ type rxMsg struct {
 	rxid   uint32
 	run    int        // datagrams that it is said to have, if it is a run, else 0
 	sum    frames.Sum // what it holds, once it is whole
+	traced traceSet   // the traces that follow it
+	seq    uint64     // if it is traced
 	inOver bool       // it waits in daemon memory, its payload at chunk of over
 	over   *shm.Arena // nil: there is none
 
@@ -50,6 +52,8 @@ type arrival struct {
 	n      int
 	run    int        // as in rxMsg
 	sum    frames.Sum // as in rxMsg
+	traced traceSet   // as in rxMsg
+	seq    uint64     // if it is traced
 	kernel bool       // from a kernel, which takes nothing back
 }
 
@@ -145,7 +149,11 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 		ev.Flags, r.run, r.steps = shm.EventRun, a.run, shm.RunSteps-1
 	}
 	s.rxTold++
-	r.told, r.src, r.sport, r.at, r.sum = true, a.src, a.sport, a.at.ms(), a.sum
+	r.told, r.src, r.sport, r.at, r.sum, r.traced = true, a.src, a.sport, a.at.ms(), a.sum, a.traced
+	if a.traced != 0 {
+		r.seq = a.seq
+		e.traceArrival(s, a, TraceDelivered)
+	}
 	e.st.C[stats.RecvQueued] += uint64(a.sum.Datagrams)
 	e.st.C[stats.RecvBytes] += uint64(a.sum.Bytes)
 	e.st.C[stats.CopyToUser] += uint64(a.sum.Bytes)
@@ -156,6 +164,7 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 func (e *Engine) charge(s *socket, sum frames.Sum) {
 	s.rcvBytes += sum.Bytes
 	s.rcvMsgs += sum.NonEmpty
+	s.got.add(&sum)
 	e.st.C[stats.RecvBytesAddedToSock] += uint64(sum.Bytes)
 	e.checkFull(s)
 }
@@ -213,6 +222,9 @@ func (e *Engine) returnRx(c *Client, entry uint32) bool {
 		}
 		sum = r.step()
 	} else {
+		if r.traced != 0 {
+			e.traceRead(r)
+		}
 		e.freeRxID(c, id)
 	}
 	e.uncharge(s, sum)
@@ -244,6 +256,9 @@ func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.V
 func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Verdict, met uint32, took int) {
 	s := e.meant(p.local, h.DPort, h.DstInc)
 	if s == nil {
+		if e.traces.on {
+			e.traceNobody(p, h)
+		}
 		return conn.NoSocket, 0, 0
 	}
 	if s.ping != nil {
@@ -259,7 +274,13 @@ func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Ve
 		x = h.Exts()
 	}
 	a.cookie = x.Dest
-	if v = e.deliver(s, &a, payload); v == conn.Accepted || mutant.On(mutant.UsedWhenRefused) {
+	if e.traces.on {
+		e.traceArrived(p, s, h, &a, &x, e.stamp())
+	}
+	if v = e.deliver(s, &a, payload); v == conn.Refused && a.traced != 0 {
+		e.traceArrival(s, &a, TraceRefused)
+	}
+	if v == conn.Accepted || mutant.On(mutant.UsedWhenRefused) {
 		e.used(p, s, &x)
 	}
 	if v == conn.Accepted && a.run != 0 {

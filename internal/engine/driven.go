@@ -22,8 +22,10 @@ func (e *Engine) FDs() (fds []int) {
 }
 
 // Park announces sleep to every client and looks once more: false, there is
-// something to do.
-func (e *Engine) Park() bool { return e.parkAll() && !e.post.has.Load() && !e.clients.rung.Load() }
+// something to do. From Halt to Resume nothing that they have is taken.
+func (e *Engine) Park() bool {
+	return e.halts() || e.parkAll() && !e.post.has.Load() && !e.clients.rung.Load()
+}
 
 // Slept ends the devices' rest: one of them may have ended the sleep.
 func (e *Engine) Slept() { e.devices.restUntil = 0 }
@@ -31,5 +33,10 @@ func (e *Engine) Slept() { e.devices.restUntil = 0 }
 // Hurry has every turn look at the devices.
 func (e *Engine) Hurry() { e.devices.rest, e.devices.restUntil = 0, 0 }
 
-// NextTimer is when the engine has something to do by time alone, 0: never.
-func (e *Engine) NextTimer() int64 { return e.due.next }
+// NextTimer is when the engine has something to do by time alone, by the clock of Turn, 0: never.
+func (e *Engine) NextTimer() int64 {
+	if e.due.next == 0 || e.Halted() {
+		return 0
+	}
+	return e.due.next + e.halt.behind
+}

@@ -44,6 +44,7 @@ type Engine struct {
 	jobs       lists.List[slot]  // slots with same-host work to run
 	rousing    work[socket]      // they have room: who waits for it is to try again
 	cancelling work[slot]        // their messages are being withdrawn
+	broken     work[txMsg]       // of their operations a piece has failed
 	unfinished lists.List[rxMsg] // messages in assembly, by when they are looked at
 	chores     chores
 
@@ -53,15 +54,19 @@ type Engine struct {
 	ctlBufs  ctlBufs
 	overflow overflow
 	scratch  conn.Scratch
+	aim      aim
 	queued   queued
 
+	halt     halting
 	throttle throttle
 	drains   drains
 	homeless homeless
 	congNews bool // of a localAddr
 
 	counts counts
+	acked  acked
 	lists  *statLists // nil: none are kept
+	traces traces
 }
 
 // queued counts what all sockets have submitted: messages that were not returned yet, their
@@ -74,6 +79,9 @@ type pools struct {
 	msgs lists.Pool[txMsg]
 	ops  lists.Pool[txOp]
 	rxs  lists.Pool[rxMsg]
+
+	longs  lists.Pool[long]
+	pieces lists.Pool[piece]
 }
 
 // New makes an engine on dev, which it owns from now on. st receives the
@@ -90,6 +98,7 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 	}
 	e.keys.retiring.step, e.keys.pressing.step = e.retireDead, e.press
 	e.clients.leaving.step, e.cancelling.step, e.rousing.step = e.endClients, e.withdraw, e.wakeRoused
+	e.broken.step = e.stopBroken
 	if _, err := e.openRail(dev, cfg.RecvBufs, cfg.CQE, cfg.ArmCQ); err != nil {
 		return nil, err
 	}
@@ -119,13 +128,16 @@ func (e *Engine) OwnMemory() (n uint64) {
 }
 
 // Turn does one round of everything there is to do and reports whether there
-// was any. now is monotonic, in ns.
+// was any. now is monotonic, in ns. While the engine is Halted it does nothing.
 func (e *Engine) Turn(now int64, wall Wall) bool {
-	e.now, e.wall = now, wall
+	if e.Halted() {
+		return false
+	}
+	now = e.setClock(now, wall)
 	e.chores.renew()
-	work := e.post.run()
+	work := !e.halts() && e.post.run()
 	work = e.chores.run() || work
-	work = e.pollClients() || work
+	work = !e.halts() && e.pollClients() || work
 	work = e.flushPeers() || work
 	// What clients sent to each other, and what they are given back, does not
 	// wait for the network.
@@ -138,7 +150,7 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 		}
 		e.polled()
 	}
-	work = e.pollTCP() || work
+	work = !e.halts() && e.pollTCP() || work
 	work = e.runSameHostJobs() || work
 	work = e.placesGiven() || work
 	if e.due.next != 0 && now >= e.due.next {
@@ -158,15 +170,23 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 		}
 		e.publish()
 	}
-	return work
+	return e.haltOn() || work
 }
 
 // Active reports whether a turn could find work without being woken: same-host
 // operations in progress or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	return e.jobs.N > 0 || e.chores.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0 ||
+	if e.halts() {
+		return !e.Halted() && e.finishing()
+	}
+	return e.finishing() ||
 		e.users.wanted.N > 0 || e.overflow.released && e.overflow.short.N > 0 ||
 		e.post.has.Load() || e.clients.rung.Load() || e.tcpBusy()
+}
+
+// finishing reports whether something goes on in the next turn, whatever comes.
+func (e *Engine) finishing() bool {
+	return e.jobs.N > 0 || e.chores.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0
 }
 
 // Shutdown ends every connection in order: what is not sent stays unsent.

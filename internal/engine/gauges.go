@@ -14,6 +14,7 @@ type counts struct {
 // PublishStats brings gauges and sums up to date and copies all counters to the
 // statistics mapping.
 func (e *Engine) PublishStats(wall Wall) {
+	e.countAcked()
 	c := &e.st.C
 	c[stats.Clients] = uint64(len(e.clients.all))
 	c[stats.Sockets] = uint64(e.sockets())

@@ -24,6 +24,10 @@ func (e *Engine) giveUps() {
 // timeUp withdraws t. What was never posted never will be; what was is not sent
 // again, and may have been delivered.
 func (e *Engine) timeUp(t *txMsg) {
+	if t.long != nil {
+		e.stopLong(t, t.givenUp())
+		return
+	}
 	if sl := t.slot; t.inQ.On() { // same host, or no room for one more peer
 		e.sameHostDone(t, conn.Withdrawn)
 		e.stopWaiting(sl)

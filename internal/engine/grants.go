@@ -189,7 +189,7 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8, by 
 	m := e.ctl(p, wire.TypeGrant, r.id)
 	m.port, m.region, m.by = port, r, by
 	r.queued.Add(&m.inRegion, m)
-	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc}
+	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc, Region: r.number}
 	e.sendCtl(p, m, g.Append(m.buf[:0]))
 	e.st.C[stats.GrantsSent]++
 	return nil
@@ -300,7 +300,7 @@ func (e *Engine) ungrant(r *region, p *peer, port uint16) bool {
 func (e *Engine) takeGrant(p *peer, g *wire.Grant) {
 	e.st.C[stats.GrantsReceived]++
 	err := p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: abi.Rights(g.Rights), Port: g.Grantee,
-		Owner: rdmaop.Owner{Port: g.Owner, Inc: g.OwnerInc}})
+		Owner: rdmaop.Owner{Port: g.Owner, Inc: g.OwnerInc}, Region: g.Region})
 	if err == nil {
 		return
 	}

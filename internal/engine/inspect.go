@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/config"
@@ -29,35 +30,48 @@ func (e *Engine) Inspect(ask Ask) Inspector { return Inspector{e, ask} }
 
 // Sockets lists the bound sockets by address and port.
 func (b Inspector) Sockets() (out []ctl.SocketInfo, err error) {
+	// Lists that grow in the engine's goroutine would be copied there.
+	var bound int
+	if err = b.ask(func() { bound = b.e.sockets() }); err != nil {
+		return nil, err
+	}
+	out = make([]ctl.SocketInfo, 0, bound)
+	took := make([]times, 0, bound)
 	const pages = 8 // of 256 ports: what one turn of the engine has time for
 	for _, l := range b.e.addrs.all {
 		for i := 0; i < len(l.ports.dir) && err == nil; i += pages {
 			err = b.ask(func() {
+				b.e.countAcked()
 				for _, page := range l.ports.dir[i : i+pages] {
 					if page != nil {
-						out = appendSockets(out, page.socks[:])
+						out, took = b.e.appendSockets(out, took, page.socks[:])
 					}
 				}
 			})
 		}
 	}
+	for i := range out {
+		took[i].in(&out[i].MessageTime, &out[i].OperationTime)
+	}
 	return out, err
 }
 
-func appendSockets(out []ctl.SocketInfo, page []*socket) []ctl.SocketInfo {
+func (e *Engine) appendSockets(out []ctl.SocketInfo, took []times, page []*socket) ([]ctl.SocketInfo, []times) {
 	for _, s := range page {
 		if s != nil && s.ping == nil {
-			out = append(out, socketInfo(s))
+			out, took = append(out, e.socketInfo(s)), append(took, s.took.copy())
 		}
 	}
-	return out
+	return out, took
 }
 
-func socketInfo(s *socket) ctl.SocketInfo {
+// socketInfo describes s, but for its distributions.
+func (e *Engine) socketInfo(s *socket) ctl.SocketInfo {
 	return ctl.SocketInfo{Addr: s.local.addr, Port: s.port, Incarnation: s.inc,
 		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.user.UID, Name: s.cl.name},
 		SendMessages: uint64(s.sndMsgs), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
-		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops)}
+		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops),
+		OldestUnacked: time.Duration(e.age(s.oldest())), Sent: s.sent.msgs, SentBytes: s.sent.bytes, Received: s.got.msgs, ReceivedBytes: s.got.bytes}
 }
 
 // peersEach is how many peers one turn of the engine describes.
@@ -70,21 +84,29 @@ type Peer struct {
 	Second     bool  // it goes by the second
 	Dialed     bool  // we have asked for it
 	Fell       error // why it does not go by the first, nil: the peer came by the second
+
+	measured int64 // when its round-trip time was, 0: never
 }
 
 // Peers lists the connections, PeerInfo.Why excepted.
 func (b Inspector) Peers() (out []Peer, err error) {
-	err = b.eachPeer(func(p *peer) {
+	var took []times
+	err = b.eachPeer(func(n int) { out, took = make([]Peer, 0, n), make([]times, 0, n) }, func(p *peer) {
+		b.e.countAcked()
 		i := b.e.peerInfo(p)
 		b.e.limited(p, &i.PeerInfo)
-		out = append(out, i)
+		out, took = append(out, i), append(took, p.took)
+		b.e.probe(p, i.measured)
 	})
+	for i := range out {
+		took[i].in(&out[i].MessageTime, &out[i].OperationTime)
+	}
 	return out, err
 }
 
-// eachPeer calls f for all peers. A peer that is forgotten between two turns is left
-// out.
-func (b Inspector) eachPeer(f func(*peer)) (err error) {
+// eachPeer calls f for all peers, after begin with their number, outside of the engine's
+// goroutine. A peer that is forgotten between two turns is left out.
+func (b Inspector) eachPeer(begin func(n int), f func(*peer)) (err error) {
 	e := b.e
 	var keys []verbs.PeerKey
 	err = b.ask(func() {
@@ -92,6 +114,7 @@ func (b Inspector) eachPeer(f func(*peer)) (err error) {
 			keys = append(keys, p.key)
 		}
 	})
+	begin(len(keys))
 	for part := range slices.Chunk(keys, peersEach) {
 		if err != nil {
 			break
@@ -107,10 +130,10 @@ func (b Inspector) eachPeer(f func(*peer)) (err error) {
 	return err
 }
 
-// peerInfo describes p, and counts what waits for it.
+// peerInfo describes p, but for its distributions, and counts what waits for it.
 func (e *Engine) peerInfo(p *peer) Peer {
 	i := p.c.Info()
-	var out Peer
+	out := Peer{measured: i.RTT.At}
 	e.figures(p, &i, &out.PeerInfo)
 	out.QueuedMessages += uint64(p.waiting())
 	if i.LastError != nil {
@@ -121,7 +144,8 @@ func (e *Engine) peerInfo(p *peer) Peer {
 }
 
 // figures sets out to what there is to say of p with i, its connection's snapshot, in
-// constant time and without allocating: the fields that a row has, too, but LastError.
+// constant time and without allocating: the fields that a row has, too, but LastError and the
+// distributions.
 func (e *Engine) figures(p *peer, i *conn.Info, out *ctl.PeerInfo) {
 	*out = ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: stateNames[i.State],
 		Instance: ctl.ID(i.Instance), Kernel: i.Kernel,
@@ -130,7 +154,14 @@ func (e *Engine) figures(p *peer, i *conn.Info, out *ctl.PeerInfo) {
 		UnackedMessages: uint64(i.Unacked), UnackedBytes: uint64(i.UnackedBytes),
 		SendCredits: int(i.Credits),
 		Resets:      i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped,
-		UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost}
+		UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost,
+		RTT: time.Duration(i.RTT.Smoothed), RTTLast: time.Duration(i.RTT.Last), RTTMin: time.Duration(i.RTT.Least),
+		OldestUnacked: time.Duration(e.age(p.oldestOf(i.Oldest))),
+		Sent:          i.Stats.SendMsgs, SentBytes: i.Stats.SendBytes, Received: i.Stats.RecvQueued, ReceivedBytes: i.Stats.RecvBytes,
+		WrittenBytes: i.Stats.SendRDMABytes, ReadBytes: i.Stats.RecvRDMABytes}
+	if i.RTT.At != 0 {
+		out.RTTAt = e.at(i.RTT.At)
+	}
 	if i.Since != 0 {
 		out.Since = e.at(i.Since)
 	}

@@ -71,10 +71,10 @@ func newStatLists(out *stats.Lists) *statLists {
 	return &statLists{out: out, socks: listed[socket]{most: stats.MaxSockets}, peers: listed[peer]{most: stats.MaxPeers}}
 }
 
-func (l *statLists) addSocket(s *socket) {
-	if l != nil {
+func (e *Engine) listSocket(s *socket) {
+	if l := e.lists; l != nil {
 		if s.row = l.socks.add(s); s.row > 0 {
-			l.putSocket(int(s.row)-1, s)
+			e.putSocket(int(s.row)-1, s)
 		}
 	}
 }
@@ -112,15 +112,19 @@ func (e *Engine) PublishLists(wall Wall) {
 		return
 	}
 	l.at = wall
-	l.socks.each(n*socketsEvery, l.putSocket)
+	e.countAcked()
+	l.socks.each(n*socketsEvery, e.putSocket)
 	l.peers.each(n*peersEvery, e.putPeer)
 	l.out.Seen(int64(wall), e.sockets(), len(e.peers.all))
 }
 
-func (l *statLists) putSocket(row int, s *socket) {
-	i := socketInfo(s)
+func (e *Engine) putSocket(row int, s *socket) {
+	i := e.socketInfo(s)
 	r := i.Row()
-	l.out.PutSocket(row, &r)
+	if t := s.took; t != nil {
+		r.Messages, r.Operations = t.msgs, t.ops
+	}
+	e.lists.out.PutSocket(row, &r)
 }
 
 func (e *Engine) putPeer(row int, p *peer) {
@@ -128,6 +132,7 @@ func (e *Engine) putPeer(row int, p *peer) {
 	e.figures(p, &i, &l.info)
 	l.info.LastError = p.why(&i)
 	r := l.info.Row()
+	r.Messages, r.Operations = p.took.msgs, p.took.ops
 	l.out.PutPeer(row, &r)
 }
 

@@ -160,7 +160,7 @@ func (c *Client) unread(r *rxEntry) []byte {
 
 func (e *Engine) messageInfo(t *txMsg) ctl.MessageInfo {
 	m := ctl.MessageInfo{Queue: ctl.QueueSend, Local: t.sock.local.addr, LocalPort: t.sock.port, Remote: t.slot.addr, RemotePort: t.slot.port,
-		Lane: t.sock.lane, Ops: t.nops, Age: time.Duration(max(0, e.now-t.at)), Owner: t.sock.owner()}
+		Lane: t.sock.lane, Ops: t.nops, Age: time.Duration(max(0, e.now-t.m.At)), Owner: t.sock.owner()}
 	seq, sent := t.m.Sent()
 	m.Seq = seq
 	if sent {

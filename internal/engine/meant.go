@@ -94,15 +94,20 @@ func (sl *slot) now(p *pin) *pin {
 // socket.
 func (p *peer) aim(t *txMsg) {
 	sl := t.slot
-	t.m.DstInc = sl.now(t.pin).means(t.name)
-	if t.nops > 0 {
-		_, _ = t.meansOwner(p.owner) // CanPost refuses
-	}
+	p.means(t)
 	if mutant.On(mutant.NobodyUnasked) && t.pin.gone {
 		return
 	}
 	if t.m.DstInc == 0 && !t.m.Silent && sl.port != 0 && !p.c.Kernel() {
 		sl.asks = t
+	}
+}
+
+// means says which socket t is for, as far as that is known.
+func (p *peer) means(t *txMsg) {
+	t.m.DstInc = t.slot.now(t.pin).means(t.name)
+	if t.nops > 0 {
+		_, _ = t.meansOwner(p.owner) // CanPost refuses
 	}
 }
 
@@ -135,12 +140,7 @@ func (e *Engine) goOn(t *txMsg) {
 		return
 	}
 	sl.asks = nil
-	if sl.unmet.On() {
-		sl.peer.unmet.Del(&sl.unmet)
-		if sl.q.N > 0 {
-			e.queueUp(sl)
-		}
-	}
+	e.unpause(sl)
 }
 
 // meant returns the socket that a message means: the one at port, but only if its

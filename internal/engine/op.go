@@ -6,7 +6,6 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
@@ -18,6 +17,7 @@ type txOp struct {
 	bufs   []*buffer // local buffers it uses, one per segment
 	copied uint64    // same host: bytes done
 	tell   bool      // its status waits for room in the event ring
+	at     int64     // Engine.now when it was posted, 0: it was not, or its time was counted
 	place  barrier.Op
 }
 
@@ -67,18 +67,6 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 	return true
 }
 
-func (e *Engine) countOp(o *txOp) {
-	e.st.C[stats.SendRDMA]++
-	switch o.Kind {
-	case abi.OpWrite:
-		e.st.C[stats.RDMAWrites]++
-		e.st.C[stats.SendRDMABytes] += o.Len
-	case abi.OpRead:
-		e.st.C[stats.RDMAReads]++
-		e.st.C[stats.RecvRDMABytes] += o.Len
-	}
-}
-
 // checkOp reads and checks the rest of t's operation i: 0, or why it may not
 // be posted.
 func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
@@ -92,8 +80,8 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	if t.m.DestCookie != 0 {
 		return unix.EINVAL // its key and the cookie would need more room than a header has
 	}
-	if d.Len > abi.MaxRDMA && !mutant.On(mutant.LengthUnbounded) {
-		return unix.EMSGSIZE // nobody is to wait so long for one operation
+	if d.Len > abi.MaxTransfer && !mutant.On(mutant.LengthUnbounded) {
+		return unix.EMSGSIZE
 	}
 	if errno := e.localSegments(t, o, d); errno != 0 {
 		return errno
@@ -119,11 +107,16 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 // CanPost is asked by the connection when the operations' turn has come: a
 // grant may have gone since they were submitted.
 func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
+	if pc, ok := m.Owner.(*piece); ok {
+		return e.canPostPiece(c, pc)
+	}
 	t := m.Owner.(*txMsg)
+	if t.long != nil && t.long.over {
+		m.Bad = m.Op
+		return false
+	}
 	if c.Kernel() {
-		for _, o := range t.ops() {
-			e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
-		}
+		e.opsPosted(t)
 		return true
 	}
 	p := e.peerOf(c)
@@ -144,78 +137,25 @@ func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
 		return false
 	}
 	for _, o := range t.ops() {
-		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
+		if t.carries(o) {
+			g.Done(&o.Op) // its target checks the key again
+		}
 	}
+	e.opsPosted(t)
 	return true
 }
 
-// localSegments resolves the operation's local memory, and the operands of an
-// atomic.
-func (e *Engine) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
-	if o.Kind.Atomic() {
-		b, ok := t.cl.sent(d.SegChunk, uint64(shm.AtomicEntrySize))
-		if !ok {
-			return unix.EFAULT
-		}
-		a := shm.ReadAtomicEntry(b)
-		o.Atomic = rdmaop.AtomicArgs{CompareAdd: a.CompareAdd, Swap: a.Swap, CompareMask: a.CompareMask, SwapMask: a.SwapMask}
-		if d.NSeg != 1 {
-			return unix.EINVAL
-		}
+// opsPosted notes that the operations of t are posted, those that were not before.
+func (e *Engine) opsPosted(t *txMsg) {
+	for _, o := range t.ops() {
+		e.opPosted(t, o)
 	}
-	if d.NSeg == 0 || d.NSeg > abi.MaxSegs {
-		return unix.EINVAL
-	}
-	if d.NSeg == 1 {
-		return e.addSegment(t, o, d.Region, d.Off, d.Len)
-	}
-	list, ok := t.cl.sent(d.SegChunk, uint64(int(d.NSeg)*shm.SegEntrySize))
-	if !ok {
-		return unix.EFAULT
-	}
-	sum := uint64(0)
-	for i := 0; i < int(d.NSeg); i++ {
-		s := shm.ReadSegEntry(list[i*shm.SegEntrySize:])
-		if errno := e.addSegment(t, o, s.Region, s.Off, s.Len); errno != 0 {
-			return errno
-		}
-		sum += s.Len
-	}
-	if sum != d.Len {
-		return unix.EINVAL
-	}
-	return 0
 }
 
-// sent returns n bytes of the client's send arena from chunk on; false: there
-// are not so many in one window.
-func (c *Client) sent(chunk uint32, n uint64) ([]byte, bool) {
-	off := uint64(chunk) * shm.Unit
-	w, in := off/shm.WindowSize, off%shm.WindowSize
-	if w >= uint64(len(c.send)) || in+n > shm.WindowSize {
-		return nil, false
+func (e *Engine) opPosted(t *txMsg, o *txOp) {
+	if o.State() == rdmaop.StateQueued {
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
 	}
-	return c.send[w].mem[in : in+n : in+n], true
-}
-
-func (e *Engine) addSegment(t *txMsg, o *txOp, id uint32, off, n uint64) unix.Errno {
-	b := t.cl.buffers[id]
-	switch {
-	case b == nil || b.freeing:
-		return unix.EFAULT
-	case n == 0 || n > 1<<31:
-		return unix.EINVAL
-	case off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off:
-		return unix.EFAULT
-	}
-	if t.cl.segs >= maxSegs {
-		return unix.ENOBUFS
-	}
-	t.cl.segs++
-	o.Segs = append(o.Segs, rdmaop.Seg{LKey: b.mr.LKey(), Addr: off, Len: uint32(n)})
-	b.users++
-	o.bufs = append(o.bufs, b)
-	return 0
 }
 
 // keepSegs bounds the memory for segments that a record in the pool keeps.
@@ -233,7 +173,7 @@ func (e *Engine) freeOp(c *Client, o *txOp) {
 	if cap(o.Segs) > keepSegs {
 		o.Segs, o.bufs = nil, nil
 	}
-	o.copied, o.tell = 0, false
+	o.copied, o.tell, o.at = 0, false, 0
 	e.pools.ops.Put(o)
 }
 
@@ -257,7 +197,11 @@ func (e *Engine) stepOp(t *txMsg, o *txOp, ev rdmaop.Event) {
 		e.opTrace(t, err)
 		return
 	}
+	if ev.Type == rdmaop.EvPost {
+		o.at = e.now
+	}
 	if eff&rdmaop.Report != 0 {
+		e.opTook(t, o)
 		e.report(t, o)
 	}
 	if eff&rdmaop.RaiseLocal != 0 {
@@ -275,11 +219,17 @@ func (e *Engine) stepOp(t *txMsg, o *txOp, ev rdmaop.Event) {
 func (e *Engine) opsDone(t *txMsg, o conn.Outcome) {
 	e.retired(t)
 	e.settle(t, o)
+	if t.m.Carried() {
+		e.atomicLocal(t)
+	}
 	for _, op := range t.ops() {
 		t.sock.ops--
 		e.queued.ops--
 		e.opEnded(t.cl)
 		e.countStatus(op.Status(), o)
+		if t.traced != 0 {
+			e.traceTx(t, TraceSettled, op.Status().String())
+		}
 	}
 }
 
@@ -292,16 +242,26 @@ func (e *Engine) settle(t *txMsg, o conn.Outcome) {
 }
 
 // settlement is what outcome o of t means for its operation op.
-func (t *txMsg) settlement(op *txOp, o conn.Outcome) (ev rdmaop.Event) {
+func (t *txMsg) settlement(op *txOp, o conn.Outcome) rdmaop.Event {
 	failed := o == conn.OpFailed || o == conn.OpRefused
+	bad := t.m.Bad == &op.Op || op == t.opv[0] && t.m.Bad == t.m.Op
+	if failed && !bad {
+		return rdmaop.Event{Type: rdmaop.EvSibling}
+	}
+	return settlement(&t.m, t.errno, o, op.State())
+}
+
+// settlement is what outcome o of m means for its operation, which is in state s. errno is
+// why the host refused it.
+func settlement(m *conn.Msg, errno unix.Errno, o conn.Outcome, s rdmaop.State) (ev rdmaop.Event) {
 	switch {
-	case failed && t.m.Bad != &op.Op:
-		ev.Type = rdmaop.EvSibling
 	case o == conn.OpFailed:
-		ev.Type, ev.WC = rdmaop.EvWCError, t.m.WCStatus
+		ev.Type, ev.WC = rdmaop.EvWCError, m.WCStatus
+	case o == conn.OpRefused && s != rdmaop.StateQueued: // a later piece: an errno would say that nothing was posted
+		ev.Type, ev.WC = rdmaop.EvWCError, verbs.WCRemAccessErr
 	case o == conn.OpRefused:
-		ev.Type, ev.Errno = rdmaop.EvRefuse, t.errno
-		switch t.m.WCStatus {
+		ev.Type, ev.Errno = rdmaop.EvRefuse, errno
+		switch m.WCStatus {
 		case verbs.WCLocQPOpErr:
 			ev.Errno = unix.EOPNOTSUPP
 		case verbs.WCLocLenErr:
@@ -317,7 +277,7 @@ func (t *txMsg) settlement(op *txOp, o conn.Outcome) (ev rdmaop.Event) {
 		ev.Type = rdmaop.EvLess
 	case o == conn.Lost, o == conn.Unknown:
 		ev.Type = rdmaop.EvRestarted
-	case o == conn.Withdrawn && op.State() != rdmaop.StateQueued:
+	case o == conn.Withdrawn && s != rdmaop.StateQueued:
 		ev.Type = rdmaop.EvLess
 	case o == conn.Withdrawn, o == conn.GaveUp:
 		ev.Type = rdmaop.EvTimeout
@@ -325,39 +285,40 @@ func (t *txMsg) settlement(op *txOp, o conn.Outcome) (ev rdmaop.Event) {
 	return ev
 }
 
-func (e *Engine) countStatus(s abi.Status, o conn.Outcome) {
-	c := stats.OpFailed
-	switch {
-	case o == conn.OpRefused:
-		c = stats.OpRefused
-	case s == abi.StatusSuccess:
-		c = stats.OpSuccess
-	case s == abi.StatusCanceled:
-		c = stats.OpCanceled
-	case s == abi.StatusDropped:
-		c = stats.OpDropped
-	case s == abi.StatusUnknown:
-		c = stats.OpUnknown
-	}
-	e.st.C[c]++
-}
-
 // OpLocal is the connection's up-call: the local buffers are free again.
 func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
-	t := m.Owner.(*txMsg)
-	e.opsLocal(t)
-	e.retired(t)
+	switch t := m.Owner.(type) {
+	case *txMsg:
+		e.opsLocal(t)
+		e.retired(t)
+	case *piece:
+		e.retiredOp(t.t.slot.peer, &t.op)
+	}
 }
 
 // OpPlaced is the connection's up-call for operations that a kernel peer's
 // device has carried out. The message is still to be acked.
-func (e *Engine) OpPlaced(_ *conn.Conn, m *conn.Msg) { e.settle(m.Owner.(*txMsg), conn.Acked) }
+func (e *Engine) OpPlaced(_ *conn.Conn, m *conn.Msg) {
+	t, ok := m.Owner.(*txMsg)
+	if !ok {
+		return // of a piece MsgDone tells
+	}
+	if t.traced != 0 {
+		e.traceTx(t, TracePlaced, "")
+	}
+	e.settle(t, conn.Acked)
+}
 
 // opsLocal notes that nothing touches the local buffers of t's operations any
 // more.
 func (e *Engine) opsLocal(t *txMsg) {
 	for _, o := range t.ops() {
-		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
+		if !t.carries(o) {
+			e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
+		}
+	}
+	if t.traced != 0 {
+		e.traceTx(t, TraceLocal, "")
 	}
 }
 
@@ -368,10 +329,15 @@ func (e *Engine) retired(t *txMsg) {
 	if p == nil {
 		return
 	}
-	for _, o := range t.ops() {
-		if p.grants.Done(&o.Op) {
-			e.sendRevoked(p, o.RKey())
-		}
+	e.retiredOp(p, t.m.Op)
+	if t.m.Op2 != nil {
+		e.retiredOp(p, t.m.Op2)
+	}
+}
+
+func (e *Engine) retiredOp(p *peer, o *rdmaop.Op) {
+	if p.grants.Done(o) {
+		e.sendRevoked(p, o.RKey())
 	}
 }
 
@@ -379,7 +345,9 @@ func (e *Engine) retired(t *txMsg) {
 func (e *Engine) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
 	switch t := m.Owner.(type) {
 	case *txMsg:
-		e.msgDone(t, o)
+		e.txDone(t, o)
+	case *piece:
+		e.pieceDone(t, o)
 	case *ctlMsg:
 		e.ctlDone(t, o)
 	}

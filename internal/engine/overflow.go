@@ -57,7 +57,7 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 	}
 	m := e.pools.rxs.Get()
 	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), run: a.run, chunk: chunk,
-		inOver: true, over: over, began: e.now, at: a.at}
+		inOver: true, over: over, began: e.now, at: a.at, traced: a.traced, seq: a.seq}
 	acc.overBytes += cost
 	e.overflow.used += cost
 	return m
@@ -211,6 +211,7 @@ func (s *socket) popOver() *rxMsg {
 // countOver adds m to what waits at s, or with a sign of -1 takes it out.
 func (s *socket) countOver(m *rxMsg, sign int) {
 	s.overSum += sign * m.sum.Datagrams
+	s.overBytes += sign * m.sum.Bytes
 	s.overHeads += sign * (int(m.n) - m.sum.Bytes)
 }
 
@@ -295,7 +296,8 @@ func (e *Engine) moveOver(s *socket) bool {
 	if c.ev.Free() == 0 {
 		return false
 	}
-	a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, at: m.at, asm: m.asm, n: int(m.n), run: m.run, sum: m.sum}
+	a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, at: m.at, asm: m.asm, n: int(m.n), run: m.run, sum: m.sum,
+		traced: m.traced, seq: m.seq}
 	if !m.inOver {
 		s.popOver()
 		e.putEvent(s, &a, m.rxid, m.chunk)

@@ -36,12 +36,15 @@ type peer struct {
 	downs   uint64   // went down: what destinations are told
 	isUp    bool     // and counted as such
 	wasUp   bool
+	halted  bool // it was up when a pause broke it off
+	parted  bool // it is down because of a pause: destinations know nothing of it yet
 	reach   reach
 
 	partials []*rxMsg // messages under assembly: one, on RDS/TCP of each of its lanes
 	ctls     int      // internal messages not ended
 	warned   uint64   // remote.untold up to here was queued on this lane
 
+	took times
 	sharing
 	looked
 	shown
@@ -50,7 +53,7 @@ type peer struct {
 // sharing is the sockets that use a connection, and whose turn it is.
 type sharing struct {
 	flows    lists.List[cell] // sockets with messages that wait for their turn
-	unmet    lists.List[slot] // destinations with messages that wait for the one that asks who is there
+	paused   lists.List[slot] // destinations whose messages wait for the end of others, see slot.waits
 	sender   uint32           // incarnation of the socket whose message without an operation came last
 	sentAt   int64            // and when
 	sharedTo int64            // until when a socket that sends few is taken to use it beside others
@@ -134,19 +137,19 @@ func (e *Engine) trace(p *peer, event string, err error) {
 }
 
 // PeerUp: the handshake is complete.
-func (e *Engine) PeerUp(c *conn.Conn, _ bool) {
+func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
 	qpOf(c).misses = 0
-	e.peerUp(e.peerOf(c))
+	e.peerUp(e.peerOf(c), restarted)
 }
 
-func (e *Engine) peerUp(p *peer) {
+func (e *Engine) peerUp(p *peer, restarted bool) {
 	e.setReach(p, 0)
 	e.cameUp(p)
 	e.askedNoMore(p)
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++
 	p.isUp = true
-	if p.wasUp {
+	if p.wasUp && !p.partedUp(restarted) {
 		p.ups++
 	}
 	p.wasUp = true
@@ -163,6 +166,9 @@ func (e *Engine) peerDown(p *peer) {
 	}
 	e.revokeDown(p)
 	e.sweepSoon()
+	if p.partedDown() {
+		return
+	}
 	p.downs++
 	e.tell(&p.slots)
 }

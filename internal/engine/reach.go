@@ -72,6 +72,9 @@ func (e *Engine) setReach(p *peer, why uint8) {
 	if why == 0 {
 		p.reach.last, p.reach.pings = 0, nil
 	}
+	if why != 0 {
+		e.partedLost(p)
+	}
 	if p.reach.why == why {
 		return
 	}

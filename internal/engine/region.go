@@ -32,6 +32,7 @@ type buffer struct {
 // region is part of a buffer that peers may be granted.
 type region struct {
 	id     uint32 // = rkey
+	number uint32 // no other region of this daemon has it, not 0: a key may come back
 	cl     *Client
 	sock   *socket
 	buf    *buffer
@@ -59,6 +60,7 @@ type region struct {
 // keyTable is the regions of all clients.
 type keyTable struct {
 	by       map[uint32]*region // by rkey
+	numbered uint32             // number of the last region
 	all      lists.List[region] // in order of registration
 	retiring work[region]       // nobody can use their keys any more
 	grantees lists.Pool[grantee]
@@ -158,7 +160,10 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights abi.Rights
 	if err != nil {
 		return nil, err
 	}
-	r := &region{id: mr.RKey(), cl: s.cl, sock: s, buf: b, off: off, n: n, mr: mr, rights: rights,
+	if e.keys.numbered++; e.keys.numbered == 0 {
+		e.keys.numbered = 1
+	}
+	r := &region{id: mr.RKey(), number: e.keys.numbered, cl: s.cl, sock: s, buf: b, off: off, n: n, mr: mr, rights: rights,
 		cookie: rdmaop.MakeCookie(mr.RKey(), uint32(iova))}
 	b.users++
 	e.keys.by[r.id] = r

@@ -171,6 +171,8 @@ func (e *Engine) voidGrants(h *remote) {
 			switch t := m.Owner.(type) {
 			case *ctlMsg:
 				e.regrant(p, t)
+			case *piece:
+				m.DstInc = t.t.name
 			case *txMsg:
 				m.DstInc = t.name
 				if m.DestCookie != 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -152,5 +153,35 @@ func TestRunHalfReadClosed(t *testing.T) {
 				w.clean2(a, b)
 			})
 		}
+	}
+}
+
+// TestBacklogOfOneMoment: whenever the application reads while the backlog is looked at, a
+// socket has messages if and only if it has their bytes.
+func TestBacklogOfOneMoment(t *testing.T) {
+	for when := range 12 {
+		w, a, b := opPair(t, 2)
+		w.run()
+		ev := w.oneRun(a, b, slices.Repeat([]int{100}, 128)...)
+		asked := 0
+		inspect := b.e.Inspect(func(f func()) error {
+			f()
+			if asked == when {
+				b.gaveBack(ev.RxID)
+				w.run()
+			}
+			asked++
+			return nil
+		})
+		rows, _, err := inspect.Backlog(ctl.View{Limit: 100, May: func(uint32) bool { return true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			if r.UnreadMessages != 0 && r.UnreadBytes != 100*r.UnreadMessages {
+				t.Errorf("read after question %d: %d messages of %d bytes", when, r.UnreadMessages, r.UnreadBytes)
+			}
+		}
+		w.clean2(a, b)
 	}
 }

@@ -21,7 +21,7 @@ import (
 // at once, without a record of it: most can be. false: it goes the usual way,
 // because others wait before it or it is refused, or for what else it is.
 func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, pay *payload) bool {
-	if sl.peer != nil || sl.local == nil || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
+	if e.traces.on || sl.peer != nil || sl.local == nil || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
 		return false
 	}
 	to := e.meant(sl.local, sl.port, sl.pin.means(d.DstInc))
@@ -36,6 +36,7 @@ func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, pay *payload
 	sl.pin.met(to.inc)
 	e.st.C[stats.SendAcked] += uint64(pay.sum.Datagrams)
 	e.st.C[stats.LocalMessages] += uint64(pay.sum.Datagrams)
+	e.passedOn(s, uint64(pay.sum.Datagrams))
 	if s.txs.N == 0 {
 		e.st.C[stats.SendQueueEmpty]++
 	}
@@ -82,6 +83,9 @@ func (e *Engine) deliverSameHost(t *txMsg) bool {
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie,
 		n: len(t.m.Data), run: t.m.Run}
+	if t.m.Watched {
+		e.traceSameHost(t, s, &a)
+	}
 	if !t.m.Silent {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {
 			e.counts.sum.RecvRefused += uint64(t.sum.Datagrams)
@@ -113,10 +117,7 @@ func (e *Engine) sameHostPong(t *txMsg) {
 // sameHostDone ends a same-host message; operations that ran are locally complete
 // first.
 func (e *Engine) sameHostDone(t *txMsg, o conn.Outcome) {
-	sl := t.slot
-	if sl.q.Del(&t.inQ); sl.q.N == 0 && sl.peer != nil {
-		sl.leaveTurn()
-	}
+	e.leaveQueue(t)
 	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
 		e.opsLocal(t)
 		// Whichever socket the message went to and whatever became of it, this

@@ -49,10 +49,11 @@ type sends struct {
 	inTurn lists.Link[slot] // cell.turn
 	handed int              // datagrams that its connection has and that are not done
 
-	pin   *pin             // the socket that it leads to, see meant.go
-	asks  *txMsg           // on its way to find out which that is; the others wait
-	unmet lists.Link[slot] // peer.unmet, while messages wait for that
-	gone  lists.Link[slot] // pending.gone
+	pin    *pin             // the socket that it leads to, see meant.go
+	asks   *txMsg           // on its way to find out which that is; the others wait
+	pieces int              // of operations, that its connection has and that are not done
+	paused lists.Link[slot] // peer.paused, while messages wait for one of these
+	gone   lists.Link[slot] // pending.gone
 
 	job    lists.Link[slot] // Engine.jobs
 	waitOn *socket          // refused there; resumes when it has room
@@ -113,6 +114,9 @@ func (e *Engine) openSlot(c *Client, d *shm.SubDest) {
 	if !s.fixLane(d.Lane) {
 		e.kill(c, "open destination: lane %d of a socket of lane %d", d.Lane, s.lane)
 		return
+	}
+	if s.took == nil {
+		s.took = new(times)
 	}
 	ce := c.cells[d.Cell]
 	switch {

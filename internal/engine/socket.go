@@ -31,6 +31,7 @@ type socket struct {
 
 	sending
 	receiving
+	took *times // nil before its first destination: it has sent nothing
 
 	ping func(now int64) // a daemon-owned port that waits for a pong
 }
@@ -40,8 +41,9 @@ type sending struct {
 	txs      lists.List[txMsg] // not yet returned
 	sndMsgs  int               // datagrams of those, and their bytes
 	sndBytes int
-	ops      int // operations not yet settled
-	unended  int // of txs, those that a socket that ends has not looked at
+	sent     total // since it was bound
+	ops      int   // operations not yet settled
+	unended  int   // of txs, those that a socket that ends has not looked at
 
 	// Messages without operations to peers, in this period of fewIn and the one before.
 	counted, before int
@@ -50,9 +52,10 @@ type sending struct {
 
 // receiving is what has arrived for a socket, and the receive memory that it uses.
 type receiving struct {
-	limit     int // receive buffer, payload bytes
-	rcvBytes  int // delivered or waiting, not yet taken by the application
-	rcvMsgs   int // the messages that have any of it
+	limit     int   // receive buffer, payload bytes
+	rcvBytes  int   // delivered or waiting, not yet taken by the application
+	rcvMsgs   int   // the messages that have any of it
+	got       total // since it was bound
 	congested bool
 	congAt    Wall // when it became so
 
@@ -63,6 +66,7 @@ type receiving struct {
 	partials  lists.List[rxMsg]  // messages under assembly
 	over      lists.List[rxMsg]  // arrived, no room at the client yet
 	overSum   int                // datagrams of those
+	overBytes int                // bytes of those datagrams
 	overHeads int                // bytes of those that are no payload: lengths and padding of runs
 	pend      lists.Link[socket] // pending.pendSocks
 	overrun   bool               // a kernel sent more than there is memory for, see there
@@ -112,7 +116,7 @@ func (e *Engine) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 	c.newSock(s)
 	c.acct.sockets++
 	l.ports.set(port, s)
-	e.lists.addSocket(s)
+	e.listSocket(s)
 	return s, nil
 }
 

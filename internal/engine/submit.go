@@ -29,15 +29,18 @@ type txMsg struct {
 	name   uint32 // incarnation of the destination that the application named, 0: none
 	id     uint32
 	sum    frames.Sum // what it has, as its client says: NonEmpty is not known
-	at     int64      // Engine.now when it was taken in
 	nth    uint64     // Engine.clock then
 
 	buf *buffer // its payload is in there, nil: in the send arena
 
 	limit lists.Alarm[txMsg] // in deadlines.limits
 
+	traced   traceSet // the traces that follow it
+	traceSeq uint64   // its sequence there
+
 	opv    [2]*txOp
 	nops   int
+	long   *long      // its operation goes in pieces, of which the first was handed over
 	cell   *cell      // with operations
 	errno  unix.Errno // why m.Bad was refused
 	done   bool       // the connection is through with it
@@ -171,18 +174,18 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	if sl.now(sl.pin).gone {
 		sl.meetAnew(len(ods))
 	}
-	e.countSent(&pay)
+	e.countSent(s, &pay)
 	if len(ods) == 0 && e.passOn(c, s, sl, &d, &pay) {
 		return len(pay.mem)
 	}
 	t := e.pools.msgs.Get()
-	t.cl, t.sock, t.slot, t.id, t.at = c, s, sl, d.MsgID, e.now
+	t.cl, t.sock, t.slot, t.id = c, s, sl, d.MsgID
 	t.pin, t.name = sl.pin, d.DstInc
 	// t.m is zero. Field by field: see arrival.
 	m := &t.m
 	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
 	m.Data, m.Addr, m.LKey, m.Run, m.Payload = pay.mem, pay.addr, pay.lkey, pay.run, pay.sum.Bytes
-	m.AckNow, m.DestCookie = d.Flags&shm.SubAckNow != 0, d.Cookie
+	m.AckNow, m.DestCookie, m.At, m.Watched = d.Flags&shm.SubAckNow != 0, d.Cookie, e.now, e.traces.on
 	t.sum, t.buf = pay.sum, pay.buf
 	c.msgs[d.MsgID] = t
 	c.refs++
@@ -204,7 +207,8 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 }
 
 // countSent counts a message that is taken in, whichever way it goes.
-func (e *Engine) countSent(pay *payload) {
+func (e *Engine) countSent(s *socket, pay *payload) {
+	s.sent.add(&pay.sum)
 	e.st.C[stats.SendQueued] += uint64(pay.sum.Datagrams)
 	e.st.C[stats.SendBytes] += uint64(pay.sum.Bytes)
 	if pay.buf == nil {
@@ -221,7 +225,7 @@ func (e *Engine) route(t *txMsg) {
 		if t.nops == 0 {
 			p.from(t.sock, t.sum.Datagrams, e.now)
 		}
-		if t.slot.q.N > 0 || t.slot.asks != nil || p.flows.N > 0 || p.full(t, e.now) {
+		if t.slot.q.N > 0 || t.slot.asks != nil || p.flows.N > 0 || p.full(t, e.now) || e.isLong(t) {
 			e.wait(t)
 			e.touch(p)
 		} else {
@@ -236,15 +240,23 @@ func (e *Engine) route(t *txMsg) {
 // and the return of the id, which gives the payload back to the client.
 func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	t.done = true
+	if t.traced != 0 {
+		e.traceEnd(t, o)
+	}
 	e.answered(t, o)
 	n := uint64(t.sum.Datagrams)
 	if t.m.Ended != 0 {
 		n = uint64(t.m.Ended) // the others were acked
 	}
-	e.st.C[stats.SendAcked] += uint64(t.sum.Datagrams) - n
+	acked := uint64(t.sum.Datagrams) - n
+	if o == conn.Acked {
+		acked += n
+	}
+	if acked > 0 {
+		e.st.C[stats.SendAcked] += acked
+		e.msgTook(t, acked)
+	}
 	switch o {
-	case conn.Acked:
-		e.st.C[stats.SendAcked] += n
 	case cancelled:
 		e.st.C[stats.MsgCancelled] += n
 	case conn.Lost:
@@ -337,9 +349,10 @@ func (e *Engine) freeMsg(t *txMsg) {
 		t.opv[i] = nil
 		e.freeOp(c, o)
 	}
+	e.freeLong(t)
 	t.m = conn.Msg{}
 	t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil
-	t.sum = frames.Sum{}
+	t.sum, t.traced, t.traceSeq = frames.Sum{}, 0, 0
 	t.errno, t.nops, t.done, t.ungranted, t.toldUngranted = 0, 0, false, false, false
 	e.pools.msgs.Put(t)
 	e.unref(c)

@@ -96,7 +96,7 @@ func (p *peer) full(t *txMsg, now int64) bool {
 // handOver gives t to the connection.
 func (e *Engine) handOver(p *peer, t *txMsg) {
 	if t.name != 0 && p.c.Kernel() {
-		e.msgDone(t, conn.NoSock) // sockets there have no incarnation
+		e.txDone(t, conn.NoSock) // sockets there have no incarnation
 		return
 	}
 	t.handed = true
@@ -115,9 +115,9 @@ func (e *Engine) wait(t *txMsg) {
 // queueUp has sl take turns.
 func (e *Engine) queueUp(sl *slot) {
 	ce, p := sl.cell, sl.peer
-	if sl.asks != nil {
-		if !sl.unmet.On() {
-			p.unmet.Add(&sl.unmet, sl)
+	if e.waits(sl) {
+		if !sl.paused.On() {
+			p.paused.Add(&sl.paused, sl)
 		}
 		return
 	}
@@ -130,12 +130,38 @@ func (e *Engine) queueUp(sl *slot) {
 	}
 }
 
+// waits reports whether what waits in sl has to wait for the end of messages or pieces that
+// its connection has.
+func (e *Engine) waits(sl *slot) bool {
+	return sl.asks != nil || sl.pieces >= maxPieces && sl.q.N > 0 && e.isLong(sl.q.Head.Of)
+}
+
+// unpause has sl take turns again, if it need not wait any more.
+func (e *Engine) unpause(sl *slot) {
+	if !sl.paused.On() || e.waits(sl) {
+		return
+	}
+	sl.peer.paused.Del(&sl.paused)
+	if sl.q.N > 0 {
+		e.queueUp(sl)
+	}
+}
+
+// leaveQueue takes t out of what waits for its destination.
+func (e *Engine) leaveQueue(t *txMsg) {
+	sl := t.slot
+	if sl.q.Del(&t.inQ); sl.q.N == 0 && sl.peer != nil {
+		sl.leaveTurn()
+	}
+	e.unpause(sl) // what was behind t may go on
+}
+
 // leaveTurn ends that: nothing of sl waits any more.
 func (sl *slot) leaveTurn() {
 	ce := sl.cell
 	ce.turn.Del(&sl.inTurn)
 	if p := sl.peer; p != nil {
-		p.unmet.Del(&sl.unmet)
+		p.paused.Del(&sl.paused)
 		if ce.turn.N == 0 {
 			p.flows.Del(&ce.inFlows)
 		}
@@ -165,7 +191,7 @@ func (e *Engine) feed(p *peer) (fed bool) {
 			t := sl.q.Head.Of
 			ce.credit -= t.work(p.c.Kernel())
 			e.hand(p, sl, t)
-			if sl.q.N == 0 || sl.asks != nil {
+			if sl.q.N == 0 || e.waits(sl) {
 				sl.leaveTurn()
 				if sl.q.N > 0 {
 					e.queueUp(sl)
@@ -184,8 +210,11 @@ func (e *Engine) feed(p *peer) (fed bool) {
 	return fed
 }
 
-// hand gives t, the first that waits in sl, to the connection.
+// hand gives t, the first that waits in sl, to the connection, or a piece of its operation.
 func (e *Engine) hand(p *peer, sl *slot, t *txMsg) {
+	if e.isLong(t) && e.handPiece(p, t) {
+		return
+	}
 	sl.q.Del(&t.inQ)
 	if !t.ungranted || e.grantCookie(t) {
 		e.handOver(p, t)
@@ -201,7 +230,7 @@ func (p *peer) eachWaiting(f func(*conn.Msg)) {
 			}
 		}
 	}
-	for s := p.unmet.Head; s != nil; s = s.Next {
+	for s := p.paused.Head; s != nil; s = s.Next {
 		for t := s.Of.q.Head; t != nil; t = t.Next {
 			f(&t.Of.m)
 		}
@@ -215,7 +244,7 @@ func (p *peer) waiting() (n int) {
 			n += s.Of.q.N
 		}
 	}
-	for s := p.unmet.Head; s != nil; s = s.Next {
+	for s := p.paused.Head; s != nil; s = s.Next {
 		n += s.Of.q.N
 	}
 	return n

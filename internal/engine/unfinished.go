@@ -145,10 +145,13 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32, too
 		x = h.Exts()
 	}
 	a.cookie = x.Dest
+	if e.traces.on {
+		e.traceArrived(p, s, h, &a, &x, e.epoch()+Wall(m.began))
+	}
 	e.used(p, s, &x)
 	e.charge(s, a.sum)
 	a.at, a.asm = e.wall, uint32(min(e.now-m.began, math.MaxUint32))
-	m.cookie, m.at, m.asm, m.sum = a.cookie, a.at, a.asm, a.sum
+	m.cookie, m.at, m.asm, m.sum, m.traced, m.seq = a.cookie, a.at, a.asm, a.sum, a.traced, a.seq
 	if m.inOver {
 		e.queueOver(m)
 		return s.inc, took

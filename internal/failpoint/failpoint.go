@@ -37,6 +37,7 @@ const (
 	// When it works.
 
 	Buffer         = "rdsd-buffer"
+	Import         = "import"
 	RegisterBuffer = "register buffer"
 	RegisterRegion = "register region"
 	QueuePair      = "queue pair"
@@ -46,5 +47,5 @@ const (
 func Names() []string {
 	return []string{ControlSocket, StatsFile, Device, ProtectionDomain, CompletionQueue, ReceiveQueue, SendPool, ReceivePool,
 		Listen, Epoll, Eventfd, Segment, Table, SendWindow, RecvWindow, DaemonDoorbell, ClientDoorbell, RegisterWindow, Watch,
-		Buffer, RegisterBuffer, RegisterRegion, QueuePair}
+		Buffer, Import, RegisterBuffer, RegisterRegion, QueuePair}
 }

@@ -54,6 +54,8 @@ func samples() []Body {
 		&CtlPart{Last: true, JSON: []byte(`1}`)},
 		&Addrs{},
 		&AddrsOK{Addrs: []netip.Addr{v4, v6}},
+		&Import{Off: 0x0102030405060708, Len: 0x1112131415161718},
+		&ImportOK{Buffer: 0x01020304},
 	}
 }
 
@@ -141,7 +143,7 @@ func TestBadFrames(t *testing.T) {
 		says string
 	}{
 		"type 0":                 {make([]byte, 8), "unknown frame type 0"},
-		"type 23":                {[]byte{23, 0, 0, 0, 0, 0, 0, 0}, "unknown frame type 23"},
+		"type 25":                {[]byte{25, 0, 0, 0, 0, 0, 0, 0}, "unknown frame type 25"},
 		"an address with a port": {frame(&AddrsOK{Addrs: []netip.Addr{v4}}, headerSize+4+16, 1), "an address with a port"},
 		"too many addresses":     {frame(&AddrsOK{}, headerSize+1, 5), "too many addresses"},
 		"flags":                  {frame(&OK{}, 2, 1), "unknown flags 0x1"},

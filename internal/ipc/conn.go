@@ -20,6 +20,9 @@ type Message struct {
 	ID   uint32
 	Body Body
 	FDs  []int // the receiver has to close them
+
+	// Refused is why the descriptor of an Import was not taken. It is nil otherwise.
+	Refused error
 }
 
 // CloseFDs closes the descriptors that nobody has taken. Taken ones are -1.
@@ -47,7 +50,9 @@ type Conn struct {
 	peer   Cred
 	buf    []byte
 	oob    []byte
-	closer *closer // set at the daemon's end, which takes no descriptors
+	closer *closer // set at the daemon's end
+	taker  *taker  // set at the daemon's end, which takes descriptors with Import alone
+	takes  bool    // TakeImports was called
 }
 
 // NewConn takes over c, a connected SOCK_SEQPACKET socket.
@@ -137,8 +142,10 @@ func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 // any error the caller should close the connection.
 func (c *Conn) Recv() (*Message, error) {
 	if c.closer != nil {
-		if err := c.peek(); err != nil {
+		if with, err := c.peek(); err != nil {
 			return nil, err
+		} else if with {
+			return c.take()
 		}
 	}
 	n, oobn, flags, _, err := c.c.ReadMsgUnix(c.buf, c.oob)
@@ -161,26 +168,30 @@ func (c *Conn) Recv() (*Message, error) {
 	return m, err
 }
 
-// peek waits for a frame. It leaves a frame with descriptors unread, because reading it
-// would close them and that may take long (see closer).
-func (c *Conn) peek() error {
+// peek waits for a frame. It reports whether the frame is an Import with a descriptor. Any
+// other frame with descriptors is an error and stays unread, because reading it would close
+// them and that may take long (see closer).
+func (c *Conn) peek() (with bool, err error) {
 	raw, err := c.c.SyscallConn()
 	if err != nil {
-		return err
+		return false, err
 	}
 	var flags int
-	var one [1]byte
+	var head [headerSize]byte
 	var got error
 	if err := raw.Read(func(fd uintptr) bool {
-		_, _, flags, _, got = unix.Recvmsg(int(fd), one[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		_, _, flags, _, got = unix.Recvmsg(int(fd), head[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		return got != unix.EAGAIN && got != unix.EINTR
 	}); err != nil {
-		return err
+		return false, err
 	}
-	if got == nil && flags&unix.MSG_CTRUNC != 0 {
-		return protocolError("a frame with descriptors; no request has any")
+	if got != nil || flags&unix.MSG_CTRUNC == 0 {
+		return false, nil // Recv gets the same error
 	}
-	return nil // Recv gets the same error
+	if c.takes && Type(le.Uint16(head[:])) == TypeImport {
+		return true, nil
+	}
+	return false, protocolError("a frame with descriptors; no request but Import has one")
 }
 
 // check parses the frame in buf. It compares the descriptors that came along with those

@@ -40,6 +40,20 @@ const (
 	headerSize = 8
 )
 
+// Features, in Hello what the client knows and in HelloOK what both know.
+const (
+	// FeatureRefuses says that the daemon may refuse a destination, or cookies to it
+	// (peers.allow, tcp.peers). Then the client does not submit a message to a destination
+	// before the daemon has opened it.
+	FeatureRefuses uint64 = 1
+	// FeatureAddrs says that the daemon answers Addrs.
+	FeatureAddrs uint64 = 2
+	// FeatureImport says that the daemon answers Import, and takes its descriptor.
+	FeatureImport uint64 = 4
+	// Features are all features of this package.
+	Features = FeatureRefuses | FeatureAddrs | FeatureImport
+)
+
 // ErrProtocol says that the other side sent something that this protocol does not allow.
 // The connection cannot be used any more. Its errno is EPROTO.
 var ErrProtocol error = &sentinel{"control protocol error", syscall.EPROTO}

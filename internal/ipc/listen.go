@@ -24,6 +24,7 @@ type Listener struct {
 	ino     uint64
 	adopted bool // another program owns the socket file
 	closer  closer
+	taker   taker
 }
 
 // Listen makes the control socket at path with the given permissions. It replaces a socket
@@ -153,7 +154,7 @@ func inode(path string) (uint64, error) {
 }
 
 // Accept waits for the next process. Recv ends the connection with ErrProtocol if the
-// process sends descriptors. After Close the error is os.ErrClosed and net.ErrClosed. Other
+// process sends descriptors, but for the one of an Import once TakeImports was called. After Close the error is os.ErrClosed and net.ErrClosed. Other
 // errors (EMFILE) may be temporary.
 func (l *Listener) Accept() (*Conn, error) {
 	c, err := l.l.AcceptUnix()
@@ -167,7 +168,7 @@ func (l *Listener) Accept() (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn.closer, conn.oob = &l.closer, nil
+	conn.closer, conn.taker, conn.oob = &l.closer, &l.taker, nil
 	return conn, nil
 }
 

@@ -36,6 +36,8 @@ const (
 	TypeCtlPart    Type = 20
 	TypeAddrs      Type = 21
 	TypeAddrsOK    Type = 22
+	TypeImport     Type = 23
+	TypeImportOK   Type = 24
 )
 
 // Body is the body of a frame. Only types of this package implement it.
@@ -65,17 +67,6 @@ const (
 	RoleClient Role = 1 // a process with sockets: gets shared memory
 	RoleCtl    Role = 2 // rdsctl: Ctl requests only, no descriptors
 )
-
-// FeatureRefuses, in HelloOK, says that the daemon may refuse a destination, or cookies to
-// it (peers.allow, tcp.peers). Then the client does not submit a message to a destination
-// before the daemon has opened it.
-const FeatureRefuses uint64 = 1
-
-// FeatureAddrs, in HelloOK, says that the daemon answers Addrs.
-const FeatureAddrs uint64 = 2
-
-// Features are all features of this package.
-const Features = FeatureRefuses | FeatureAddrs
 
 // Hello opens a session. Answer: HelloOK, for RoleClient with the descriptors of HelloFDs.
 // A daemon of another version answers Err with EPROTONOSUPPORT and both versions.
@@ -255,6 +246,10 @@ func newBody(t Type) Body {
 		return &Addrs{}
 	case TypeAddrsOK:
 		return &AddrsOK{}
+	case TypeImport:
+		return &Import{}
+	case TypeImportOK:
+		return &ImportOK{}
 	}
 	return nil
 }
@@ -271,7 +266,7 @@ func (t Type) maxFDs() int {
 	switch t {
 	case TypeHelloOK:
 		return MaxFDs
-	case TypeAllocOK, TypeGrowSendOK:
+	case TypeAllocOK, TypeGrowSendOK, TypeImport:
 		return 1
 	default:
 		return 0
@@ -315,6 +310,7 @@ func (*Release) request() Type   { return TypeOK }
 func (*GrowSend) request() Type  { return TypeGrowSendOK }
 func (*Ctl) request() Type       { return TypeCtlPart }
 func (*Addrs) request() Type     { return TypeAddrsOK }
+func (*Import) request() Type    { return TypeImportOK }
 
 func (*HelloOK) response()    {}
 func (*BindOK) response()     {}
@@ -326,6 +322,7 @@ func (*Err) response()        {}
 func (*Goodbye) response()    {}
 func (*CtlPart) response()    {}
 func (*AddrsOK) response()    {}
+func (*ImportOK) response()   {}
 
 // Type implements Body, as do all below.
 func (*Hello) Type() Type { return TypeHello }

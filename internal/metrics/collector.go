@@ -31,6 +31,13 @@ type Source struct {
 	// Admits returns an error if processes that connect to the control socket are not
 	// served. If it blocks, they are not served either. It may be nil.
 	Admits func() error
+	// History is what the status page shows of the past. If it is nil, the page has none.
+	History *History
+	// Stalls and Events are the methods of ctl.Inspector. Stalls may block. Both may be nil.
+	Stalls func() ([]ctl.StallInfo, error)
+	Events func(v ctl.View, after uint64) ([]ctl.EventInfo, bool, error)
+	// Warnings are those of the daemon's status. It does not block. It may be nil.
+	Warnings func() []string
 	// TLS is the state of TLS. It does not block. It may be nil.
 	TLS     func() ctl.TLS
 	Version string
@@ -64,6 +71,8 @@ var (
 	errorsDesc    = desc("collector_errors_total", "Scrapes that lack a part.", "collector")
 	truncatedDesc = desc("metrics_truncated_peers", "Peers without series of their own.")
 	usedDesc      = desc("user_used", "What a user's processes have of a resource.", "uid", "resource")
+	messageDesc   = desc("message_seconds", "Time from the turn that took a message in until it was acked.")
+	operationDesc = desc("operation_seconds", "Time from the post of an operation until its status was known.")
 	quotaDesc     = desc("user_quota", "What they may have of it; +Inf: no quota.", "uid", "resource")
 	noUserDesc    = desc("metrics_truncated_users", "Users without series of their own.")
 )
@@ -101,7 +110,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- p.desc
 	}
 	for _, d := range []*prometheus.Desc{infoDesc, startDesc, stateDesc, lateDesc, turnDesc, turnMaxDesc, errorsDesc, truncatedDesc, usedDesc, quotaDesc, noUserDesc, securedDesc, refusedDesc, expiryDesc,
-		portCounterDesc, portUpDesc, noDeviceDesc} {
+		portCounterDesc, portUpDesc, noDeviceDesc, messageDesc, operationDesc, peerMessageDesc, peerOperationDesc} {
 		ch <- d
 	}
 }
@@ -127,6 +136,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(stateDesc, v, s.String())
 	}
 	ch <- turnHistogram(&snap.Turns)
+	ch <- timesHistogram(messageDesc, &snap.Messages, 1)
+	ch <- timesHistogram(operationDesc, &snap.Operations, 1)
 
 	if c.src.TLS != nil {
 		collectTLS(ch, c.src.TLS())

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,13 +26,22 @@ func TestContrib(t *testing.T) {
 		return []ctl.User{{UID: 1, Sockets: ctl.Usage{Used: 1, Quota: &quota}}}, nil
 	}
 	src.TLS = func() ctl.TLS { return ctl.TLS{Expires: time.Unix(1<<31, 0)} }
-	labels := map[string]string{} // by name: the labels of its first sample
-	sample := regexp.MustCompile(`(?m)^(rdsd_[a-z0-9_]+)(\{[^}]*\})? `)
+	labels := map[string]string{}  // by name: the labels of its first sample
+	bounds := map[string]float64{} // of buckets by name: the highest but +Inf
+	sample := regexp.MustCompile(`(?m)^(rdsd_[a-z0-9_]+)(\{[^}]*?(?:le="([0-9.e+-]+)")?\})? `)
 	for _, m := range sample.FindAllStringSubmatch(scrape(t, src), -1) {
 		if _, ok := labels[m[1]]; !ok {
 			labels[m[1]] = m[2]
 		}
+		if m[3] != "" {
+			le, err := strconv.ParseFloat(m[3], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bounds[m[1]] = max(bounds[m[1]], le)
+		}
 	}
+	quantile := regexp.MustCompile(`^histogram_quantile\(.*\b(rdsd_[a-z0-9_]+_bucket)\b.* (>=?) ([0-9.]+)$`)
 	name := regexp.MustCompile(`\brdsd_[a-z0-9_]+\b`)
 	label := regexp.MustCompile(`\{\{ ?(?:\$labels\.)?([a-z]+) ?\}\}`)
 	check := func(where, expr, text string) {
@@ -103,10 +113,21 @@ func TestContrib(t *testing.T) {
 		t.Fatalf("rules: %+v, %v", rules, err)
 	}
 	alerts := map[string]bool{}
+	quantiles := 0
 	for _, a := range rules.Groups[0].Rules {
 		check("alert "+a.Alert, a.Expr, a.Annotations["summary"]+a.Annotations["cure"])
 		if a.Alert == "" || alerts[a.Alert] || a.Annotations["summary"] == "" || a.Annotations["cure"] == "" {
 			t.Errorf("alert %q: name, summary or cure is missing or there twice", a.Alert)
+		}
+		// histogram_quantile is the highest finite bound at most.
+		if m := quantile.FindStringSubmatch(a.Expr); m != nil {
+			most, err := strconv.ParseFloat(m[3], 64)
+			if err != nil || bounds[m[1]] < most || bounds[m[1]] == most && m[2] == ">" {
+				t.Errorf("alert %s: %s has no bound above %s, so that it never fires (%v)", a.Alert, m[1], m[3], err)
+			}
+			quantiles++
+		} else if strings.Contains(a.Expr, "histogram_quantile") {
+			t.Errorf("alert %s: this test does not read its threshold", a.Alert)
 		}
 		if s := a.Labels["severity"]; s != "info" && s != "warning" && s != "critical" {
 			t.Errorf("alert %s is of severity %q", a.Alert, s)
@@ -116,7 +137,7 @@ func TestContrib(t *testing.T) {
 		}
 		alerts[a.Alert] = true
 	}
-	if len(alerts) < 10 {
-		t.Errorf("only %d alerts", len(alerts))
+	if len(alerts) < 10 || quantiles < 2 {
+		t.Errorf("only %d alerts, %d of them of quantiles", len(alerts), quantiles)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// The status page: three files, no other assets.
+// The status page: its own files, and uPlot, which draws the charts. It loads nothing else.
 var (
 	//go:embed page.html
 	pageHTML []byte
@@ -21,6 +23,12 @@ var (
 	pageCSS []byte
 	//go:embed page.js
 	pageJS []byte
+	//go:embed uplot/uPlot.iife.min.js
+	plotJS []byte
+	//go:embed uplot/uPlot.min.css
+	plotCSS []byte
+	//go:embed uplot/LICENSE
+	plotLicense []byte
 )
 
 // PageSchema names the format of /page.json, which only grows within v1.
@@ -36,20 +44,36 @@ type page struct {
 	Uptime   time.Duration     `json:"uptime_ns"`
 	Engine   ctl.EngineInfo    `json:"engine"`
 	Counters map[string]uint64 `json:"counters"` // by their names in the mapping
-	Peers    []ctl.PeerInfo    `json:"peers"`    // at most MaxPeers
+	Peers    []pagePeer        `json:"peers"`    // at most MaxPeers
 	More     int               `json:"more_peers"`
 	Error    string            `json:"error"` // why Peers are missing, "" = they are not
+
+	Health []ctl.Concern `json:"health"` // the worst first; empty if all is well
+	// History has a row for each sample after the moment that the request names with after, in
+	// unix milliseconds: its moment, then the values that Series names.
+	Series  []string        `json:"series"`
+	History [][]float64     `json:"history"`
+	Stalls  []ctl.StallInfo `json:"stalls"` // connections with something that waits, the oldest first
+	Events  []ctl.EventInfo `json:"events"` // the latest about peers, the latest first
 }
+
+const (
+	pageStalls = 50
+	pageEvents = 30
+)
 
 // pages serves the status page from src.
 type pages struct {
 	src   Source
 	peers *asker[[]ctl.PeerInfo]
 	admit asker[struct{}]
+
+	stalls asker[[]ctl.StallInfo]
 }
 
 func (p *pages) register(mux *http.ServeMux) {
 	p.admit.f = func() (struct{}, error) { return struct{}{}, p.src.Admits() }
+	p.stalls.f = p.src.Stalls
 	file := func(kind string, b []byte) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", kind+"; charset=utf-8")
@@ -59,6 +83,9 @@ func (p *pages) register(mux *http.ServeMux) {
 	mux.Handle("GET /{$}", local(file("text/html", pageHTML)))
 	mux.Handle("GET /page.css", local(file("text/css", pageCSS)))
 	mux.Handle("GET /page.js", local(file("text/javascript", pageJS)))
+	mux.Handle("GET /uplot.js", local(file("text/javascript", plotJS)))
+	mux.Handle("GET /uplot.css", local(file("text/css", plotCSS)))
+	mux.Handle("GET /uplot-license.txt", local(file("text/plain", plotLicense)))
 	mux.Handle("GET /page.json", local(p.data))
 	mux.HandleFunc("GET /livez", p.health)
 	mux.HandleFunc("GET /readyz", p.health)
@@ -88,24 +115,62 @@ func local(h http.HandlerFunc) http.Handler {
 	})
 }
 
-func (p *pages) data(w http.ResponseWriter, _ *http.Request) {
+func (p *pages) data(w http.ResponseWriter, r *http.Request) {
+	after := int64(0)
+	if text := r.FormValue("after"); text != "" {
+		var err error
+		if after, err = strconv.ParseInt(text, 10, 64); err != nil {
+			http.Error(w, "page.json: after is no number of milliseconds", http.StatusBadRequest)
+			return
+		}
+	}
 	now := time.Now()
 	snap := p.src.Stats.Snapshot()
 	var s ctl.Status
 	s.Fill(&snap, now)
+	if p.src.Warnings != nil {
+		s.Warnings = append(s.Warnings, p.src.Warnings()...)
+	}
 	out := page{Schema: PageSchema, Time: now, Version: p.src.Version, PID: s.PID, Instance: s.Instance, Uptime: s.Uptime,
-		Engine: s.Engine, Counters: make(map[string]uint64, len(snap.Values)), Peers: []ctl.PeerInfo{}}
+		Engine: s.Engine, Counters: make(map[string]uint64, len(snap.Values)), Peers: []pagePeer{},
+		Series: seriesNames[:], History: [][]float64{}, Stalls: []ctl.StallInfo{}, Events: []ctl.EventInfo{}}
 	for _, v := range snap.Values {
 		out.Counters[v.Name] = v.Value
 	}
-	if peers, err := p.peers.ask(); err != nil {
-		out.Error = err.Error()
-	} else if out.Peers = append(out.Peers, peers...); len(out.Peers) > MaxPeers {
-		out.More = len(out.Peers) - MaxPeers
-		out.Peers = out.Peers[:MaxPeers]
+	peers, err := p.peers.ask()
+	if err != nil {
+		out.Error, peers = err.Error(), nil
 	}
+	out.Health = ctl.Concerns(&s, peers)
+	if len(peers) > MaxPeers {
+		out.More = len(peers) - MaxPeers
+		peers = peers[:MaxPeers]
+	}
+	for i := range peers {
+		out.Peers = append(out.Peers, p.src.History.of(peers[i]))
+	}
+	out.History = p.src.History.after(after)
+	p.waiting(&out, s.Counters)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(&out)
+}
+
+// waiting adds what waits and what happened. Every process of the host can read the page, so
+// nothing in it is about one user.
+func (p *pages) waiting(out *page, counters ctl.CounterList) {
+	nobody := ctl.View{Limit: pageEvents, May: func(uint32) bool { return false }}
+	if p.src.Events != nil {
+		if list, _, err := p.src.Events(nobody, 0); err == nil {
+			out.Events = append(out.Events, list[max(0, len(list)-pageEvents):]...)
+			slices.Reverse(out.Events)
+		}
+	}
+	if n, _ := counters.Get(stats.QueuedMessages.String()); n == 0 || p.src.Stalls == nil {
+		return // to look at all messages costs the engine time
+	}
+	if list, err := p.stalls.ask(); err == nil {
+		out.Stalls = append(out.Stalls, list[:min(len(list), pageStalls)]...)
+	}
 }
 
 // health answers whether the engine turns and processes are admitted: 200 or 503, and the

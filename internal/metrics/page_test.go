@@ -1,12 +1,14 @@
 package metrics
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,7 +34,7 @@ func TestPage(t *testing.T) {
 	b.Publish(time.Now().UnixNano())
 	b.SetState(stats.Running)
 	h := Handler(src)
-	for path, want := range map[string]string{"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript", "/page.json": "application/json"} {
+	for path, want := range map[string]string{"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript", "/uplot.js": "text/javascript", "/uplot.css": "text/css", "/uplot-license.txt": "text/plain", "/page.json": "application/json"} {
 		w := get(h, "127.0.0.1:9464", path)
 		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), want) || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: status %d, %v", path, w.Code, w.Header())
@@ -131,37 +133,102 @@ func TestHealthOfControl(t *testing.T) {
 	look(503, "full")
 }
 
-// TestPageNames: each counter and field that the page shows exists.
+// TestPageNames: each counter, series and field that the page shows exists.
 func TestPageNames(t *testing.T) {
 	counters := map[string]bool{}
 	for c := range stats.NumCounters {
 		counters[c.String()] = true
 	}
-	found := regexp.MustCompile(`\bc\.([a-z_]+)`).FindAllStringSubmatch(string(pageJS), -1)
+	js := string(pageJS)
 	n := 0
-	for _, m := range found {
-		if strings.Contains(m[1], "_") { // the others are names of a chart
-			n++
-			if !counters[m[1]] {
-				t.Errorf("no counter %s", m[1])
-			}
+	for _, m := range regexp.MustCompile(`\bc => \w+\(c\.([a-z_]+)\)`).FindAllStringSubmatch(js, -1) {
+		n++
+		if !counters[m[1]] {
+			t.Errorf("no counter %s", m[1])
 		}
 	}
-	if n < 20 {
+	if n < 15 {
 		t.Errorf("only %d counters found", n)
 	}
-	for what, v := range map[string]any{`\bp\.([a-z_]+)`: []any{page{}, ctl.PeerInfo{}}, `\bengine\.([a-z0-9_]+)`: ctl.EngineInfo{}} {
+	found := regexp.MustCompile(`\b[ab]: \["[^"]+", "([a-z0-9_]+)"\]`).FindAllStringSubmatch(js, -1)
+	for _, m := range found {
+		if !slices.Contains(seriesNames[:], m[1]) {
+			t.Errorf("no series %s", m[1])
+		}
+	}
+	if len(found) < 15 {
+		t.Errorf("only %d lines found", len(found))
+	}
+	for what, v := range map[string]any{`\bp\.([a-z_0-9]+)`: []any{page{}, pagePeer{}}, `\bengine\.([a-z0-9_]+)`: ctl.EngineInfo{}, `\bs\.([a-z_]+_[a-z]+)`: ctl.StallInfo{}, `\be\.(time|event|level|peer|error)\b`: ctl.EventInfo{Peer: netip.IPv6Loopback()}, `\bh\.(level|text|do)\b`: ctl.Concern{}} {
 		b, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(what).FindAllStringSubmatch(string(pageJS), -1) {
-			if !strings.Contains(string(b), `"`+m[1]+`":`) && m[1] != "t" && m[1] != "counters" {
+		found := regexp.MustCompile(what).FindAllStringSubmatch(js, -1)
+		for _, m := range found {
+			if !strings.Contains(string(b), `"`+m[1]+`":`) && m[1] != "since" { // left out while there is none
 				t.Errorf("no field %s", m[1])
 			}
 		}
+		if len(found) < 3 {
+			t.Errorf("%s: %d found", what, len(found))
+		}
 	}
-	if m := regexp.MustCompile(`(?i)https?://[^"' ]*`).FindString(strings.ReplaceAll(string(pageHTML)+string(pageCSS)+string(pageJS), "http://www.w3.org/2000/svg", "")); m != "" {
+	for _, who := range []string{ctl.WaitsForNobody, ctl.WaitsForReader, ctl.WaitsForReceiver, ctl.WaitsForConnection, ctl.WaitsForCredits, ctl.WaitsForAck, ctl.WaitsForTurn, ctl.WaitsForCopy,
+		ctl.WaitsForQuota, ctl.WaitsForRoom, ctl.WaitsForOperator} {
+		if !regexp.MustCompile(`["\s]` + regexp.QuoteMeta(who) + `"?: "`).MatchString(js) {
+			t.Errorf("the page does not say who %q is", who)
+		}
+	}
+	if m := regexp.MustCompile(`(?i)https?://[^"' ]*`).FindString(strings.ReplaceAll(string(pageHTML)+string(pageCSS)+js+string(plotCSS), "http://www.w3.org/2000/svg", "")); m != "" {
 		t.Errorf("an asset from elsewhere: %s", m)
+	}
+	if !strings.Contains(string(plotLicense), "MIT License") || !bytes.HasPrefix(plotJS, []byte("/*! https://github.com/leeoniya/uPlot (v")) {
+		t.Error("uPlot has lost its licence or its version")
+	}
+}
+
+// The page says what is wrong, what waits and what happened, and nothing about one user.
+func TestPageTroubles(t *testing.T) {
+	src, b := source(t, func() ([]ctl.PeerInfo, error) {
+		return []ctl.PeerInfo{{Remote: netip.MustParseAddr("10.0.0.2"), State: "down", QueuedMessages: 3}}, nil
+	})
+	asked := 0
+	src.Stalls = func() ([]ctl.StallInfo, error) {
+		asked++
+		return make([]ctl.StallInfo, pageStalls+1), nil
+	}
+	src.Events = func(v ctl.View, _ uint64) (out []ctl.EventInfo, more bool, err error) {
+		if v.May(0) || v.Limit > pageEvents {
+			t.Errorf("%d events are asked for, of users: %v", v.Limit, v.May(0))
+		}
+		for i := range v.Limit {
+			out = append(out, ctl.EventInfo{Seq: uint64(i + 1)})
+		}
+		return out, false, nil
+	}
+	src.Warnings = func() []string { return []string{"drained"} }
+	h := Handler(src)
+	ask := func() (p page) {
+		t.Helper()
+		b.Publish(time.Now().UnixNano())
+		if err := json.Unmarshal(get(h, "localhost", "/page.json?after=5").Body.Bytes(), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := ask()
+	if len(p.Health) != 2 || p.Health[0].Level != "error" || p.Health[1].Text != "drained" {
+		t.Errorf("health: %+v", p.Health)
+	}
+	if len(p.Events) != pageEvents || p.Events[0].Seq != pageEvents || p.Stalls == nil || asked != 0 {
+		t.Errorf("%d events, stalls %v, asked %d times while nothing waits", len(p.Events), p.Stalls, asked)
+	}
+	b.C[stats.QueuedMessages] = 1
+	if p = ask(); len(p.Stalls) != pageStalls || asked != 1 {
+		t.Errorf("%d stalls, asked %d times", len(p.Stalls), asked)
+	}
+	if w := get(h, "localhost", "/page.json?after=x"); w.Code != 400 {
+		t.Errorf("after=x: status %d", w.Code)
 	}
 }

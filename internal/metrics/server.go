@@ -19,6 +19,9 @@ import (
 // Handler answers scrapes, probes (/livez, /readyz, /healthz) and the status page at /. It
 // uses src, the Go runtime and a registry of its own.
 func Handler(src Source) http.Handler {
+	if src.History == nil {
+		src.History = NewHistory(src.Stats, nil)
+	}
 	reg := prometheus.NewRegistry()
 	c := newCollector(src)
 	reg.MustRegister(c, collectors.NewGoCollector(),

@@ -36,6 +36,17 @@ const (
 	LaneForgotten     Name = "lane-forgotten"      // a lane that is dropped beside others leaves no sequences behind
 	SilenceIgnored    Name = "silence-ignored"     // a peer that says nothing any more is waited for without end
 
+	// A planned pause.
+
+	HaltBreaksOps    Name = "halt-breaks-ops"   // operations in progress are broken off with their connections
+	HaltTold         Name = "halt-told"         // destinations are told that a pause broke their connection off
+	HaltRequest      Name = "halt-request"      // a request to connect that comes in a pause is answered at once
+	HandoverReceived Name = "handover-received" // a connection is handed over without what it has received
+	HandoverPosted   Name = "handover-posted"   // ... without which operations were posted
+	HandoverStopped  Name = "handover-stopped"  // ... without which ports have refused
+	HandoverAnswered Name = "handover-answered" // ... without which atomics have their result
+	HaltTimePasses   Name = "halt-time-passes"  // time goes on while the engine stands still
+
 	// Runs.
 
 	RunCountWrong      Name = "run-count-wrong"       // a header says one datagram more than its run has
@@ -66,6 +77,14 @@ const (
 	WakeUpKept       Name = "wake-up-kept"       // a receiver that was woken for another's message does not pass that on
 	RequestOvertakes Name = "request-overtakes"  // a control request goes ahead of what was submitted before it
 
+	// Opening again after the daemon's end.
+
+	ReopenedClosed    Name = "reopened-closed"    // what is closed while the client opens again stays open at the next daemon
+	ReopenedZeroCopy  Name = "reopened-zero-copy" // zero-copy cookies of messages that the old daemon had never come back
+	ReopenedUnsettled Name = "reopened-unsettled" // an operation that the old daemon had in progress gets no status
+	ReopenedUnread    Name = "reopened-unread"    // what was delivered and not received is dropped
+	ReopenedIDs       Name = "reopened-ids"       // the next daemon is told of operations by the ids of the old one
+
 	// Operations.
 
 	MarkBeforeDrain   Name = "mark-before-drain"    // the high-water mark rises before the queue pair has drained
@@ -74,6 +93,11 @@ const (
 	FenceMissing      Name = "fence-missing"        // the message does not wait for the READ ahead of it
 	StatusTwice       Name = "status-twice"         // an operation that settled is reported again
 	AtomicRunsTwice   Name = "atomic-runs-twice"    // a same-host atomic runs again in the next turn
+	CarriedRunsAgain  Name = "carried-runs-again"   // the atomic of a retransmission that was received runs again
+	CarriedUnreceived Name = "carried-unreceived"   // an atomic runs before its message counts as received
+	CarriedRunsEarly  Name = "carried-runs-early"   // an atomic runs though its message is refused
+	ResultForgotten   Name = "result-forgotten"     // the result of an atomic is not sent again after a break
+	ResultUnneeded    Name = "result-unneeded"      // an ack without the result counts as success
 	GrantUnchecked    Name = "grant-unchecked"      // rights and grantees are not looked at
 	BoundsOffByOne    Name = "bounds-off-by-one"    // one byte behind a region counts as inside
 	UseOnceIgnored    Name = "use-once-ignored"     // a use-once key goes on after its use
@@ -94,6 +118,8 @@ const (
 	UngrantedTwice    Name = "ungranted-twice"      // a cookie that waits is told of again with each restart of the peer
 	TakenForgotten    Name = "taken-forgotten"      // a key taken back on one lane is forgotten though others are to say so
 	LengthUnbounded   Name = "length-unbounded"     // only the library bounds what one operation moves
+	PieceFailureLost  Name = "piece-failure-lost"   // an operation goes on though a piece of it has failed
+	PieceIsUse        Name = "piece-is-use"         // the first piece of an operation is the use of a key for one use
 	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
 	ChoresFirst       Name = "chores-first"         // what is no chore waits until the chores leave some of a turn
 	RefusedForgotten  Name = "refused-forgotten"    // who refused a grant of a region that is being released is not waited for
@@ -105,6 +131,8 @@ const (
 
 	LoopbackTrusted            Name = "loopback-trusted"              // loopback is a peer of a daemon that other hosts reach
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
+	DescriptorsTakenInSession  Name = "descriptors-taken-in-session"  // a session receives and closes the descriptor of an import itself
+	HugeOfAnyone               Name = "huge-of-anyone"                // any user may have huge pages mapped, which a hole can take away
 	PartialUncharged           Name = "partial-uncharged"             // a message that was begun takes memory without limit
 	PopulateAtOnce             Name = "populate-at-once"              // any number of sessions make memory at a time
 	UpdatesUncharged           Name = "updates-uncharged"             // a peer changes its TLS key as often as it likes
@@ -137,16 +165,17 @@ func Names() []Name {
 	return []Name{
 		UnreachedUntold, KernelBelieved, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
-		LastCredit, CancelEarly, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
+		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
 		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
 		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,
+		ReopenedClosed, ReopenedZeroCopy, ReopenedUnsettled, ReopenedUnread, ReopenedIDs,
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
-		AtomicRunsTwice, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
+		AtomicRunsTwice, CarriedRunsAgain, CarriedUnreceived, CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
 		GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
 		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice,
-		TakenForgotten, LengthUnbounded, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
-		DescriptorsClosedInSession, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
+		TakenForgotten, LengthUnbounded, PieceFailureLost, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
+		DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
 	}
 }

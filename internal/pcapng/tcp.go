@@ -63,8 +63,13 @@ func key(a, b netip.AddrPort) [2]netip.AddrPort {
 }
 
 func (s *streams) packet(ns int64, c *conn, src, dst netip.AddrPort, flags byte, payload []byte) {
+	s.cutPacket(ns, c, src, dst, flags, payload, len(payload))
+}
+
+// cutPacket is packet with n bytes of payload, of which the first ones are known.
+func (s *streams) cutPacket(ns int64, c *conn, src, dst netip.AddrPort, flags byte, payload []byte, n int) {
 	b := appendEthernet(s.frame[:0], src.Addr())
-	b = appendIP(b, src.Addr(), dst.Addr(), tcpHeader+len(payload))
+	b = appendIP(b, src.Addr(), dst.Addr(), tcpHeader+n)
 	at := len(b)
 	b = binary.BigEndian.AppendUint16(b, src.Port())
 	b = binary.BigEndian.AppendUint16(b, dst.Port())
@@ -76,17 +81,21 @@ func (s *streams) packet(ns int64, c *conn, src, dst netip.AddrPort, flags byte,
 	b = binary.BigEndian.AppendUint32(b, ack)
 	b = append(b, tcpHeader/4<<4, flags, 0xff, 0xff, 0, 0, 0, 0) // window, checksum, urgent
 	b = append(b, payload...)
-	sum := pseudo(src.Addr(), dst.Addr(), len(b)-at)
-	binary.BigEndian.PutUint16(b[at+16:], fold(add(sum, b[at:])))
-	c.seq[src] += uint32(len(payload))
+	if n == len(payload) { // else the checksum of what is not known is not known
+		sum := pseudo(src.Addr(), dst.Addr(), len(b)-at)
+		binary.BigEndian.PutUint16(b[at+16:], fold(add(sum, b[at:])))
+	}
+	c.seq[src] += uint32(n)
 	if flags&flagSYN != 0 {
 		c.seq[src]++
 	}
 	s.frame = b
-	_ = s.w.packet(ns, b) // the writer keeps the error
+	_ = s.w.packet(ns, b, len(b)+n-len(payload)) // the writer keeps the error
 }
 
 const (
+	maxHeaders = 14 + 40 + tcpHeader // of Ethernet, IPv6 and TCP
+
 	tcpHeader = 20
 	protoTCP  = 6
 )

@@ -2,20 +2,22 @@ package rdmadev
 
 import (
 	"cmp"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/Mellanox/rdmamap"
 )
 
-// Counter is one of a port's counters, as the device names it and in the device's unit.
+// Counter is a counter of a device or of a port, as the device names it and in the device's unit.
 type Counter struct {
 	Name  string
 	Value uint64
 }
 
-// maxCounters bounds the counters of one port. Devices have about a hundred.
+// maxCounters bounds the counters of one device or port. Devices have about a hundred.
 const maxCounters = 256
 
 // counters reads what rdmamap finds of a port in the folders counters and hw_counters of
@@ -27,23 +29,53 @@ func counters(device string, port int) (out []Counter) {
 			continue
 		}
 		for _, e := range entries {
-			if e.Name != "lifespan" && isCounter(e.Name) { // lifespan is how often the others are read
+			if isCounter(e.Name) {
 				out = append(out, Counter{e.Name, e.Value})
 			}
 		}
 	}
+	return sorted(out)
+}
+
+// sorted puts counters into the order of their names, without the second of two and those beyond
+// maxCounters.
+func sorted(out []Counter) []Counter {
 	slices.SortFunc(out, func(a, b Counter) int { return cmp.Compare(a.Name, b.Name) })
 	out = slices.CompactFunc(out, func(a, b Counter) bool { return a.Name == b.Name })
 	return out[:min(len(out), maxCounters)]
 }
 
-// isCounter reports whether name is made as names in JSON and of metrics are.
+// isCounter reports whether name is made as names in JSON and of metrics are. lifespan is no
+// counter: it says how often the device is asked for the others.
 func isCounter(name string) bool {
-	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
+	return name != "" && name != "lifespan" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
 // Counters reads the counters of one port of d. They are those of this moment.
 func (h *Host) Counters(d *Device, port int) []Counter { return h.counters(d.Name, port) }
+
+// DeviceCounters reads the counters of d as a whole: the folder hw_counters beside its ports,
+// which rdmamap does not read. Most devices have none.
+func (h *Host) DeviceCounters(d *Device) (out []Counter) {
+	dir := filepath.Join(h.sys, "class/infiniband", d.Name, "hw_counters")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if !isCounter(e.Name()) {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil {
+			out = append(out, Counter{e.Name(), n})
+		}
+	}
+	return sorted(out)
+}
 
 // Node is a character device that connections over an RDMA device need.
 type Node struct {

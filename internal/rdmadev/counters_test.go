@@ -41,6 +41,19 @@ func TestCounters(t *testing.T) {
 	}
 }
 
+// TestDeviceCounters: what a device counts beside its ports, of which some files are none.
+func TestDeviceCounters(t *testing.T) {
+	own := map[string]string{"class/infiniband/rxe0/hw_counters/lifespan": "10\n", "class/infiniband/rxe0/hw_counters/keep_alive_err": "3\n",
+		"class/infiniband/rxe0/hw_counters/alloc_pd_err": "18446744073709551615\n", "class/infiniband/rxe0/hw_counters/odd": "N/A\n", "class/infiniband/rxe0/hw_counters/Bad": "1\n"}
+	h := Look(sources(t, roce(), iwarp(), own))
+	if got, want := h.DeviceCounters(&h.Devices[0]), []Counter{{"alloc_pd_err", 1<<64 - 1}, {"keep_alive_err", 3}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := h.DeviceCounters(&h.Devices[1]); len(got) != 0 {
+		t.Errorf("%v of a device that has none", got)
+	}
+}
+
 func TestNodes(t *testing.T) {
 	h := Look(sources(t, roce(), iwarp()))
 	if n := h.Devices[0].Nodes; len(n) != 2 || n[0].Path != "/dev/infiniband/rdma_cm" || n[0].Err != nil {

@@ -26,6 +26,8 @@ type Conn struct {
 	held, finished bool
 	end            bool // Finish has sent the end (FIN), which TCP counts as a byte
 	more           bool // there may be something to read once it is not held
+
+	tap tapState
 }
 
 // Write writes the pieces in order and returns how many bytes it wrote. If it wrote fewer
@@ -33,6 +35,14 @@ type Conn struct {
 func (c *Conn) Write(pieces [][]byte) (int, error) {
 	n, want, err := c.n.io.send(c.fd, pieces)
 	c.full = err == nil && n < want
+	if t := c.tapped(); t != nil {
+		left := n
+		for _, p := range pieces {
+			k := min(left, len(p))
+			c.saw(t, true, p[:k])
+			left -= k
+		}
+	}
 	return n, err
 }
 

@@ -39,6 +39,7 @@ type Options struct {
 	// all.
 	Allowed func(netip.Addr) bool
 	Rand    func() uint64 // for source ports; called on the owner's thread; nil for any source
+	Tap     Tap           // nil: nobody sees the streams
 }
 
 // Handler is the owner of a Net. Poll calls it.
@@ -72,6 +73,8 @@ type Net struct {
 	evs   [64]unix.EpollEvent
 	buf   []byte
 	io    scratch
+	tapOn *atomic.Uint32
+	begun func(*Conn) (head []byte, in, out int)
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -96,7 +99,10 @@ func New(opt Options) (*Net, error) {
 	if opt.Rand == nil {
 		opt.Rand = func() uint64 { return 0 }
 	}
-	n := &Net{opt: opt, buf: make([]byte, readBuf)}
+	n := &Net{opt: opt, buf: make([]byte, readBuf), tapOn: &off}
+	if opt.Tap != nil {
+		n.tapOn = opt.Tap.On()
+	}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	var err error
 	if n.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -150,6 +156,7 @@ func (n *Net) accept(ln net.Listener) {
 		}
 		c, err := n.adopt(tc)
 		if err == nil {
+			c.tap.passive = true
 			n.leave(dialed{c: c})
 		}
 	}
@@ -324,6 +331,10 @@ func (n *Net) read(c *Conn, h Handler) bool {
 		case k == 0:
 			h.Closed(c, nil)
 			return false
+		}
+		if t := c.tapped(); t != nil {
+			c.saw(t, false, dst[:min(k, len(dst))])
+			c.saw(t, false, n.buf[:max(0, k-len(dst))])
 		}
 		if p := min(k, len(dst)); p > 0 {
 			h.Placed(c, p)

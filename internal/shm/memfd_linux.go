@@ -60,7 +60,7 @@ func createMemfd(name string, size, seals int) (_ *Mapping, err error) {
 	if m.Mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return nil, explain("mmap", err)
 	}
-	if err := populate(fd, m.Mem); err != nil {
+	if err := populate(fd, 0, m.Mem); err != nil {
 		return nil, err
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
@@ -69,12 +69,12 @@ func createMemfd(name string, size, seals int) (_ *Mapping, err error) {
 	return m, nil
 }
 
-// populate allocates every page and enters it in the page table. So a shortage is an error
-// here and not a SIGBUS in the middle of a copy.
-func populate(fd int, mem []byte) error {
+// populate allocates every page of mem, which is mapped from off of fd, and enters it in the
+// page table. So a shortage is an error here and not a SIGBUS in the middle of a copy.
+func populate(fd int, off int64, mem []byte) error {
 	err := ignoringEINTR(func() error { return unix.Madvise(mem, unix.MADV_POPULATE_WRITE) })
 	if err == unix.EINVAL { // before Linux 5.14
-		err = ignoringEINTR(func() error { return unix.Fallocate(fd, 0, 0, int64(len(mem))) })
+		err = ignoringEINTR(func() error { return unix.Fallocate(fd, 0, off, int64(len(mem))) })
 	}
 	if err != nil {
 		return explain("populate", err)

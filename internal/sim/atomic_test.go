@@ -8,6 +8,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // word is 8 bytes of a region that atomic operations use. All values that operations saw and
@@ -176,7 +177,24 @@ func (o *op) did() did {
 			return has
 		}
 	}
+	if o.carried() && o.fate != nil && never(o.fate.Status) {
+		return hasNot
+	}
 	return maybe
+}
+
+// resulted reports whether the value before the operation certainly came to local memory. The
+// result of a carried atomic is no longer taken when the message has been withdrawn, though the
+// message may be delivered.
+func (o *op) resulted() bool {
+	return !o.carried() || o.fate != nil && o.fate.Status == rds.Success
+}
+
+// carried reports whether the message carries the atomic, so that the atomic runs if and only if
+// the message is accepted.
+func (o *op) carried() bool {
+	const all = verbs.CapAtomics | verbs.CapMaskedAtomic | verbs.CapGlobalAtomics
+	return o.a != nil && o.r.e.h != o.e.h && o.w.net.Attr.Caps&all == all
 }
 
 // check checks the final value of a counted word: each operation has run at most once, and
@@ -238,7 +256,7 @@ func (k *word) history(final uint64) (h []porcupine.Operation) {
 			if ret == 0 {
 				ret = end + 1
 			}
-			add(a, a.call, ret, before{a.taken, a.old})
+			add(a, a.call, ret, before{a.taken && o.resulted(), a.old})
 		case maybe:
 			add(a, a.call, end+1, before{})
 		}

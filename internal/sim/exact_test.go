@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -113,6 +114,9 @@ func newExact(t *testing.T, k exactKind, harm exactHarm, step *exactStep) *exact
 		params: rds.Params{SubEntries: 64, EventEntries: 64, MaxMsgs: 64, MaxRx: 64, Slots: 16, Cells: 16, SendWindows: 1, RecvWindows: 1},
 	}
 	x := &exact{script: &script{world: build(1, &o), t: t}, kind: k, harm: harm, step: step}
+	if k.device {
+		x.net.Attr.Caps &^= verbs.CapGlobalAtomics
+	}
 	x.boot()
 	x.a, x.b = x.hosts[0], x.hosts[1]
 	x.from, x.to = netip.AddrPortFrom(x.a.addr, 10), netip.AddrPortFrom(x.b.addr, 20)
@@ -349,7 +353,7 @@ func (x *exact) play() {
 	x.flow(200e6)
 	hwm := int(x.sock.HWM(x.to.Addr()))
 	x.rose = hwm == x.kind.ops()
-	if !x.rose && !x.step.queued {
+	if !x.rose && !x.step.queued && !x.kind.carried() { // an atomic's word is written when its result comes
 		x.t.Errorf("HWM is %d of %d, 200 ms after the break, without a connection", hwm, x.kind.ops())
 	}
 	if x.rose && x.step.queued && x.kind.ops() > 0 && x.harm != restarts {

@@ -74,10 +74,10 @@ func (x *exact) want() (o exactOutcome) {
 		switch {
 		case !op:
 			o.delivered = true
-		case st.queued:
+		case st.queued, x.kind.carried() && x.kind.byDevice() == 0: // sent again until it has run
 			o.delivered = true
 			status(rds.Success)
-		case x.harm == breaksLong && !known:
+		case x.harm == breaksLong && !known && !x.kind.carried():
 			o.delivered = arrived
 			status(rds.Unknown)
 		case arrived:
@@ -94,6 +94,9 @@ func (x *exact) want() (o exactOutcome) {
 			if status(rds.RemoteError); x.kind.ops() > 1 {
 				o.told = fmt.Sprint([]rds.Status{rds.RemoteError, rds.Dropped})
 			}
+		case x.kind.carried() && known && !st.acked && (arrived || x.kind.byDevice() == 0):
+			// The result had not come, or it was sent again and may have run.
+			status(rds.Unknown)
 		case op && known && arrived:
 			status(rds.Success)
 		case op && known:

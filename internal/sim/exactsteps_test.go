@@ -11,6 +11,7 @@ type exactKind struct {
 	name              string
 	write, read       bool
 	add, swap, silent bool
+	device            bool // the devices carry out atomics; else the message carries its atomic
 }
 
 func (k exactKind) ops() (n int) {
@@ -22,10 +23,23 @@ func (k exactKind) ops() (n int) {
 	return n
 }
 
+// carried reports whether the message carries an atomic.
+func (k exactKind) carried() bool { return (k.add || k.swap) && !k.device }
+
+// byDevice returns how many operations the devices do.
+func (k exactKind) byDevice() int {
+	if k.carried() {
+		return k.ops() - 1
+	}
+	return k.ops()
+}
+
 var exactKinds = []exactKind{
-	{name: "datagram"}, {name: "write", write: true}, {name: "read", read: true}, {name: "fetch-add", add: true},
-	{name: "compare-swap", swap: true}, {name: "write, add", write: true, add: true},
-	{name: "read, swap", read: true, swap: true}, {name: "silent write", write: true, silent: true},
+	{name: "datagram"}, {name: "write", write: true}, {name: "read", read: true}, {name: "fetch-add", add: true, device: true},
+	{name: "compare-swap", swap: true, device: true}, {name: "write, add", write: true, add: true, device: true},
+	{name: "read, swap", read: true, swap: true, device: true}, {name: "silent write", write: true, silent: true},
+	{name: "carried add", add: true}, {name: "carried swap", swap: true},
+	{name: "write, carried", write: true, add: true}, {name: "read, carried", read: true, swap: true},
 }
 
 // exactStep is a point in the life of a message. at reports whether the first harm is to be done
@@ -57,8 +71,8 @@ func anywhere(kind sim.PointKind) func(*exact, sim.Point) bool {
 }
 
 var (
-	anyOp   = func(k exactKind) bool { return k.ops() > 0 }
-	twoOps  = func(k exactKind) bool { return k.ops() > 1 }
+	anyOp   = func(k exactKind) bool { return k.byDevice() > 0 }
+	twoOps  = func(k exactKind) bool { return k.byDevice() > 1 }
 	delayed = atPeer(sim.BeforeSendDelivered)
 	taken   = atPeer(sim.AfterSendDelivered)
 )
@@ -69,7 +83,7 @@ var exactSteps = []exactStep{
 	{name: "before the operation runs", with: anyOp, at: atPeer(sim.BeforeWrite, sim.BeforeReadSampled, sim.BeforeAtomic)},
 	{name: "between two operations", with: twoOps, at: atPeer(sim.BeforeAtomic)},
 	{name: "after the operation has run", with: anyOp, at: func(x *exact, p sim.Point) bool {
-		return atPeer(sim.AfterWritePlaced, sim.AfterReadSampled, sim.AfterAtomic)(x, p) && x.ran == x.kind.ops()
+		return atPeer(sim.AfterWritePlaced, sim.AfterReadSampled, sim.AfterAtomic)(x, p) && x.ran == x.kind.byDevice()
 	}},
 	{name: "before the message arrives", at: delayed},
 	{name: "after the message arrived", at: taken, arrived: true},

@@ -198,6 +198,9 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 // accepted enters a message that was sent into the ledger.
 func (e *endpoint) accepted(f *flow, n int, x *extra, m *rds.Message, z *zero, call int64) *message {
 	w := e.w
+	if e.h.pausing.still {
+		w.saw("submitted to a halted daemon")
+	}
 	s := w.newMessage()
 	*s = message{id: uint64(len(w.msgs) + 1), flow: f, idx: len(f.msgs), n: n, tells: x.tells, once: x.cookie != 0 && x.tells != nil && (x.tells.access&rds.UseOnce != 0 || w.opt.scarce()), met: e.h.met[f.dst.Addr()], at: w.now(),
 		limit: int64(x.limit), silent: n == 0 && len(x.ops) > 0 && allSilent(x.ops)}

@@ -16,6 +16,10 @@ import (
 
 // ask has the engine run f, which answers a control request.
 func (h *host) ask(f func()) {
+	if h.pausing.on && h.up {
+		h.w.saw("resumed for a request")
+		h.resume()
+	}
 	if h.endTurn(); !h.up { // the daemon died in that turn, so nobody gets the answer of f
 		f()
 		return

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -50,7 +51,8 @@ func (o *op) judge(s rds.Completion) {
 		}
 	case rds.Unknown:
 		switch {
-		case crashed || w.opt.settleTimeout < 10e9 || o.m.expired():
+		case crashed || o.m.expired():
+		case w.opt.settleTimeout < 10e9 && !o.m.carries():
 		default:
 			fail("the peer never restarted, and it had no limit that has passed")
 		}
@@ -66,6 +68,20 @@ func (o *op) judge(s rds.Completion) {
 	default:
 		fail("no cause for it")
 	}
+}
+
+// carries reports whether m carries an atomic. Such a message waits for its peer without
+// limit, so its operations are never UNKNOWN while both daemons live. Pieces of a long operation
+// ahead of it do not wait.
+func (m *message) carries() bool {
+	carried := false
+	for _, o := range m.ops {
+		if long := o.w.opt.piece; long != 0 && o.n > long || o.n > abi.MaxRDMA {
+			return false
+		}
+		carried = carried || o.carried()
+	}
+	return carried
 }
 
 // doubt is a socket that had the cookie of a region that is not released, and no grant for it.

@@ -36,8 +36,8 @@ type options struct {
 	timing   sim.Timing
 
 	// How many of the workload's actions disturb, per thousand.
-	reset, crash, kill, rebind, stall, cancel, hole int
-	successor                                       bool // another process binds a port again
+	reset, crash, kill, rebind, stall, cancel, hole, halt int
+	successor                                             bool // another process binds a port again
 
 	maxSend, sendBufs, recvBufs, credits int
 	hardCap, overflow                    int
@@ -72,6 +72,8 @@ type options struct {
 	users                int // how many uids the processes of a host have, 0: all are root
 	quotaOps, quotaBytes int // 0: none
 	quotaGrants          int // 0: none
+
+	piece int // bytes of an operation that go to a peer at a time, 0: the default
 
 	maxGrants, maxPeers int // limits of a daemon on what a peer can make it remember; 0: its default
 }
@@ -139,6 +141,7 @@ func drawOptions(r *rand.Rand) options {
 	if o.reset+o.crash+o.kill+o.rebind == 0 {
 		o.reset = 10
 	}
+	o.piece = pick(r, 0, 0, 0, 64, 500, 5000)
 	return o
 }
 

@@ -4,23 +4,30 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/sim"
 )
 
 // wordRun is a word whose operations a test case makes up.
 type wordRun struct{ *word }
 
 func newWordRun(counted bool, init uint64) wordRun {
-	w := &world{}
-	r := &region{w: w, n: 8, off: guard, mem: &memory{b: make([]byte, 8+2*guard)}}
+	w := &world{net: &sim.Network{}}
+	r := &region{w: w, e: &endpoint{h: &host{}}, n: 8, off: guard, mem: &memory{b: make([]byte, 8+2*guard)}}
 	k := &word{r: r, counted: counted, init: init}
 	k.set(init)
 	return wordRun{k}
 }
 
+// carry lets messages carry the operations.
+func (k wordRun) carry() {
+	k.r.w.net.Attr.Caps = verbs.CapAtomics | verbs.CapMaskedAtomic | verbs.CapGlobalAtomics
+}
+
 // add adds an operation that ended as end and errno say.
 func (k wordRun) add(a atomicOp, end rds.Status, errno bool, call, ret int64, old uint64) {
 	a.word, a.call, a.old, a.taken = k.word, call, old, end == rds.Success
-	o := &op{w: k.r.w, token: uint64(len(k.ops) + 1), a: &a, r: k.r}
+	o := &op{w: k.r.w, e: &endpoint{h: &host{}}, token: uint64(len(k.ops) + 1), a: &a, r: k.r}
 	o.fate = &rds.Completion{Status: end}
 	if errno {
 		o.fate.Errno = 22
@@ -68,6 +75,13 @@ func TestWordCheck(t *testing.T) {
 		{"dropped, has run", func(k wordRun) { k.add(plus(1), rds.Dropped, false, 1, 2, 0) }, false, 6, ""},
 		{"dropped, has not run", func(k wordRun) { k.add(plus(1), rds.Dropped, false, 1, 2, 0) }, false, 5, ""},
 		{"dropped, ran twice", func(k wordRun) { k.add(plus(1), rds.Dropped, false, 1, 2, 0) }, false, 7, "linearizable"},
+		{"carried, dropped, has not run", func(k wordRun) { k.carry(); k.add(plus(1), rds.Dropped, false, 1, 2, 0) }, false, 5, ""},
+		{"carried, dropped, has run", func(k wordRun) { k.carry(); k.add(plus(1), rds.Dropped, false, 1, 2, 0) }, false, 6, "linearizable"},
+		{"carried, one after the other", func(k wordRun) {
+			k.carry()
+			k.add(plus(1), rds.Success, false, 1, 2, 5)
+			k.add(swap(6, 9), rds.Success, false, 3, 4, 6)
+		}, false, 9, ""},
 		{"unknown, seen by the next", func(k wordRun) {
 			k.add(plus(1), rds.Unknown, false, 1, 2, 0)
 			k.add(plus(1), rds.Success, false, 3, 4, 6)

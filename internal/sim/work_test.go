@@ -107,7 +107,7 @@ func (w *world) disturb() bool {
 	if len(w.msgs) >= wantMessages && len(w.ops) >= wantOps && x < 20 {
 		x = 0
 		if o.reset == 0 {
-			x = w.rFault.IntN(o.crash + o.kill + o.rebind)
+			x = w.rFault.IntN(max(o.crash+o.kill+o.rebind, 1))
 		}
 	}
 	took := func(share int) bool {
@@ -151,6 +151,8 @@ func (w *world) disturb() bool {
 		w.net.At(e.stalled, func() { c.wake() })
 	case took(o.hole):
 		w.swallow(e.h.addr, pick(w.rFault, w.hosts...).addr)
+	case took(o.halt):
+		e.h.halt()
 	case took(o.cancel):
 		if len(w.flowsV) == 0 {
 			break

@@ -86,11 +86,12 @@ type host struct {
 
 	ups map[netip.Addr]uint64 // connections that came up, in this life
 
-	rest   func() (struct{}, bool) // ends the turn that is held, see hold; nil: no turn is held
-	pause  func()                  // holds the present turn where it is; nil: it may not be held
-	free   bool                    // no process waits for the turn under way
-	turns  int
-	behind map[engine.MarkKey]lateMark
+	rest    func() (struct{}, bool) // ends the turn that is held, see hold; nil: no turn is held
+	pause   func()                  // holds the present turn where it is; nil: it may not be held
+	free    bool                    // no process waits for the turn under way
+	turns   int
+	pausing pausing
+	behind  map[engine.MarkKey]lateMark
 }
 
 // build makes a world whose hosts are not started yet.
@@ -144,6 +145,7 @@ func below(r *rand.Rand, n int64) int64 {
 func (h *host) boot() {
 	w, o := h.w, &h.w.opt
 	h.life++
+	h.pausing = pausing{}
 	h.up, h.timerAt, h.met, h.behind = true, 0, map[netip.Addr]int{}, map[engine.MarkKey]lateMark{}
 	h.ups = map[netip.Addr]uint64{}
 	h.dev = w.net.Device(h.addr)
@@ -151,7 +153,7 @@ func (h *host) boot() {
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
 	must(err)
 	h.e, err = engine.New(turnDevice{h.dev, h}, engine.Config{
-		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits,
+		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits, MaxPiece: o.piece,
 		MaxGrants: h.tableSize(), MaxPeers: o.maxPeers, HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
 		Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Alloc: w.mem.get, Rand: r.Uint64,
 		StartSeq: func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
@@ -267,6 +269,7 @@ func (h *host) wholeTurn() {
 			alive++
 		}
 	}
+	h.stands()
 	h.checkMarks()
 	h.checkTables()
 	if w.onTurn != nil {
@@ -315,7 +318,7 @@ func (w *world) step() bool {
 		}
 		if !h.dev.Alive() {
 			h.crashed()
-		} else if h.dev.Pending() || h.e.Active() {
+		} else if !h.e.Halted() && (h.dev.Pending() || h.e.Active()) {
 			h.kick()
 		}
 	}

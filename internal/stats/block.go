@@ -21,6 +21,10 @@ type Block struct {
 	// C are the counters and gauges, by Counter: st.C[stats.SendQueued]++.
 	C [NumCounters]uint64
 
+	// Messages has how long messages took from the turn that took them in until they were
+	// acked, and Operations how long operations took from their post to their status.
+	Messages, Operations Times
+
 	turns   uint64
 	turnSum uint64
 	turnMax uint64
@@ -28,6 +32,7 @@ type Block struct {
 
 	pubC    [NumCounters]uint64 // the values in the memory
 	pubHist [Buckets]uint64
+	pubTime [2]Times
 	mem     []uint64
 }
 
@@ -45,6 +50,8 @@ func NewBlock(mem []uint64, info Info) (*Block, error) {
 		wOffCounters: offCounters,
 		wOffTurns:    uint64(offTurns),
 		wOffNames:    uint64(offNames),
+		wOffTimes:    uint64(offTimes),
+		wTimeBuckets: TimeBuckets,
 		wSize:        uint64(Size),
 		wPID:         uint64(info.PID),
 		wInstance:    info.Instance,
@@ -91,10 +98,24 @@ func (b *Block) Publish(now int64) {
 			atomic.StoreUint64(&out[i], v)
 		}
 	}
+	publishTimes(b.mem[offTimes/8:], &b.Messages, &b.pubTime[0])
+	publishTimes(b.mem[offTimes/8+timesWords:], &b.Operations, &b.pubTime[1])
 	atomic.StoreUint64(&b.mem[wTurnSum], b.turnSum)
 	atomic.StoreUint64(&b.mem[wTurnMax], b.turnMax)
 	atomic.StoreUint64(&b.mem[wTurns], b.turns)
 	atomic.StoreUint64(&b.mem[wBeat], uint64(now))
+}
+
+// publishTimes copies t to out. pub is what is there.
+func publishTimes(out []uint64, t, pub *Times) {
+	if t.Sum == pub.Sum && t.Counts == pub.Counts {
+		return
+	}
+	*pub = *t
+	for i, n := range &t.Counts {
+		atomic.StoreUint64(&out[i], n)
+	}
+	atomic.StoreUint64(&out[TimeBuckets], t.Sum)
 }
 
 // Woke publishes Running after a sleep. It updates the heartbeat first, so that a reader

@@ -7,6 +7,8 @@ package stats
 //	offTurns          Buckets words: turns by duration
 //	offNames          nameSize bytes per counter: NUL-padded name, kind in the
 //	                  last byte (0 counter, 1 gauge)
+//	offTimes          two Times: of messages, of operations. Mappings without them
+//	                  have 0 in wOffTimes
 const (
 	magic       = 0x54415453_44534452 // "RDSDSTAT"
 	headerWords = 24
@@ -37,6 +39,8 @@ const (
 	wTurns // turns until the last Publish
 	wTurnSum
 	wTurnMax
+	wOffTimes    // 0: there are none
+	wTimeBuckets // of each
 )
 
 // Buckets is the number of buckets of the turn-time histogram. Bucket 0 counts turns of 0
@@ -47,7 +51,9 @@ const (
 	offCounters = headerWords * 8
 	offTurns    = offCounters + int(NumCounters)*8
 	offNames    = offTurns + Buckets*8
-	usedSize    = offNames + int(NumCounters)*nameSize
+	offTimes    = offNames + int(NumCounters)*nameSize
+	usedSize    = offTimes + 2*timesWords*8
+	timesWords  = TimeBuckets + 1
 	// Size is the size of the mapping in bytes. It is a multiple of the page size.
 	Size = (usedSize + 4095) &^ 4095
 )

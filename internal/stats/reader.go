@@ -21,6 +21,7 @@ type Reader struct {
 	turns int // word index of the histogram
 	count int // its length
 	first int // word index of the counters
+	times int // word index of the two Times, 0: there are none
 }
 
 // Desc names one word of the mapping.
@@ -42,6 +43,8 @@ type Snapshot struct {
 	Beat   int64 // unix nanoseconds of the last Publish
 	Values []Value
 	Turns  Histogram
+	// Of all messages and operations: see Block. Mappings of older daemons have none.
+	Messages, Operations Times
 }
 
 // NewReader checks mem, the words of a mapping, and returns its reader. It takes the names
@@ -75,6 +78,12 @@ func NewReader(mem []uint64) (*Reader, error) {
 		turns: int(mem[wOffTurns] / 8),
 		count: int(buckets),
 		table: make([]Desc, n),
+	}
+	if off := mem[wOffTimes]; off != 0 {
+		if mem[wTimeBuckets] != TimeBuckets || !within(off, 2*timesWords*8) {
+			return bad("%d buckets of times at %d", mem[wTimeBuckets], off)
+		}
+		r.times = int(off / 8)
 	}
 	names := asBytes(mem)[mem[wOffNames]:]
 	for i := range r.table {
@@ -127,6 +136,14 @@ func (r *Reader) Snapshot() Snapshot {
 	}
 	for i := range s.Turns.Counts {
 		s.Turns.Counts[i] = word(r.turns + i)
+	}
+	if r.times > 0 {
+		for k, t := range []*Times{&s.Messages, &s.Operations} {
+			for i := range t.Counts {
+				t.Counts[i] = word(r.times + k*timesWords + i)
+			}
+			t.Sum = word(r.times + k*timesWords + TimeBuckets)
+		}
 	}
 	return s
 }

@@ -12,6 +12,10 @@ type Socket struct {
 	Name        [24]byte // NUL-padded, as all texts here; longer texts are cut
 
 	SendMessages, SendBytes, RecvBytes, RecvLimit, Ops uint64
+
+	Oldest                                         uint64 // ns, 0 for none
+	SentMessages, SentBytes, GotMessages, GotBytes uint64
+	Messages, Operations                           Times
 }
 
 // Peer is the row of a connection: the fields of ctl.PeerInfo without the reason for its
@@ -35,6 +39,13 @@ type Peer struct {
 	NextTx, Acked, Rx                                          uint64
 	QueuedMessages, QueuedBytes, UnackedMessages, UnackedBytes uint64
 	Resets, Retransmitted, DroppedOps, UnknownOps, Lost        uint64
+
+	RTT, RTTLast, RTTLeast                         uint64 // ns, 0 for unknown
+	Oldest                                         uint64 // ns, 0 for none
+	RTTAt                                          int64  // unix nanoseconds, 0 for never
+	SentMessages, SentBytes, GotMessages, GotBytes uint64
+	WrittenBytes, ReadBytes                        uint64 // by RDMA
+	Messages, Operations                           Times
 }
 
 // SetText copies s to a row's field. A text that is too long is cut.

@@ -34,6 +34,8 @@ func TestGolden(t *testing.T) {
 	b.Turn(0)
 	b.Turn(1)
 	b.Turn(1500)
+	b.Messages.Add(TimeBucket(1e6), 1e6, 3)
+	b.Operations.Add(TimeBucket(1e3), 1e3, 1)
 	b.SetState(Sleeping)
 	b.Publish(2_000_000_000)
 
@@ -267,7 +269,7 @@ func TestReaderTakesLongerTable(t *testing.T) {
 	const n = int(NumCounters) + 1
 	mem := make([]uint64, 2*Size/8)
 	copy(mem, newBlock(t).mem)
-	old := asBytes(mem)[offNames:usedSize]
+	old := asBytes(mem)[offNames:offTimes]
 	names := append(append([]byte{}, old...), make([]byte, nameSize)...)
 	copy(names[len(old):], "rdsd_from_the_future")
 	base := Size / 8

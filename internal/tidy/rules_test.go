@@ -22,6 +22,7 @@ var pure = []string{"conn", "rdmaop", "barrier", "conn/wire", "conn/cong", "conn
 var shared = map[string]string{
 	"internal/engine/post.go":          "takes closures from other goroutines",
 	"internal/engine/client.go":        "has the flags that a process without a doorbell rings with",
+	"internal/engine/tracering.go":     "has the ring from which another goroutine takes what a trace tells",
 	"internal/engine/inproc.go":        "attaches processes of tests and of the simulator, which run on goroutines of their own",
 	"internal/engine/atomic_unsafe.go": "carries out atomics on memory that processes share",
 }

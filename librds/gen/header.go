@@ -131,7 +131,7 @@ func types() (ns []number) {
 // limits of what several packages say.
 func limits() []number {
 	return []number{
-		{"ABI_MAX_MESSAGE", abi.MaxMessage}, {"ABI_MAX_RDMA", abi.MaxRDMA}, {"ABI_MAX_SEGS", abi.MaxSegs},
+		{"ABI_MAX_MESSAGE", abi.MaxMessage}, {"ABI_MAX_RDMA", abi.MaxRDMA}, {"ABI_MAX_TRANSFER", abi.MaxTransfer}, {"ABI_MAX_SEGS", abi.MaxSegs},
 		{"FRAMES_MAX_LEN", frames.MaxLen}, {"FRAMES_HEAD", frames.Head},
 	}
 }

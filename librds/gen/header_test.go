@@ -6,14 +6,19 @@ import (
 	"testing"
 )
 
-// TestUpToDate: the header in the tree is what gen writes now.
+// TestUpToDate: the headers in the tree are what gen writes now.
 func TestUpToDate(t *testing.T) {
-	have, err := os.ReadFile("../src/proto.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(have, header()) {
-		t.Error("librds/src/proto.h is not up to date: go run ./librds/gen > librds/src/proto.h")
+	for _, h := range []struct {
+		path, args string
+		want       []byte
+	}{{"librds/src/proto.h", "", header()}, {"preload/src/kernel.h", " kernel", kernelHeader()}} {
+		have, err := os.ReadFile("../../" + h.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(have, h.want) {
+			t.Errorf("%s is not up to date: go run ./librds/gen%s > %s", h.path, h.args, h.path)
+		}
 	}
 }
 

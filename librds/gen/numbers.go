@@ -13,8 +13,8 @@ func groups() []group {
 		{"Control frames.", append([]number{
 			{"IPC_MAGIC", ipc.Magic}, {"IPC_VERSION", ipc.Version}, {"IPC_MAX_FRAME", ipc.MaxFrame}, {"IPC_MAX_FDS", ipc.MaxFDs},
 			{"IPC_MAX_TEXT", ipc.MaxText}, {"IPC_MAX_NAME", ipc.MaxName},
-			{"IPC_ROLE_CLIENT", uint64(ipc.RoleClient)}, {"IPC_FEATURE_REFUSES", ipc.FeatureRefuses},
-			{"IPC_FEATURE_ADDRS", ipc.FeatureAddrs}, {"IPC_FEATURES", ipc.Features}, {"IPC_MAX_ADDRS", ipc.MaxAddrs}}, types()...)},
+			{"IPC_ROLE_CLIENT", uint64(ipc.RoleClient)}, {"IPC_ROLE_CTL", uint64(ipc.RoleCtl)}, {"IPC_FEATURE_REFUSES", ipc.FeatureRefuses},
+			{"IPC_FEATURE_ADDRS", ipc.FeatureAddrs}, {"IPC_FEATURE_IMPORT", ipc.FeatureImport}, {"IPC_FEATURES", ipc.Features}, {"IPC_MAX_ADDRS", ipc.MaxAddrs}}, types()...)},
 		{"The segment.", append([]number{
 			{"SHM_MAGIC", shm.Magic}, {"SHM_VERSION", shm.Version}, {"SHM_ENTRY_SIZE", shm.EntrySize}, {"SHM_UNIT", shm.Unit},
 			{"SHM_WINDOW_SIZE", shm.WindowSize}, {"SHM_PAGE_SIZE", shm.PageSize}, {"SHM_MAX_RING_ENTRIES", shm.MaxRingEntries},

@@ -14,27 +14,27 @@
 #define MIN_SUB 8
 
 /* dial_one tries a path. *tried says that the next one is worth a try. */
-static int dial_one(rds_client *c, const char *path, int64_t deadline)
+static int dial_one(struct rdsi_ctl *ctl, const char *path, int64_t deadline)
 {
-	int err = rdsi_ctl_dial(&c->ctl, path, deadline);
+	int err = rdsi_ctl_dial(ctl, path, deadline);
 	return err == -ECONNREFUSED ? -ENOENT : err;
 }
 
-/* dial connects to the daemon: at path, or at the first default path where one answers. */
-static int dial(rds_client *c, const char *path, int64_t deadline)
+/* rdsi_dial connects to the daemon: at path, or at the first default path where one answers. */
+int rdsi_dial(struct rdsi_ctl *ctl, const char *path, int64_t deadline)
 {
 	const char *dir = getenv("XDG_RUNTIME_DIR");
 	char user[128];
 	if (!path || !*path)
 		path = getenv("RDSD_SOCKET");
 	if (path && *path)
-		return dial_one(c, path, deadline);
+		return dial_one(ctl, path, deadline);
 	if (dir && *dir && geteuid() != 0 && (size_t)snprintf(user, sizeof user, "%s/rdsd.sock", dir) < sizeof user) {
-		int err = dial_one(c, user, deadline);
+		int err = dial_one(ctl, user, deadline);
 		if (err != -ENOENT)
 			return err;
 	}
-	return dial_one(c, SYSTEM_SOCKET, deadline);
+	return dial_one(ctl, SYSTEM_SOCKET, deadline);
 }
 
 /* fill returns the parameters with defaults for zero fields. */
@@ -145,9 +145,9 @@ static int hello(rds_client *c, const struct rds_options *o, int64_t deadline)
 		uint64_t spin = rdsi_get64(b + 44);
 		c->tx.asks = rdsi_get64(b + 4) & IPC_FEATURE_REFUSES;
 		c->tells_addrs = rdsi_get64(b + 4) & IPC_FEATURE_ADDRS;
-		c->spin.window = o->spin_ns ? o->spin_ns : spin < 1000000000 ? (int64_t)spin : 0;
-		if (c->spin.window < 1000)
-			c->spin.window = 0; /* not worth a system call */
+		c->imports = rdsi_get64(b + 4) & IPC_FEATURE_IMPORT;
+		int64_t window = o->spin_ns ? o->spin_ns : spin < 1000000000 ? (int64_t)spin : 0;
+		rdsi_patience_init(&c->patience, o->wait, window < 1000 ? 0 : window); /* not worth a system call */
 	}
 	rdsi_call_end(call);
 	return err;
@@ -159,12 +159,15 @@ int rds_open(const struct rds_options *options, rds_client **client)
 	if (options)
 		o = *options;
 	*client = NULL;
+	if (o.wait > RDS_WAIT_SPIN)
+		return -EINVAL;
 	rds_client *c;
 	int err = rdsi_client_new(&c);
 	if (err)
 		return err;
 	int64_t deadline = o.timeout_ms > 0 ? rdsi_deadline(o.timeout_ms) : RDSI_NEVER;
-	if (!(err = dial(c, o.path, deadline)))
+	err = rdsi_keep_options(c, &o);
+	if (!err && !(err = rdsi_dial(&c->ctl, o.path, deadline)))
 		err = hello(c, &o, deadline);
 	if (err) {
 		rds_client_free(c);

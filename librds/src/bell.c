@@ -6,6 +6,7 @@
 #include "int.h"
 
 #define NOSIGNAL 0x100 /* RWF_NOSIGNAL, Linux 6.18 */
+#define NOWAIT 0x8     /* RWF_NOWAIT: the daemon has the same open file, and may make it one that blocks */
 
 /* rdsi_ring wakes a thread of this process that polls the eventfd fd. */
 void rdsi_ring(int fd)
@@ -42,7 +43,7 @@ void rdsi_ring_pipe(int fd)
 	uint64_t one = 1;
 	struct iovec iov = {&one, sizeof one};
 	while (!atomic_load_explicit(&old_kernel, memory_order_relaxed)) {
-		if (pwritev2(fd, &iov, 1, -1, NOSIGNAL) >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL && errno != EINTR))
+		if (pwritev2(fd, &iov, 1, -1, NOSIGNAL | NOWAIT) >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL && errno != EINTR))
 			return;
 		if (errno != EINTR)
 			atomic_store(&old_kernel, true);

@@ -1,3 +1,4 @@
+#include "adopt.h"
 #include "buffer.h"
 
 #include <stdlib.h>
@@ -17,16 +18,20 @@ static bool set_freed(rds_buffer *b, bool freed)
 
 static void put(rds_buffer *b)
 {
-	if (atomic_fetch_sub(&b->refs, 1) != 1)
+	if (!b || atomic_fetch_sub(&b->refs, 1) != 1)
 		return;
 	pthread_mutex_destroy(&b->mu);
 	free(b);
 }
 
+void rdsi_buffer_drop(rds_buffer *b) { put(b); }
+
 /* unmap unmaps b. maps_mu is held. */
 static void unmap(rds_buffer *b)
 {
-	if (b->map.mem)
+	if (!rdsi_list_empty(&b->adopted))
+		rdsi_adopt_end(b);
+	else if (b->map.mem)
 		munmap(b->map.mem, b->map.size);
 	b->map.mem = NULL;
 	rdsi_list_del(&b->link);
@@ -78,38 +83,52 @@ static int map_answer(rds_client *c, struct rdsi_call *call, rds_buffer *b)
 		return rdsi_broken(c, "an answer of %d descriptors to Alloc of %zu bytes", call->nfds, b->size);
 	b->id = rdsi_get32(call->body);
 	int err = rdsi_map(call->fds[0], size, true, true, &b->map);
-	pthread_mutex_lock(&c->maps_mu);
-	if (!err && c->unmapped) {
+	if (!err && (err = rdsi_buffer_add(b)))
 		munmap(b->map.mem, b->map.size);
-		err = -EBADF;
-	} else if (!err) {
-		rdsi_list_add(&c->buffers, &b->link);
-	}
-	pthread_mutex_unlock(&c->maps_mu);
 	bool answered;
 	if (err && !rdsi_client_err(c))
 		ask_free(c, b->id, false, RDSI_NEVER, NULL, NULL, &answered);
 	return err;
 }
 
-int rdsi_buffer_alloc(rds_client *c, size_t size, rds_buffer **buffer)
+int rdsi_buffer_add(rds_buffer *b)
+{
+	rds_client *c = b->c;
+	pthread_mutex_lock(&c->maps_mu);
+	int err = c->unmapped ? -EBADF : 0;
+	if (!err)
+		rdsi_list_add(&c->buffers, &b->link);
+	pthread_mutex_unlock(&c->maps_mu);
+	return err;
+}
+
+rds_buffer *rdsi_buffer_new(rds_client *c, size_t size)
 {
 	rds_buffer *b = calloc(1, sizeof *b);
+	if (!b)
+		return NULL;
+	b->refs = 1;
+	b->c = c;
+	b->size = size;
+	pthread_mutex_init(&b->mu, NULL);
+	rdsi_list_init(&b->link);
+	rdsi_list_init(&b->adopted);
+	return b;
+}
+
+int rdsi_buffer_alloc(rds_client *c, size_t size, rds_buffer **buffer)
+{
+	rds_buffer *b = rdsi_buffer_new(c, size);
 	struct rdsi_call *call = rdsi_call_new(IPC_ALLOC, IPC_ALLOC_OK);
 	int err = b && call ? 0 : -ENOMEM;
 	if (!err) {
-		b->refs = 1;
-		b->c = c;
-		b->size = size;
-		pthread_mutex_init(&b->mu, NULL);
-		rdsi_list_init(&b->link);
 		call->len = (uint32_t)(rdsi_put64(call->body, size) - call->body);
 		if (!(err = rdsi_call_run(c, call, RDSI_NEVER)))
 			err = map_answer(c, call, b);
 	}
 	rdsi_call_end(call);
 	if (err) {
-		free(b);
+		rdsi_buffer_drop(b);
 		return err;
 	}
 	*buffer = b;
@@ -134,9 +153,9 @@ int rds_alloc(rds_client *c, size_t size, rds_buffer **buffer)
 void *rds_buffer_mem(rds_buffer *b)
 {
 	if (rdsi_forked(b->c))
-		return b->map.mem;
+		return b->map.mem + b->shift;
 	pthread_mutex_lock(&b->c->tx.mu);
-	void *mem = b->freed || b->c->tx.dead ? NULL : b->map.mem;
+	void *mem = b->freed || b->c->tx.dead ? NULL : b->map.mem + b->shift;
 	pthread_mutex_unlock(&b->c->tx.mu);
 	return mem;
 }

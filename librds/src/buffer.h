@@ -10,6 +10,9 @@ struct rds_buffer {
 	uint32_t id;
 	struct rdsi_mapping map; /* guarded by client.maps_mu */
 	size_t size;             /* that was asked for */
+	size_t shift;            /* where in map these bytes begin */
+	bool was_adopted;
+	struct rdsi_link adopted; /* of rds_adopt: map is the program's own memory. See adopt.c */
 	bool freed;              /* guarded by tx.mu: nothing may name it any more */
 	bool orphan;             /* mapped without a handle; guarded by client.maps_mu */
 	pthread_mutex_t mu;      /* one close at a time */
@@ -37,6 +40,19 @@ bool rdsi_region_known(rds_client *c, uint64_t cookie);
 
 /* rdsi_buffer_alloc is rds_alloc. */
 int rdsi_buffer_alloc(rds_client *c, size_t size, rds_buffer **buffer);
+
+/* rdsi_buffer_new makes a buffer of size bytes that the daemon does not know yet. */
+rds_buffer *rdsi_buffer_new(rds_client *c, size_t size);
+
+/* rdsi_buffer_drop frees a buffer that nothing knows. NULL is ignored. */
+void rdsi_buffer_drop(rds_buffer *b);
+
+/* rdsi_buffer_add notes a mapped buffer, which rds_client_close unmaps. It returns -EBADF if
+ * the client was closed; then the mapping is the caller's. */
+int rdsi_buffer_add(rds_buffer *b);
+
+/* rdsi_import tells the daemon that b is len bytes at off of the file fd. */
+int rdsi_import(rds_buffer *b, int fd, uint64_t off, uint64_t len);
 
 /* rdsi_buffer_orphan gives up the only handle of a buffer, which stays mapped. */
 void rdsi_buffer_orphan(rds_buffer *b);

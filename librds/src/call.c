@@ -5,16 +5,46 @@
 
 #include "int.h"
 
-/* send_frame sends the request. */
-static int send_frame(struct rdsi_ctl *ctl, struct rdsi_call *call)
+/* A frame is a request as it is sent. */
+struct frame {
+	uint8_t b[8 + RDSI_BODY];
+	size_t len;
+	int fd; /* that goes with it; -1: none */
+};
+
+/* encode makes the frame of a request. ctl.mu is held: once the request is among those without an
+ * answer, a daemon that answers before it was asked changes the call. */
+static void encode(const struct rdsi_call *call, struct frame *f)
 {
-	uint8_t b[8 + RDSI_BODY], *p = b;
+	uint8_t *p = f->b;
 	p = rdsi_put16(p, call->type);
 	p = rdsi_put16(p, 0);
 	p = rdsi_put32(p, call->id);
 	memcpy(p, call->body, call->len);
+	f->len = 8 + (size_t)call->len;
+	f->fd = call->send_fd;
+}
+
+/* send_frame sends the request. */
+static int send_frame(struct rdsi_ctl *ctl, struct frame *f)
+{
+	struct iovec iov = {f->b, f->len};
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+	union {
+		struct cmsghdr align;
+		char mem[CMSG_SPACE(sizeof(int))];
+	} oob = {0};
+	if (f->fd >= 0) {
+		h.msg_control = oob.mem;
+		h.msg_controllen = sizeof oob.mem;
+		struct cmsghdr *m = CMSG_FIRSTHDR(&h);
+		m->cmsg_level = SOL_SOCKET;
+		m->cmsg_type = SCM_RIGHTS;
+		m->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(m), &f->fd, sizeof(int));
+	}
 	for (;;) {
-		if (send(ctl->fd, b, 8 + call->len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+		if (sendmsg(ctl->fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
 			return 0;
 		if (errno == EINTR)
 			continue;
@@ -70,6 +100,8 @@ static int over(rds_client *c)
 int rdsi_call_run(rds_client *c, struct rdsi_call *call, int64_t deadline)
 {
 	struct rdsi_ctl *ctl = &c->ctl;
+	struct frame f;
+	rdsi_refused("", 0);
 	bool limited = deadline == RDSI_NEVER && ctl->call_timeout_ms > 0;
 	pthread_mutex_lock(&ctl->mu);
 	if (ctl->ended || ctl->closing) {
@@ -77,8 +109,9 @@ int rdsi_call_run(rds_client *c, struct rdsi_call *call, int64_t deadline)
 		return over(c);
 	}
 	enter_call(ctl, call);
+	encode(call, &f);
 	pthread_mutex_unlock(&ctl->mu);
-	int sent = send_frame(ctl, call);
+	int sent = send_frame(ctl, &f);
 	pthread_mutex_lock(&ctl->mu);
 	/* If the daemon has closed, its reason is still to be read. */
 	int err = await(c, call, sent == -ETIMEDOUT ? rdsi_now() : limited ? rdsi_deadline(ctl->call_timeout_ms) : deadline);
@@ -90,6 +123,8 @@ int rdsi_call_run(rds_client *c, struct rdsi_call *call, int64_t deadline)
 	ctl->users--;
 	pthread_cond_broadcast(&ctl->change);
 	pthread_mutex_unlock(&ctl->mu);
+	if (!late && !err && call->err && call->big)
+		rdsi_refused((const char *)call->big + 4, call->len - 4); /* the errno lies ahead */
 	if (late || !err)
 		return late ? RDSI_LATE : call->err;
 	if (err == -ETIMEDOUT)
@@ -103,6 +138,7 @@ struct rdsi_call *rdsi_call_new(uint16_t type, uint16_t want)
 	if (call) {
 		call->type = type;
 		call->want = want;
+		call->send_fd = -1;
 		rdsi_list_init(&call->link);
 	}
 	return call;

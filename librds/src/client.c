@@ -192,6 +192,7 @@ static void destroy(rds_client *c)
 	rdsi_tx_free(c);
 	rdsi_rx_free(c);
 	rdsi_ctl_free(&c->ctl);
+	rdsi_free_options(c);
 	rdsi_hash_end(&c->regions);
 	free(c->windows);
 	free(c);

@@ -97,6 +97,7 @@ static bool bad_answer(uint16_t type, const uint8_t *body, size_t len)
 	case IPC_REGISTER_OK:
 		return len != 12;
 	case IPC_GROW_SEND_OK:
+	case IPC_IMPORT_OK:
 		return len != 4;
 	case IPC_ADDRS_OK:
 		return len < 4 || rdsi_get32(body) > IPC_MAX_ADDRS || len != 4 + (size_t)20 * rdsi_get32(body);
@@ -127,6 +128,8 @@ static const char *answer(rds_client *c, uint16_t type, uint32_t id, const uint8
 	if (type == IPC_ERR) {
 		uint32_t e = rdsi_get32(body);
 		call->err = e > 0 && e < 4096 ? -(int)e : -EIO;
+		if ((call->big = malloc(len))) /* without memory the errno has to do */
+			memcpy(call->big, body, len);
 	} else if (len <= sizeof call->body) {
 		memcpy(call->body, body, len);
 	} else if ((call->big = malloc(len))) {
@@ -177,6 +180,7 @@ static bool handle(rds_client *c, const uint8_t *b, size_t n, bool cut, int *fds
 		bad = "descriptors were lost: this process is at its limit of open files";
 	else if (type == IPC_ERR && id == 0) { /* the daemon refused before it read Hello */
 		snprintf(text, sizeof text, "%.*s", (int)(n - 12), (const char *)b + 12);
+		rdsi_refused(text, n - 12);
 		uint32_t e = rdsi_get32(b + 8);
 		rdsi_ctl_end(c, e > 0 && e < 4096 ? -(int)e : -EIO, -ECONNABORTED, text);
 		return false;

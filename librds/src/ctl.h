@@ -23,7 +23,8 @@ struct rdsi_call {
 	uint16_t want;  /* type of the answer */
 	uint32_t len;   /* of body: the request, then the answer */
 	uint8_t body[RDSI_BODY];
-	uint8_t *big;   /* an answer longer than body, or NULL */
+	uint8_t *big;   /* an answer longer than body, an Err among them, or NULL */
+	int send_fd;    /* goes with the request; -1: none */
 	int *fds;       /* that came with the answer; rdsi_call_end closes what is left */
 	int nfds;
 	/* late is called if the answer comes when nobody waits for it any more. err is as
@@ -54,7 +55,9 @@ struct rdsi_ctl {
 	uint8_t *frame; /* IPC_MAX_FRAME bytes, of the thread that reads */
 };
 
-/* rdsi_ctl_dial connects to the daemon. */
+/* rdsi_dial connects to the daemon at path, or NULL: where rds_open looks for it (attach.c).
+ * rdsi_ctl_dial connects to the daemon at path. */
+int rdsi_dial(struct rdsi_ctl *ctl, const char *path, int64_t deadline);
 int rdsi_ctl_dial(struct rdsi_ctl *ctl, const char *path, int64_t deadline);
 void rdsi_ctl_init(struct rdsi_ctl *ctl);
 /* rdsi_wait_fd waits until fd has events. It returns 0, -ETIMEDOUT or the error of poll. */

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "adopt.h"
 #include "int.h"
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
@@ -14,9 +15,17 @@ static struct rdsi_link clients = {&clients, &clients};
 static _Atomic uint32_t *page; /* of this process, or of the parent before the first rds_open */
 static bool registered;
 
-static void before_fork(void) { pthread_mutex_lock(&mu); }
+static void before_fork(void)
+{
+	pthread_mutex_lock(&mu);
+	rdsi_adopt_before_fork();
+}
 
-static void after_fork(void) { pthread_mutex_unlock(&mu); }
+static void after_fork(void)
+{
+	rdsi_adopt_after_fork();
+	pthread_mutex_unlock(&mu);
+}
 
 static void close_inherited(int *fd)
 {
@@ -27,6 +36,7 @@ static void close_inherited(int *fd)
 
 static void in_child(void)
 {
+	rdsi_adopt_in_child(); /* first: until then clients may lie in memory that the parent shares */
 	for (struct rdsi_link *l = clients.next; l != &clients; l = l->next) {
 		rds_client *c = RDSI_OF(l, rds_client, link);
 		close_inherited(&c->ctl.fd);
@@ -54,13 +64,19 @@ static int new_page(void)
 	return 0;
 }
 
+int rdsi_fork_handlers(void)
+{
+	pthread_mutex_lock(&mu);
+	int err = registered ? 0 : -pthread_atfork(before_fork, after_fork, in_child);
+	registered = registered || !err;
+	pthread_mutex_unlock(&mu);
+	return err;
+}
+
 int rdsi_process_add(rds_client *c)
 {
-	int err = 0;
+	int err = rdsi_fork_handlers();
 	pthread_mutex_lock(&mu);
-	if (!registered)
-		err = -pthread_atfork(before_fork, after_fork, in_child);
-	registered = registered || !err;
 	if (!err && (!page || atomic_load(page) == 0))
 		err = new_page();
 	if (!err) {

@@ -18,6 +18,7 @@
 #include "segment.h"
 #include "util.h"
 #include "waiters.h"
+#include "patience.h"
 
 #define RDSI_NO_ID UINT32_MAX
 /* Payloads up to this are copied under the lock. */
@@ -159,7 +160,7 @@ struct rds_client {
 	struct rdsi_tx tx;
 	struct rdsi_rx rx;
 	struct rdsi_waiters wait;
-	struct rdsi_spinner spin;
+	struct rdsi_patience patience; /* the leader's */
 	struct rdsi_polls polls;
 	struct rdsi_words words;
 	pthread_mutex_t binds; /* one bind or close of a socket at a time */
@@ -171,6 +172,7 @@ struct rds_client {
 	bool bell_dead;  /* nothing but an end can come from bell; the leader's */
 
 	bool tells_addrs; /* the daemon answers Addrs */
+	bool imports;     /* the daemon answers Import */
 	struct rdsi_mapping segment, table;
 	pthread_mutex_t maps_mu;  /* guards what follows */
 	struct rdsi_mapping *windows;
@@ -184,6 +186,7 @@ struct rds_client {
 	_Atomic int err; /* 0 while the client works */
 	pthread_mutex_t err_mu;
 	char reason[IPC_MAX_TEXT + 64];
+	struct rds_options opts; /* of rds_open, for rds_reopen */
 	_Atomic bool shut;
 };
 
@@ -247,6 +250,9 @@ struct rds_socket {
 /* ---- fork.c ---- */
 const _Atomic uint32_t *rdsi_process(void);
 int rdsi_process_add(rds_client *c);
+/* rdsi_fork_handlers registers what a fork does to clients, once. In the child adopted memory is
+ * shared with the parent until these handlers run, which is before those registered later. */
+int rdsi_fork_handlers(void);
 void rdsi_process_del(rds_client *c);
 static inline bool rdsi_forked(const rds_client *c) { return atomic_load_explicit(c->process, memory_order_relaxed) == 0; }
 
@@ -267,6 +273,13 @@ void rdsi_ring_daemon(rds_client *c);
 bool rdsi_daemon_sleeps(rds_client *c);
 static inline int rdsi_client_err(rds_client *c) { return atomic_load(&c->err); }
 static inline int rdsi_sock_err(rds_socket *s) { return atomic_load(&s->overrun) ? -ENOBUFS : rdsi_client_err(s->c); }
+
+/* reopen.c: copies of the texts of options, for rds_reopen. */
+int rdsi_keep_options(rds_client *c, const struct rds_options *o);
+void rdsi_free_options(rds_client *c);
+
+/* error.c: what rds_refusal returns. */
+void rdsi_refused(const char *text, size_t len);
 
 /* rdsi_client_new makes a client that is not attached. */
 int rdsi_client_new(rds_client **client);

@@ -1,5 +1,4 @@
-/* The leader: the one of a client's waiting threads that looks after the rings, and how long
- * it yields before it sleeps. */
+/* The leader: the one of a client's waiting threads that looks after the rings. */
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
@@ -10,42 +9,38 @@
 #include "rx.h"
 #include "tx.h"
 
-enum {
-	MAX_VAIN = 4,            /* waits in a row that spinning may fail to shorten */
-	SLOW_YIELD = 100 * 1000, /* ns above which another program had the processor */
-	SPIN_PAUSE = 50000000    /* ns for which nobody yields then */
-};
-
-/* spin_again yields once if the window is still open, and reports whether it was. */
-static bool spin_again(struct rdsi_spinner *s)
+static void relax(void)
 {
-	if (s->window <= 0)
-		return false;
-	if (s->since == 0) {
-		s->since = s->last = rdsi_now();
-		if (s->vain >= MAX_VAIN || s->since < s->until)
-			return false;
-	}
-	sched_yield();
-	int64_t now = rdsi_now();
-	if (now - s->last > SLOW_YIELD) {
-		s->until = now + SPIN_PAUSE;
-		return false;
-	}
-	s->last = now;
-	return now - s->since < s->window;
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
 }
 
-/* spin_slept ends a wait that did not end while spinning. */
-static void spin_slept(struct rdsi_spinner *s)
+/* again reports whether to look once more before blocking, and gives the processor away before
+ * if it is to. */
+static bool again(struct rdsi_patience *p)
 {
-	if (s->window <= 0)
-		return;
-	if (rdsi_now() - s->since < 2 * s->window)
-		s->vain = 0;
-	else if (s->vain < MAX_VAIN)
-		s->vain++;
-	s->since = 0;
+	if (p->strategy == RDS_WAIT_BLOCK)
+		return false;
+	switch (rdsi_next(p, rdsi_now())) {
+	case RDS_WAIT_YIELD:
+		sched_yield();
+		return true;
+	case RDS_WAIT_SPIN:
+		relax();
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* over ends the wait. */
+static void over(struct rdsi_patience *p)
+{
+	if (p->since)
+		rdsi_over(p, rdsi_now());
 }
 
 static bool signalled(struct rdsi_waiter *w) { return atomic_load(&w->state) & RDSI_SIGNALLED; }
@@ -132,24 +127,18 @@ static int sleep_leader(rds_client *c, struct rdsi_waiter *w, int64_t deadline)
 static int lead(struct rdsi_waiter *w, int64_t deadline)
 {
 	rds_client *c = w->client;
-	c->spin.since = 0;
-	while (!signalled(w)) {
+	int err = 0;
+	while (!signalled(w) && !err) {
 		bool progress = poll_rings(c);
 		if (deadline != RDSI_NEVER && !signalled(w) && rdsi_now() >= deadline)
-			return -ETIMEDOUT; /* also beside a flood for others */
-		if (progress) {
-			c->spin.vain = c->spin.since ? 0 : c->spin.vain;
-			c->spin.since = 0;
-			continue;
-		}
-		if (spin_again(&c->spin))
-			continue;
-		int err = sleep_leader(c, w, deadline);
-		spin_slept(&c->spin);
-		if (err)
-			return signalled(w) ? 0 : err;
+			err = -ETIMEDOUT; /* also beside a flood for others */
+		else if (progress)
+			over(&c->patience);
+		else if (!again(&c->patience))
+			err = sleep_leader(c, w, deadline);
 	}
-	return 0;
+	over(&c->patience);
+	return signalled(w) ? 0 : err;
 }
 
 /* follow sleeps until w is signalled or becomes the leader. */

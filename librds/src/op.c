@@ -5,7 +5,8 @@
 
 _Static_assert(RDS_OP_WRITE == ABI_OP_WRITE && RDS_OP_READ == ABI_OP_READ, "kinds");
 _Static_assert(RDS_OP_FETCH_ADD == ABI_OP_FETCH_ADD && RDS_OP_CMP_SWAP == ABI_OP_CMP_SWAP, "kinds");
-_Static_assert(RDS_MAX_RDMA == ABI_MAX_RDMA && RDS_MAX_MESSAGE == ABI_MAX_MESSAGE && RDS_MAX_SEGMENTS == ABI_MAX_SEGS, "limits");
+_Static_assert(RDS_MAX_RDMA == ABI_MAX_RDMA && RDS_MAX_MESSAGE == ABI_MAX_MESSAGE && RDS_MAX_SEGMENTS == ABI_MAX_SEGS &&
+	RDS_MAX_TRANSFER == ABI_MAX_TRANSFER, "limits");
 
 enum { ATOMIC_SIZE = 8, ALL_OP_FLAGS = RDS_OP_NOTIFY | RDS_OP_REPORT | RDS_OP_SILENT };
 
@@ -31,7 +32,7 @@ static int check_rdma(rds_client *c, const struct rds_rdma *op)
 		int err = check_segment(c, &op->local[i], 1);
 		if (err)
 			return err;
-		if (op->local[i].len > RDS_MAX_RDMA - total)
+		if (op->local[i].len > RDS_MAX_TRANSFER - total)
 			return -EMSGSIZE;
 		total += op->local[i].len;
 	}
@@ -46,7 +47,7 @@ static int check_atomic(rds_client *c, const struct rds_atomic *a)
 	if (!a->masked && (a->compare_mask | a->swap_mask))
 		return -EINVAL;
 	int err = check_segment(c, &a->local, 1);
-	if (!err && (a->local.len != ATOMIC_SIZE || a->local.off % ATOMIC_SIZE))
+	if (!err && (a->local.len != ATOMIC_SIZE || (a->local.buffer->shift + a->local.off) % ATOMIC_SIZE))
 		err = -EFAULT;
 	return err;
 }
@@ -127,7 +128,7 @@ void rdsi_put_op_memory(const struct rds_msg *m, uint8_t *b)
 {
 	for (size_t i = 0; list_size(m) && i < m->op->segments; i++) {
 		const struct rds_segment *g = &m->op->local[i];
-		struct shm_seg_entry e = {.region = g->buffer->id, .off = g->off, .len = g->len};
+		struct shm_seg_entry e = {.region = g->buffer->id, .off = g->buffer->shift + g->off, .len = g->len};
 		memcpy(b + i * sizeof e, &e, sizeof e);
 	}
 	if (m->atomic) {
@@ -160,7 +161,7 @@ static uint64_t commit_rdma(rds_client *c, struct rdsi_cell *ce, const struct rd
 		e.len += op->local[i].len;
 	if (op->segments == 1) {
 		e.region = op->local[0].buffer->id;
-		e.off = op->local[0].off;
+		e.off = op->local[0].buffer->shift + op->local[0].off;
 	} else {
 		e.seg_chunk = list;
 	}
@@ -171,7 +172,7 @@ static uint64_t commit_rdma(rds_client *c, struct rdsi_cell *ce, const struct rd
 static uint64_t commit_atomic(rds_client *c, struct rdsi_cell *ce, const struct rds_atomic *a, uint32_t chunk)
 {
 	struct shm_sub_op e = {.op = (uint8_t)a->kind, .flags = op_flags(a->flags), .n_seg = 1, .region = a->local.buffer->id,
-		.off = a->local.off, .len = ATOMIC_SIZE, .seg_chunk = chunk, .cookie = a->cookie, .remote_off = a->remote_off,
+		.off = a->local.buffer->shift + a->local.off, .len = ATOMIC_SIZE, .seg_chunk = chunk, .cookie = a->cookie, .remote_off = a->remote_off,
 		.token = a->token, .op_id = ++ce->last};
 	memcpy(rdsi_reserve(&c->seg.sub), &e, sizeof e);
 	return e.op_id;
@@ -189,7 +190,7 @@ void rdsi_commit_extras(rds_socket *s, struct rdsi_out *m, struct rdsi_tx_msg *x
 	if (e->from.buffer && x->sum.bytes) {
 		sub->flags |= SHM_SUB_FROM_BUF;
 		sub->buf = e->from.buffer->id;
-		sub->off = e->from.off;
+		sub->off = e->from.buffer->shift + e->from.off;
 	}
 	if (e->flags & RDS_ZERO_COPY) {
 		x->zc = true;

@@ -25,7 +25,9 @@ static void put(struct rdsi_pollfd *p)
 static void ring(struct rdsi_pollfd *p)
 {
 	pthread_mutex_lock(&p->mu);
-	if (p->fd >= 0) {
+	if (p->fd >= 0 && p->peer >= 0) {
+		rdsi_mirror_set(p);
+	} else if (p->fd >= 0) {
 		rdsi_ring(p->fd);
 		p->set = true;
 	}
@@ -37,7 +39,9 @@ static void quiet(struct rdsi_pollfd *p)
 {
 	uint64_t n;
 	pthread_mutex_lock(&p->mu);
-	if (p->fd >= 0 && p->set) {
+	if (p->fd >= 0 && p->peer >= 0) {
+		rdsi_mirror_clear(p);
+	} else if (p->fd >= 0 && p->set) {
 		while (read(p->fd, &n, sizeof n) < 0 && errno == EINTR)
 			;
 		p->set = false;
@@ -174,7 +178,9 @@ int rdsi_poll_look(rds_socket *s, struct rds_until *until, size_t count)
 		fill_set(s, set, u);
 		got = rdsi_ready(s, u, n, p != NULL);
 	}
-	if (p && (got || rdsi_sock_err(s)))
+	if (p && p->peer >= 0)
+		rdsi_mirror_room(p, u, u ? n : 0, got);
+	else if (p && (got || rdsi_sock_err(s)))
 		ring(p);
 	if (p) {
 		pthread_mutex_unlock(&p->look);
@@ -231,13 +237,14 @@ int rds_polled(rds_socket *s, struct rds_until *until, size_t count)
 	return n ? n : rdsi_sock_err(s);
 }
 
-/* new_pollfd makes the descriptor of s. rx.mu is held. */
-static int new_pollfd(rds_socket *s)
+int rdsi_pollfd_new(rds_socket *s, int fd, int peer)
 {
 	struct rdsi_pollfd *p = calloc(1, sizeof *p);
 	if (!p)
 		return -ENOMEM;
-	if ((p->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
+	p->fd = fd;
+	p->peer = peer;
+	if (peer < 0 && (p->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
 		free(p);
 		return -errno;
 	}
@@ -246,7 +253,8 @@ static int new_pollfd(rds_socket *s)
 	p->refs = 1;
 	int err = rdsi_polls_add(s->c, p);
 	if (err) {
-		close(p->fd);
+		if (peer < 0)
+			close(p->fd);
 		put(p);
 		return err;
 	}
@@ -264,7 +272,7 @@ int rds_pollfd(rds_socket *s)
 	if (atomic_load(&s->closed))
 		err = -EBADF;
 	else if (!s->poll)
-		err = new_pollfd(s);
+		err = rdsi_pollfd_new(s, -1, -1);
 	if (!err)
 		fd = s->poll->fd;
 	pthread_mutex_unlock(&s->c->rx.mu);
@@ -283,18 +291,26 @@ void rdsi_pollfd_close(rds_socket *s)
 	rdsi_polls_remove(s->c, p);
 	ring(p);
 	pthread_mutex_lock(&p->mu);
-	close(p->fd);
+	if (p->peer < 0)
+		close(p->fd);
 	p->fd = -1;
 	pthread_mutex_unlock(&p->mu);
 	s->poll = NULL;
 	put(p);
 }
 
-void rdsi_pollfd_ring(struct rdsi_pollfd *p) { ring(p); }
+void rdsi_pollfd_ring(struct rdsi_pollfd *p)
+{
+	ring(p);
+	pthread_mutex_lock(&p->mu);
+	if (p->fd >= 0 && p->peer >= 0)
+		rdsi_mirror_end(p);
+	pthread_mutex_unlock(&p->mu);
+}
 
 void rdsi_pollfd_abandon(rds_socket *s)
 {
-	if (s->poll && s->poll->fd >= 0)
+	if (s->poll && s->poll->fd >= 0 && s->poll->peer < 0)
 		close(s->poll->fd);
 	s->poll = NULL;
 }

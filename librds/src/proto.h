@@ -14,9 +14,11 @@
 #define IPC_MAX_TEXT 1024u
 #define IPC_MAX_NAME 32u
 #define IPC_ROLE_CLIENT 1u
+#define IPC_ROLE_CTL 2u
 #define IPC_FEATURE_REFUSES 1u
 #define IPC_FEATURE_ADDRS 2u
-#define IPC_FEATURES 3u
+#define IPC_FEATURE_IMPORT 4u
+#define IPC_FEATURES 7u
 #define IPC_MAX_ADDRS 1024u
 #define IPC_HELLO 1u
 #define IPC_HELLO_OK 2u
@@ -40,6 +42,8 @@
 #define IPC_CTL_PART 20u
 #define IPC_ADDRS 21u
 #define IPC_ADDRS_OK 22u
+#define IPC_IMPORT 23u
+#define IPC_IMPORT_OK 24u
 
 /* The segment. */
 #define SHM_MAGIC 0x52445331u
@@ -161,6 +165,7 @@
 #define ABI_STATUS_UNKNOWN 5u
 #define ABI_MAX_MESSAGE 0x100000u
 #define ABI_MAX_RDMA 0x100000u
+#define ABI_MAX_TRANSFER 0x40000000u
 #define ABI_MAX_SEGS 1024u
 #define FRAMES_MAX_LEN 0x10000u
 #define FRAMES_HEAD 4u

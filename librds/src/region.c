@@ -70,7 +70,7 @@ static int ask_register(rds_region *r, rds_buffer *b, size_t off, size_t len, un
 	if (!call)
 		return -ENOMEM;
 	uint8_t *p = rdsi_put32(rdsi_put32(call->body, r->s->handle), b->id);
-	p = rdsi_put32(rdsi_put64(rdsi_put64(p, off), len), rights);
+	p = rdsi_put32(rdsi_put64(rdsi_put64(p, b->shift + off), len), rights);
 	call->len = (uint32_t)(p - call->body);
 	int err = rdsi_overtaken(r->s, rdsi_call_run(r->s->c, call, RDSI_NEVER));
 	if (!err) {

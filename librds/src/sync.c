@@ -24,12 +24,9 @@ static int send_by(rds_socket *s, struct rds_msg *m, int64_t deadline)
 	return rdsi_send(s, &out, false, deadline);
 }
 
-/* run sends m with its one operation and waits until the operation is locally complete and
- * settled. *pending names the operation if it may still use its memory. */
-static int run(rds_socket *s, struct rds_msg *m, struct rds_completion *comp, int64_t deadline, uint64_t *pending)
+/* post sends m with its one operation, and stores the host that it goes to and its id. */
+static int post(rds_socket *s, struct rds_msg *m, int64_t deadline, struct rds_addr *to, uint64_t *id)
 {
-	struct rds_completion got;
-	*pending = 0;
 	if (deadline != RDSI_NEVER) {
 		int64_t ms = (deadline - rdsi_now()) / RDSI_MS;
 		if (ms < 0)
@@ -39,24 +36,42 @@ static int run(rds_socket *s, struct rds_msg *m, struct rds_completion *comp, in
 	int err = send_by(s, m, deadline);
 	if (err)
 		return err;
-	struct rds_addr to = m->addr;
-	if (rdsi_no_addr(&to))
-		rds_remote(s, &to);
-	to.port = 0;
-	uint64_t id = m->op_id ? m->op_id : m->atomic_id;
-	err = rdsi_barrier(s, &to, id, deadline);
+	*to = m->addr;
+	if (rdsi_no_addr(to))
+		rds_remote(s, to);
+	to->port = 0;
+	*id = m->op_id ? m->op_id : m->atomic_id;
+	return 0;
+}
+
+/* settled waits until a posted operation is locally complete and settled. *pending is its id if it
+ * may still use its memory. */
+static int settled(rds_socket *s, const struct rds_addr *to, uint64_t id, struct rds_completion *comp, int64_t deadline, uint64_t *pending)
+{
+	struct rds_completion got;
+	int err = rdsi_barrier(s, to, id, deadline);
 	if (err)
 		*pending = id;
 	else
-		err = rdsi_wait_op(s, &to, id, &got, deadline);
+		err = rdsi_wait_op(s, to, id, &got, deadline);
 	if (err) {
-		rdsi_disown(s, &to, id);
+		rdsi_disown(s, to, id);
 		return err;
 	}
 	if (comp)
 		*comp = got;
 	err = rds_status_error(got.status);
 	return err && rdsi_now() >= deadline ? -ETIMEDOUT : err; /* it gave up for that */
+}
+
+/* run is post and settled. */
+static int run(rds_socket *s, struct rds_msg *m, struct rds_completion *comp, int64_t deadline, uint64_t *pending)
+{
+	struct rds_addr to;
+	uint64_t id;
+	*pending = 0;
+	int err = post(s, m, deadline, &to, &id);
+	return err ? err : settled(s, &to, id, comp, deadline, pending);
 }
 
 int rds_transfer(rds_socket *s, const struct rds_addr *to, const struct rds_rdma *op, struct rds_completion *comp, int timeout_ms)
@@ -143,7 +158,7 @@ static int read_word(rds_client *c, const struct rds_segment *g, uint64_t *v)
 	if (c->tx.dead || g->buffer->freed)
 		err = -EBADF;
 	else
-		*v = atomic_load((_Atomic uint64_t *)(g->buffer->map.mem + g->off));
+		*v = atomic_load((_Atomic uint64_t *)(g->buffer->map.mem + g->buffer->shift + g->off));
 	pthread_mutex_unlock(&c->tx.mu);
 	return err;
 }

@@ -75,15 +75,6 @@ struct rdsi_waiters {
 	_Atomic int memory;  /* waiters for WANT_MEMORY */
 };
 
-/* rdsi_spinner decides how long the leader yields before it sleeps. Only the leader uses it. */
-struct rdsi_spinner {
-	int64_t window; /* ns, 0: sleep at once */
-	int64_t since;  /* start of the wait, 0: not begun */
-	int64_t last;   /* after the last yield */
-	int64_t until;  /* nobody yields before, because a yield was slow */
-	int vain;       /* waits in a row that were longer than the window */
-};
-
 void rdsi_waiters_init(struct rdsi_waiters *ws);
 
 /* rdsi_enter registers w as a waiter at one socket. */

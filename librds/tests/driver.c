@@ -9,6 +9,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "names.h"
 
@@ -249,16 +252,20 @@ static void say_msg(const struct rds_msg *m)
 	say(" n %zu len %zu%s%s%s", m->n, m->len, m->flags & RDS_TRUNC ? " truncated" : "", m->cookie ? " cookie" : "", m->src_inc ? " inc" : "");
 }
 
+static uint32_t last_inc; /* of the sender of the last message that recv returned */
+
 static void cmd_recv(void)
 {
 	static char p[2 << 20];
 	struct iovec iov = {p, words > 2 && number(2) ? (size_t)number(2) : sizeof p};
 	struct rds_msg m = {.iov = &iov, .iovlen = 1, .flags = flags(2)};
 	int err = rds_recvmsg(sock(1), &m);
-	if (err)
+	if (err) {
 		result(err);
-	else
-		say_msg(&m);
+		return;
+	}
+	say_msg(&m);
+	last_inc = m.src_inc;
 }
 
 /* cmd_recvall receives count messages with rds_recvmsgs. */
@@ -306,17 +313,19 @@ static void cmd_closedest(void)
 
 #include "driver_ops.h"
 #include "driver_wait.h"
+#include "driver_more.h"
 
 static const struct { const char *name; void (*run)(void); } commands[] = {
 	{"open", cmd_open}, {"error", cmd_error}, {"closeclient", cmd_closeclient}, {"bind", cmd_bind}, {"local", cmd_local}, {"addrs", cmd_addrs},
 	{"connect", cmd_connect}, {"close", cmd_close}, {"closewait", cmd_closewait}, {"set", cmd_set}, {"get", cmd_get},
 	{"send", cmd_send}, {"fill", cmd_fill}, {"sendmsgs", cmd_sendmsgs}, {"recv", cmd_recv}, {"recvall", cmd_recvall}, {"drain", cmd_drain},
-	{"cancel", cmd_cancel}, {"closedest", cmd_closedest}, {"alloc", cmd_alloc}, {"poke", cmd_poke}, {"show", cmd_show},
+	{"cancel", cmd_cancel}, {"closedest", cmd_closedest}, {"alloc", cmd_alloc}, {"import", cmd_import}, {"poke", cmd_poke}, {"show", cmd_show},
 	{"free", cmd_free}, {"freewait", cmd_freewait}, {"register", cmd_register}, {"expose", cmd_expose}, {"release", cmd_release},
 	{"sendcookie", cmd_sendcookie}, {"sendfrom", cmd_sendfrom}, {"zcdone", cmd_zcdone}, {"rdma", cmd_rdma}, {"atomic", cmd_atomic},
 	{"transfer", cmd_transfer}, {"fadd", cmd_fadd}, {"cas", cmd_cas}, {"hwm", cmd_hwm}, {"barrier", cmd_barrier},
 	{"barrierall", cmd_barrierall}, {"waitop", cmd_waitop}, {"completions", cmd_completions}, {"notices", cmd_notices},
-	{"cong", cmd_cong}, {"wait", cmd_wait}, {"pollset", cmd_pollset}, {"polled", cmd_polled}, {"fd", cmd_fd},
+	{"cong", cmd_cong}, {"wait", cmd_wait}, {"pollset", cmd_pollset}, {"polled", cmd_polled}, {"fd", cmd_fd}, {"sendmsg", cmd_sendmsg},
+	{"two", cmd_two}, {"masked", cmd_masked}, {"reopen", cmd_reopen}, {"rebind", cmd_rebind}, {"refusal", cmd_refusal},
 };
 
 static void run(void)

@@ -6,6 +6,24 @@ static void cmd_alloc(void)
 	result(rds_alloc(get(word[2])->client, (size_t)number(3), &get(word[1])->buf));
 }
 
+/* cmd_import makes a memory file and imports a part of it: import BUF CLIENT SIZE SEALS OFF LEN.
+ * With "file" for SEALS it is no memory. */
+static void cmd_import(void)
+{
+	bool file = !strcmp(word[4], "file");
+	int fd = file ? open("/dev/null", O_RDWR | O_CLOEXEC) : memfd_create("conformance", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0 || (!file && (ftruncate(fd, number(3)) || fcntl(fd, F_ADD_SEALS, (int)number(4))))) {
+		say("errno %d", errno);
+		return;
+	}
+	rds_buffer *b;
+	int err = rds_import(get(word[2])->client, fd, (uint64_t)number(5), (size_t)number(6), &b);
+	close(fd);
+	if (!err)
+		rds_buffer_free(get(word[1])->buf), get(word[1])->buf = b;
+	result(err);
+}
+
 static void cmd_free(void) { result(rds_buffer_close(get(word[1])->buf)); }
 static void cmd_freewait(void) { result(rds_buffer_close_wait(get(word[1])->buf, (int)number(2))); }
 

@@ -18,11 +18,12 @@ static const struct name errnos[] = {{"EAGAIN", EAGAIN}, {"EBADF", EBADF}, {"EIN
 	{"ECONNABORTED", ECONNABORTED}, {"ETIMEDOUT", ETIMEDOUT}, {"EFAULT", EFAULT}, {"EACCES", EACCES}, {"EIO", EIO},
 	{"EPIPE", EPIPE}, {"ETIME", ETIME}, {"ECANCELED", ECANCELED}, {"ENOENT", ENOENT}, {"ENOMEM", ENOMEM},
 	{"ERANGE", ERANGE}, {"ESTALE", ESTALE}, {"EPROTO", EPROTO}, {"EPROTONOSUPPORT", EPROTONOSUPPORT}, {"ESHUTDOWN", ESHUTDOWN},
-	{"ECONNREFUSED", ECONNREFUSED}, {"EHOSTUNREACH", EHOSTUNREACH}, {"EINTR", EINTR}, {NULL, 0}};
+	{"ECONNREFUSED", ECONNREFUSED}, {"EHOSTUNREACH", EHOSTUNREACH}, {"EINTR", EINTR}, {"EPERM", EPERM}, {NULL, 0}};
 
 static const struct name options[] = {{"nonblock", RDS_OPT_NONBLOCK}, {"sndbuf", RDS_OPT_SNDBUF}, {"rcvbuf", RDS_OPT_RCVBUF},
 	{"sndtimeo", RDS_OPT_SNDTIMEO}, {"rcvtimeo", RDS_OPT_RCVTIMEO}, {"lane", RDS_OPT_LANE},
-	{"failunreachable", RDS_OPT_FAIL_UNREACHABLE}, {"congmonitor", RDS_OPT_CONG_MONITOR}, {"linger", RDS_OPT_LINGER}, {NULL, 0}};
+	{"failunreachable", RDS_OPT_FAIL_UNREACHABLE}, {"congmonitor", RDS_OPT_CONG_MONITOR}, {"linger", RDS_OPT_LINGER},
+	{"notices", RDS_OPT_NOTICES}, {NULL, 0}};
 
 static const struct name conditions[] = {{"message", RDS_UNTIL_MESSAGE}, {"space", RDS_UNTIL_SEND_SPACE}, {"sendto", RDS_UNTIL_SEND_TO},
 	{"completion", RDS_UNTIL_COMPLETION}, {"notice", RDS_UNTIL_NOTICE}, {"zerocopy", RDS_UNTIL_ZERO_COPY},

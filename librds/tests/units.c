@@ -1,13 +1,18 @@
 /* What can be tested without a daemon: layouts, arena, rings, frames, addresses. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "arena.h"
 #include "frames.h"
 #include "hash.h"
 #include "queue.h"
 #include "segment.h"
+#include "vma.h"
 
 #include <rds/rds.h>
 
@@ -179,8 +184,56 @@ static void test_addr(void)
 	CHECK(!rds_addr_parse("fd00::1", &a) && a.port == 0 && !rds_addr_parse("10.0.0.1", &a));
 }
 
+/* find_vma finds the mapping at p or behind it, by the kernel's answers or in its text. */
+static bool find_vma(const void *p, bool text, struct rdsi_vma *v)
+{
+	struct rdsi_vmas m;
+	memset(v, 0, sizeof *v);
+	CHECK(!rdsi_vmas_open(&m, (uintptr_t)p));
+	m.text = text;
+	bool found = rdsi_vmas_next(&m, v);
+	rdsi_vmas_close(&m);
+	return found;
+}
+
+/* test_vmas: both ways to learn of mappings say the same, and what was mapped. */
+static void test_vmas(void)
+{
+	enum { PAGE = 4096, PAGES = 7 };
+	struct rdsi_vma v, t;
+	char here;
+	int fd = memfd_create("test_vmas", MFD_CLOEXEC);
+	char *p = mmap(NULL, PAGES * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(fd >= 0 && !ftruncate(fd, PAGES * PAGE) && p != MAP_FAILED);
+	CHECK(mmap(p + PAGE, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 3 * PAGE) == p + PAGE);
+	CHECK(mmap(p + 3 * PAGE, PAGE, PROT_NONE, MAP_PRIVATE | MAP_FIXED, fd, 0) == p + 3 * PAGE);
+	CHECK(!munmap(p + 5 * PAGE, PAGE));
+	struct stat st;
+	CHECK(!fstat(fd, &st) && find_vma(p + PAGE, false, &v));
+	CHECK(v.start == (uintptr_t)p + PAGE && v.end == v.start + 2 * PAGE && v.shared && v.off == 3 * PAGE && v.prot == (PROT_READ | PROT_WRITE));
+	CHECK(v.inode == st.st_ino && v.dev == st.st_dev);
+	char *const at[] = {p, p + PAGE, p + 2 * PAGE, p + 3 * PAGE, p + 4 * PAGE, p + 5 * PAGE, &here, (char *)(uintptr_t)test_vmas, (char *)&defaults, 0};
+	for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+		CHECK(find_vma(at[i], false, &v) && find_vma(at[i], true, &t));
+		CHECK(v.start == t.start && v.end == t.end && v.prot == t.prot && v.shared == t.shared && v.off == t.off);
+		CHECK(v.dev == t.dev && v.inode == t.inode && (v.inode || !strcmp(v.path, t.path)));
+	}
+	CHECK(find_vma(&here, false, &v) && !strcmp(v.path, "[stack]"));
+	CHECK(!find_vma((void *)(UINTPTR_MAX - PAGE), false, &v) && !find_vma((void *)(UINTPTR_MAX - PAGE), true, &v));
+	munmap(p, PAGES * PAGE);
+	close(fd);
+}
+
+static void test_errors(void)
+{
+	const char *text = rds_error_text(-ECONNRESET);
+	CHECK(strstr(text, "rds_reopen") && text == rds_error_text(ECONNRESET));
+	CHECK(!strcmp(rds_error_text(0), "success") && *rds_error_text(-ENOTTY) && *rds_error_text(-12345) && *rds_refusal() == 0);
+}
+
 int main(void)
 {
+	test_errors();
 	test_segment();
 	test_ring();
 	test_arena();
@@ -188,5 +241,6 @@ int main(void)
 	test_queue();
 	test_hash();
 	test_addr();
+	test_vmas();
 	return 0;
 }

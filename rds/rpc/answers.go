@@ -163,19 +163,27 @@ func (c *Caller) probe() {
 
 // ask asks servers whether they know the requests that have waited for so many ticks.
 func (c *Caller) ask(ticks uint32) {
-	ids := map[netip.AddrPort][]uint64{}
-	c.mu.Lock()
-	for id, p := range c.calls {
-		if c.tick-p.tick > ticks || ticks == 0 {
-			ids[p.to] = append(ids[p.to], id)
-		}
-	}
-	c.mu.Unlock()
-	for to, all := range ids {
+	for to, all := range c.sent(ticks) {
 		for len(all) > 0 {
 			n := min(len(all), maxIDs)
 			c.tell(to, newIDs(kindProbe, 0, all[:n]))
 			all = all[n:]
 		}
 	}
+}
+
+// sent returns the ids of the calls that have waited for so many ticks, by server. Their
+// requests were sent: a probe that came ahead of its request would have it lost.
+func (c *Caller) sent(ticks uint32) map[netip.AddrPort][]uint64 {
+	ids := map[netip.AddrPort][]uint64{}
+	c.sends.Lock()
+	defer c.sends.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, p := range c.calls {
+		if c.tick-p.tick > ticks || ticks == 0 {
+			ids[p.to] = append(ids[p.to], id)
+		}
+	}
+	return ids
 }

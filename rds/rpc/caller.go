@@ -32,7 +32,8 @@ type Caller struct {
 	free   sync.Pool // *pending
 
 	// sends is held for reading while a request is registered and sent, and for writing
-	// while the requests to an unreachable server are withdrawn.
+	// while the requests to an unreachable server are withdrawn, or all that were sent are
+	// looked up.
 	sends sync.RWMutex
 
 	mu    sync.Mutex

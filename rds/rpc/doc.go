@@ -42,8 +42,10 @@
 // # Limits
 //
 // A server runs ServerOptions.Handlers handlers at a time, queues further requests, and
-// refuses those beyond the queue (ErrBusy). A caller may have any number of calls in
-// progress; when its socket's send buffer is full or the server congested, Call waits.
+// refuses those beyond the queue (ErrBusy). One caller has at most
+// ServerOptions.PerCaller of the handlers and a part of the queue, and callers whose
+// requests wait take turns. A caller may have any number of calls in progress; when its
+// socket's send buffer is full or the server congested, Call waits.
 //
 // The package uses the exported parts of package rds alone. wire.go has the formats of the
 // messages. They have a version, and each side refuses one that it does not know

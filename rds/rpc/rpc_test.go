@@ -131,35 +131,56 @@ func TestCallInto(t *testing.T) {
 	})
 }
 
-// TestDeadline: the caller's deadline is the handler's, and ends both.
+// TestDeadline: the caller's deadline is the handler's, and ends both. So does a caller
+// that gives up.
 func TestDeadline(t *testing.T) {
 	between(t, func(t *testing.T, c *rpc.Caller, d *rdstest.Daemon) {
-		ended := make(chan error, 2)
-		at, _ := serve(t, d, rpc.Methods{"wait": func(ctx context.Context, r *rpc.Request) ([]byte, error) {
-			_, has := ctx.Deadline()
-			if has != (len(r.Body) > 0) {
-				t.Errorf("a deadline at the handler: %v", has)
-			}
-			<-ctx.Done()
-			ended <- ctx.Err()
-			return nil, ctx.Err()
-		}}, rpc.ServerOptions{})
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-		defer cancel()
-		var call *rpc.CallError
-		if _, err := c.Call(ctx, at, "wait", []byte{1}); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &call) || !call.Timeout() {
-			t.Errorf("the caller: %v", err)
+		type handled struct {
+			began chan struct{}
+			ended chan error
 		}
-		<-ended
-		ctx, cancel = context.WithCancel(context.Background())
-		time.AfterFunc(20*time.Millisecond, cancel)
-		if _, err := c.Call(ctx, at, "wait", nil); !errors.Is(err, context.Canceled) {
+		handler := func(deadline bool) (handled, rpc.Handler) {
+			h := handled{make(chan struct{}, 64), make(chan error, 64)} // as many as there are calls, at most
+			return h, func(ctx context.Context, _ *rpc.Request) ([]byte, error) {
+				if _, has := ctx.Deadline(); has != deadline {
+					t.Errorf("a deadline at the handler: %v, want %v", has, deadline)
+				}
+				h.began <- struct{}{}
+				<-ctx.Done()
+				h.ended <- ctx.Err()
+				return nil, ctx.Err()
+			}
+		}
+		timed, timedHandler := handler(true)
+		untimed, untimedHandler := handler(false)
+		at, _ := serve(t, d, rpc.Methods{"timed": timedHandler, "untimed": untimedHandler}, rpc.ServerOptions{})
+
+		// On a busy machine a deadline can pass before the request gets to the handler.
+		for after := 20 * time.Millisecond; len(timed.began) == 0; after *= 2 {
+			if after > patience {
+				t.Fatal("no request got to the handler")
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), after)
+			var call *rpc.CallError
+			if _, err := c.Call(ctx, at, "timed", nil); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &call) || !call.Timeout() {
+				t.Errorf("the caller: %v", err)
+			}
+			cancel()
+		}
+		<-timed.ended // by its deadline or because the caller says so, whichever is first
+
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			<-untimed.began
+			cancel()
+		}()
+		if _, err := c.Call(ctx, at, "untimed", nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("the caller that gives up: %v", err)
 		}
-		if err := <-ended; !errors.Is(err, context.Canceled) {
+		if err := <-untimed.ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the handler: %v", err)
 		}
-		if _, err := c.Call(ctx, at, "wait", nil); !errors.Is(err, context.Canceled) {
+		if _, err := c.Call(ctx, at, "untimed", nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("a context that has ended: %v", err)
 		}
 	})
@@ -180,7 +201,7 @@ func TestBounded(t *testing.T) {
 			}
 			<-release
 			return r.Body, nil
-		}}, rpc.ServerOptions{Handlers: handlers, Queue: queue})
+		}}, rpc.ServerOptions{Handlers: handlers, PerCaller: handlers, Queue: queue})
 		var wg sync.WaitGroup
 		var busy, good atomic.Int64
 		for i := range calls {
@@ -203,6 +224,55 @@ func TestBounded(t *testing.T) {
 		wg.Wait()
 		if most.Load() != handlers || good.Load() != handlers+queue {
 			t.Errorf("%d handlers at once, %d calls answered, %d busy", most.Load(), good.Load(), busy.Load())
+		}
+	})
+}
+
+// TestShares: a caller that asks for more than its part of the handlers and of the queue
+// leaves the rest to others, and those that wait take turns.
+func TestShares(t *testing.T) {
+	between(t, func(t *testing.T, greedy *rpc.Caller, d *rdstest.Daemon) {
+		const handlers, per, queue, calls = 4, 3, 8, 30
+		hold, began := make(chan struct{}), make(chan struct{}, calls)
+		at, _ := serve(t, d, rpc.Methods{
+			"hold": func(context.Context, *rpc.Request) ([]byte, error) {
+				began <- struct{}{}
+				<-hold
+				return nil, nil
+			},
+			"echo": echo,
+		}, rpc.ServerOptions{Handlers: handlers, Queue: queue})
+		var wg sync.WaitGroup
+		full := make(chan struct{})
+		var busy atomic.Int64
+		for range calls {
+			wg.Go(func() {
+				if _, err := greedy.Call(soon(t), at, "hold", nil); errors.Is(err, rpc.ErrBusy) {
+					if busy.Add(1) == calls-per-(queue-1) {
+						close(full)
+					}
+				} else if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		<-full
+		for range per {
+			<-began
+		}
+		other := caller(t, d, rpc.CallerOptions{})
+		for i := range 20 {
+			if _, err := other.Call(soon(t), at, "echo", []byte{byte(i)}); err != nil {
+				t.Fatalf("call %d of another caller: %v", i, err)
+			}
+		}
+		if n := len(began); n != 0 {
+			t.Errorf("%d more of one caller run", n)
+		}
+		close(hold)
+		wg.Wait()
+		if n := len(began); n != queue-1 {
+			t.Errorf("%d of those that waited ran, want %d", n, queue-1)
 		}
 	})
 }

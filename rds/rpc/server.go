@@ -30,8 +30,13 @@ type ServerOptions struct {
 	// Handlers is how many handlers run at the same time; 0 means 64. A handler counts
 	// until its answer is on its way.
 	Handlers int
+	// PerCaller is how many of the handlers one Caller may have at the same time; 0 means
+	// all but an eighth, or all but one of fewer than 16, so that one Caller never has all
+	// handlers unless there is only one. Callers with requests that wait take turns.
+	PerCaller int
 	// Queue is how many requests wait for a handler; 0 means 1024. Requests beyond that,
-	// or beyond 64 MiB of waiting requests, are ErrBusy.
+	// or beyond 64 MiB of waiting requests, are ErrBusy. One Caller may have the same part
+	// of the queue, in requests and in bytes, as 0 of PerCaller is of the handlers.
 	Queue int
 	// MaxRequest is the longest request taken, bytes; 0 means 16 MiB. A longer one is
 	// ErrTooLarge. Of requests above 128 KiB only those that are handled take memory.
@@ -57,12 +62,46 @@ type server struct {
 
 	mu      sync.Mutex
 	active  map[callKey]*call // waiting or running
-	queue   []*call           // waiting, in order
-	queued  int               // bytes of their bodies
-	idle    int               // workers that wait and were not promised a call
+	callers map[netip.AddrPort]*caller
+	next    fifo[*call]   // workers were promised to them
+	ready   fifo[*caller] // with a call that waits and may run
+	waiting int           // calls without a promise
+	queued  int           // bytes of the bodies of calls that do not run
+	idle    int           // workers that wait and were not promised a call
 	workers int
 	wake    sync.Cond
 	ended   bool
+}
+
+// caller is a Caller that has calls at the server.
+type caller struct {
+	queue  fifo[*call] // waiting
+	queued int         // bytes of the bodies of calls that do not run
+	busy   int         // calls that run, or have the promise of a worker
+	ready  bool        // in server.ready
+}
+
+// fifo is a queue.
+type fifo[T any] struct {
+	all  []T
+	head int
+}
+
+func (q *fifo[T]) len() int { return len(q.all) - q.head }
+
+func (q *fifo[T]) push(x T) {
+	if q.head > len(q.all)/2 {
+		n := copy(q.all, q.all[q.head:])
+		clear(q.all[n:])
+		q.all, q.head = q.all[:n], 0
+	}
+	q.all = append(q.all, x)
+}
+
+func (q *fifo[T]) pop() (x T) {
+	x, q.all[q.head] = q.all[q.head], x
+	q.head++
+	return x
 }
 
 // callKey names a call at the server.
@@ -90,12 +129,15 @@ type call struct {
 // ctx, or one of rds.Socket.RecvFrom. It does not close s. While it runs, nobody else may
 // receive from s. Methods must not change.
 //
-// What callers send is checked. A caller can have o.Handlers handlers and the place in
-// the queue, so servers that do not trust their callers limit who can reach them
-// (peers.allow).
+// What callers send is checked. One Caller cannot have all handlers, nor all places in the
+// queue, but a process can be many Callers. So servers that do not trust their callers
+// limit who can reach them (peers.allow).
 func Serve(ctx context.Context, s *rds.Socket, methods Methods, o ServerOptions) error {
 	if o.Handlers <= 0 {
 		o.Handlers = 64
+	}
+	if o.PerCaller <= 0 {
+		o.PerCaller = part(o.Handlers)
 	}
 	if o.Queue <= 0 {
 		o.Queue = 1024
@@ -104,7 +146,7 @@ func Serve(ctx context.Context, s *rds.Socket, methods Methods, o ServerOptions)
 		o.MaxRequest = 16 << 20
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	v := &server{s: s, ctx: ctx, methods: methods, o: o, active: map[callKey]*call{}}
+	v := &server{s: s, ctx: ctx, methods: methods, o: o, active: map[callKey]*call{}, callers: map[netip.AddrPort]*caller{}}
 	v.wake.L = &v.mu
 	s.SetNotices() // a caller that has gone needs no answer
 	err := v.receive()
@@ -114,6 +156,9 @@ func Serve(ctx context.Context, s *rds.Socket, methods Methods, o ServerOptions)
 	v.staging.free()
 	return err
 }
+
+// part is what one of several may have of n: all but an eighth, or but one.
+func part(n int) int { return max(1, n-max(1, n/8)) }
 
 func (v *server) receive() error {
 	for m, err := range v.s.Messages(v.ctx) {
@@ -172,55 +217,100 @@ func (v *server) request(m *rds.Message, key callKey) {
 	}
 }
 
-// admit puts c into the queue and sees to it that a worker takes it.
+// admit gives c a worker, or puts it into the queue.
 func (v *server) admit(c *call) (status, string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch {
-	case v.active[c.key] != nil:
+	if v.active[c.key] != nil {
 		return statusMalformed, "a second request of this id"
-	case v.idle == 0 && v.workers == v.o.Handlers && len(v.queue) >= v.o.Queue, v.queued+len(c.req.Body) > maxQueued:
+	}
+	of := v.callers[c.key.from]
+	if of == nil {
+		of = &caller{}
+	}
+	queue, bytes := v.o.Queue, maxQueued // that one caller may have
+	if v.o.PerCaller < v.o.Handlers {
+		queue, bytes = part(queue), part(bytes)
+	}
+	n := len(c.req.Body)
+	// What of's calls that wait may run is a worker's already.
+	mayRun := of.queue.len() == 0 && of.busy < v.o.PerCaller && (v.idle > 0 || v.workers < v.o.Handlers)
+	if v.queued+n > maxQueued || of.queued+n > bytes || !mayRun && (v.waiting >= v.o.Queue || of.queue.len() >= queue) {
 		return statusBusy, ""
 	}
-	v.active[c.key] = c
-	v.queue = append(v.queue, c)
-	v.queued += len(c.req.Body)
-	switch {
-	case v.idle > 0:
-		v.idle-- // promised to c
+	v.callers[c.key.from], v.active[c.key] = of, c
+	of.queued += n
+	v.queued += n
+	if !mayRun {
+		of.queue.push(c)
+		v.waiting++
+		v.mayRun(of)
+		return statusOK, ""
+	}
+	of.busy++
+	v.next.push(c)
+	if v.idle > 0 {
+		v.idle--
 		v.wake.Signal()
-	case v.workers < v.o.Handlers:
+	} else {
 		v.workers++
 		v.wg.Go(v.work)
 	}
 	return statusOK, ""
 }
 
+// mayRun notes that a call of a caller may run, if one waits and may.
+func (v *server) mayRun(of *caller) {
+	if !of.ready && of.queue.len() > 0 && of.busy < v.o.PerCaller {
+		of.ready = true
+		v.ready.push(of)
+	}
+}
+
 // work runs calls until the server ends.
 func (v *server) work() {
-	for c := v.next(); c != nil; c = v.next() {
+	for c := v.take(); c != nil; c = v.take() {
 		v.run(c)
-		v.mu.Lock()
-		delete(v.active, c.key)
-		v.mu.Unlock()
+		v.done(c)
 		c.cancel()
 	}
 }
 
-// next takes a call from the queue and waits for one. It returns nil at the end.
-func (v *server) next() *call {
+// done forgets c, which has run.
+func (v *server) done(c *call) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for len(v.queue) == 0 && !v.ended {
+	delete(v.active, c.key)
+	of := v.callers[c.key.from]
+	of.busy--
+	if v.mayRun(of); of.busy == 0 && of.queue.len() == 0 {
+		delete(v.callers, c.key.from)
+	}
+}
+
+// take takes a call that was promised a worker, or one that waits, of one caller after the
+// other, and waits for one. It returns nil at the end.
+func (v *server) take() (c *call) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for v.next.len() == 0 && v.ready.len() == 0 && !v.ended {
 		v.idle++
 		v.wake.Wait()
 	}
-	if v.ended {
+	switch {
+	case v.ended:
 		return nil
+	case v.next.len() > 0:
+		c = v.next.pop()
+	default:
+		of := v.ready.pop()
+		of.ready = false
+		c = of.queue.pop()
+		of.busy++
+		v.waiting--
+		v.mayRun(of)
 	}
-	c := v.queue[0]
-	v.queue[0] = nil
-	v.queue = v.queue[1:]
+	v.callers[c.key.from].queued -= len(c.req.Body)
 	v.queued -= len(c.req.Body)
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,11 +28,22 @@ func groupD() []statement {
 		{n: 64, kind: "k", by: byCalls, text: "TOS 5 is a connection of its own, tos 5 at both ends; on TCP it reads 0", check: tosIsAConnection},
 		{n: 65, kind: "k", by: byCalls, text: "a table with length 0 fails ENOSPC and tells the bytes needed; with room it returns the element size", check: infoTableLengths},
 		{n: 66, kind: "k", by: byCalls, text: "element sizes are 40, 42, 26, 28, 41, 68 and 65, 50, 52, 64, 92", check: infoElementSizes},
-		{n: 67, kind: "k", later: laterShim, text: "unmodified rds-info prints all tables"},
+		rdsInfo(67),
 		{n: 68, kind: "k", by: byCalls, text: "IPv4 tables omit IPv6 and unbound sockets", check: infoTablesOmit},
 		{n: 69, kind: "k", by: byCalls, text: "the counters begin with the 36 of the kernel, in order", check: infoCounterOrder},
 		{n: 70, kind: "k", by: byCalls, text: "an unknown SOL_RDS option fails ENOPROTOOPT", check: unknownOptionFails},
 	}
+}
+
+// rdsInfo is the statement about rds-info, which has to be built outside the repository.
+func rdsInfo(n int) statement {
+	s := statement{n: n, kind: "k", by: byTest, text: "unmodified rds-info prints all tables"}
+	if os.Getenv("RDS_TOOLS") == "" {
+		s.later = laterTools
+		return s
+	}
+	s.check = func(t *testing.T, _ *env) { goTest(t, "../../preload", "TestInfo") }
+	return s
 }
 
 func (s *sock) cancel(to netip.AddrPort) {

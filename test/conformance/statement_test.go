@@ -32,7 +32,7 @@ const (
 	laterIB     = "needs a kernel: make vm VM=./test/vmlab/rdsib"
 	laterKernel = "needs a kernel peer or the kernel's tools: comes with kernel interoperation"
 	laterHere   = "not proven by two daemons' sockets"
-	laterShim   = "needs a library that puts programs on afrds"
+	laterTools  = "needs rds-tools: RDS_TOOLS=DIR make conformance"
 )
 
 // group is a chapter of the list, with the numbers that it must have.

@@ -116,8 +116,9 @@ func TestPage(t *testing.T) {
 	other := rdstest.StartDaemons(t, 1)[0]
 	traffic(t, watched, other.Bind(t, other.Open(t), 0))
 
-	doc := browse(t, chromium, url, "--virtual-time-budget=6000", "--dump-dom")
-	for _, want := range []string{`>up</td>`, other.Addr().String() + "</td>", "1 of 1 up", "<figcaption><span>messages</span>", "<dt>clients</dt><dd>1</dd>"} {
+	doc := browse(t, chromium, url, "--virtual-time-budget=12000", "--dump-dom")
+	for _, want := range []string{`<td class="up">up</td>`, other.Addr().String() + "</td>", "1 of 1 up", `<figure aria-label="Messages">`, `<figure aria-label="Messages acked in">`,
+		"<dt>clients</dt><dd>1</dd>", `<li class="ok">all is well</li>`, `<section id="backlog"`, "Nothing in ten minutes: RDMA,"} {
 		if !strings.Contains(doc, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -128,9 +129,15 @@ func TestPage(t *testing.T) {
 	if !regexp.MustCompile(`<p id="trouble" role="alert" hidden="">`).MatchString(doc) {
 		t.Error("the page sees trouble")
 	}
-	// The chart of messages has a line with more than one point above the base.
-	if m := regexp.MustCompile(`aria-label="messages">.*?<polyline class="a" points="([^"]*)"`).FindStringSubmatch(doc); m == nil || len(strings.Fields(m[1])) < 3 {
-		t.Errorf("no line of messages: %q", m)
+	// uPlot has drawn, the legend has a rate, and the chart of RDMA has collapsed.
+	if !regexp.MustCompile(`aria-label="Messages">.*?<b>[0-9.]+[kM]?/s</b>.*?<canvas`).MatchString(doc) {
+		t.Error("no chart of messages")
+	}
+	if !strings.Contains(doc, `<figure aria-label="RDMA" hidden="">`) {
+		t.Error("an empty chart is shown")
+	}
+	if !regexp.MustCompile(`<td class="n">[0-9.]+ (\x{b5}s|ms|s)</td>`).MatchString(doc) {
+		t.Error("no round-trip time")
 	}
 	if strings.Contains(doc, "NaN") || strings.Contains(doc, "undefined") {
 		t.Error("the page shows what is no number")

@@ -65,7 +65,7 @@ func DefaultAttr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
 		Name: "sim", MaxMsg: 1 << 30, MaxSendWR: 16384, MaxRecvWR: 16384, MaxSGE: 16, MaxReadSGE: 16,
 		MaxInline: 512, MaxReadDepth: 16, MaxPrivate: 196,
-		Caps: verbs.CapOrderedCQ | verbs.CapImm | verbs.CapAtomics | verbs.CapMaskedAtomic | verbs.CapRNR |
+		Caps: verbs.CapOrderedCQ | verbs.CapImm | verbs.CapAtomics | verbs.CapMaskedAtomic | verbs.CapGlobalAtomics | verbs.CapRNR |
 			verbs.CapRestrictedMR | verbs.CapRemoteAck | verbs.CapRNRRetry | verbs.CapInvalidate | verbs.CapMW,
 	}
 }

@@ -49,6 +49,7 @@ func (c *cmQueue) forget(q *qp) {
 type request struct {
 	fd            int
 	mpa           iwarp.MPA
+	raw           []byte // mpa as it came, if the device has a LateTap
 	feat          iwarp.Features
 	known         bool // feat came with it
 	tls           *secure
@@ -152,6 +153,7 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 		IRD: uint16(ird), ORD: uint16(ord), Private: p.Private,
 	}
 	dial := q.dial
+	dial.request = d.rawMPA(&req)
 	if !d.ctl.spawn(func() { d.ctl.connect(ctx, dial, p, req) }) {
 		cancel()
 		return errClosed
@@ -184,10 +186,11 @@ func (d *Device) takeResults() bool {
 			id := d.lastReq
 			var feat iwarp.Features
 			var known bool
+			raw := d.rawMPA(&r.mpa)
 			if !d.opt.PlainMPA {
 				r.mpa.Private, feat, known = iwarp.SplitFeatures(r.mpa.Private)
 			}
-			d.requests[id] = &request{fd: r.fd, mpa: r.mpa, feat: feat, known: known, tls: r.tls, local: r.local, remote: r.remote, ctl: d.ctl,
+			d.requests[id] = &request{fd: r.fd, mpa: r.mpa, raw: raw, feat: feat, known: known, tls: r.tls, local: r.local, remote: r.remote, ctl: d.ctl,
 				expiry: time.AfterFunc(2*d.opt.HandshakeTimeout, func() { d.ctl.post(result{fd: -1, req: id}) })}
 			d.events.push(verbs.CMEvent{Type: verbs.CMConnectRequest, Req: id, Local: r.local, Remote: r.remote, Private: r.mpa.Private})
 		default:
@@ -213,6 +216,7 @@ func (d *Device) connected(r *result) {
 		return
 	}
 	q.dial = nil
+	q.late.passive, q.late.mpa = false, [2][]byte{r.dial.request, d.rawMPA(&r.mpa)}
 	if !d.opt.PlainMPA {
 		r.mpa.Private, q.peer, q.known = iwarp.SplitFeatures(r.mpa.Private)
 	}
@@ -300,6 +304,7 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 		err = errNoFence
 	}
 	if err == nil {
+		q.late.passive, q.late.mpa = true, [2][]byte{r.raw, d.rawMPA(&reply)}
 		err = d.reply(r, &reply)
 	}
 	if err == nil {

@@ -52,8 +52,9 @@ type result struct {
 
 // dialing is a Connect in progress.
 type dialing struct {
-	qp     *qp
-	cancel context.CancelFunc
+	qp      *qp
+	cancel  context.CancelFunc
+	request []byte // if the device has a LateTap
 }
 
 func newControl(opt *Options) (*control, error) {

@@ -100,6 +100,7 @@ type Device struct {
 	stats   Stats
 	io      scratch
 	nowhere *parked // where data goes that is not wanted
+	lateOn  *atomic.Uint32
 }
 
 // scratch is memory for the arguments of system calls, so that they allocate
@@ -123,7 +124,10 @@ var _ verbs.Device = (*Device)(nil)
 // New makes a device. It opens one epoll descriptor, one timerfd and two eventfds.
 func New(opt Options) (*Device, error) {
 	opt.defaults()
-	d := &Device{opt: opt, requests: map[verbs.RequestID]*request{}, epfd: -1, wakeFD: -1, timerFD: -1}
+	d := &Device{opt: opt, requests: map[verbs.RequestID]*request{}, epfd: -1, wakeFD: -1, timerFD: -1, lateOn: &off}
+	if opt.Late != nil {
+		d.lateOn = opt.Late.On()
+	}
 	d.keys.init()
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	var err error
@@ -164,7 +168,7 @@ func (d *Device) Attr() verbs.DeviceAttr {
 		Name: d.opt.Name, MaxMsg: maxMsg, MaxSendWR: maxWR, MaxRecvWR: maxWR,
 		MaxSGE: maxSGE, MaxReadSGE: maxSGE, MaxInline: maxInline,
 		MaxReadDepth: d.opt.MaxReadDepth, MaxPrivate: d.opt.maxPrivate(),
-		Caps: verbs.CapOrderedCQ | verbs.CapImm | verbs.CapAtomics | verbs.CapMaskedAtomic | verbs.CapRNR | verbs.CapRNRRetry |
+		Caps: verbs.CapOrderedCQ | verbs.CapImm | verbs.CapAtomics | verbs.CapMaskedAtomic | verbs.CapGlobalAtomics | verbs.CapRNR | verbs.CapRNRRetry |
 			verbs.CapRestrictedMR | verbs.CapRemoteAck | verbs.CapInvalidate | verbs.CapMW,
 	}
 }

@@ -269,8 +269,8 @@ func (q *qp) farewell(ft *fault) []byte {
 	} else {
 		iwarp.Seal(f, q.crc)
 	}
-	if tap := q.dev.opt.Tap; tap != nil {
-		tap.Stream(q.local, q.remote, true, b)
+	if t := q.tap(); t != nil {
+		q.saw(t, true, b)
 	}
 	if q.tls != nil {
 		b = b[q.tls.batch:] // is sealed

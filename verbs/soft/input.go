@@ -80,7 +80,7 @@ func (q *qp) receive() bool {
 		q.dev.stats.CallsIn++
 		q.metered(n)
 		inPlace := min(n, direct)
-		if t := q.dev.opt.Tap; t != nil {
+		if t := q.tap(); t != nil {
 			q.tapIn(t, inPlace, n-inPlace)
 		}
 		x.left -= inPlace
@@ -306,9 +306,9 @@ func (q *qp) tapIn(t Tap, inPlace, staged int) {
 		n := inPlace
 		for i := range ps {
 			k := min(n, len(ps[i].mem))
-			t.Stream(q.local, q.remote, false, ps[i].mem[:k])
+			q.saw(t, false, ps[i].mem[:k])
 			n -= k
 		}
 	}
-	t.Stream(q.local, q.remote, false, x.stage[x.w:x.w+staged])
+	q.saw(t, false, x.stage[x.w:x.w+staged])
 }

@@ -64,6 +64,8 @@ type Options struct {
 	Refused func(local, remote netip.Addr, why error)
 	// Tap, if not nil, sees every byte of every connection's stream.
 	Tap Tap
+	// Late, if not nil, is a tap that comes and goes. Without a Tap only.
+	Late LateTap
 }
 
 // Tap records streams, before and after encryption by TLS, for a packet capture. Its

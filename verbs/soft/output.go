@@ -20,6 +20,7 @@ type output struct {
 	pending    int // bytes in them
 	total      uint64
 	written    uint64 // total - pending
+	whole      uint64 // so much was written when nothing was pending last: there a frame begins
 	lastStaged bool   // segs[st-1] ends at stage[tail]
 }
 
@@ -29,7 +30,7 @@ type output struct {
 func (q *qp) outRoom(staged, pieces int) bool {
 	o := &q.out
 	if o.pending == 0 {
-		o.sh, o.st, o.tail, o.lastStaged = 0, 0, 0, false
+		o.sh, o.st, o.tail, o.lastStaged, o.whole = 0, 0, 0, false, o.total
 	}
 	if o.st+pieces+2 > maxSegs {
 		return false
@@ -270,7 +271,7 @@ func (q *qp) write() (int, bool) {
 	if n > 0 {
 		q.dev.stats.BytesOut += uint64(n)
 		q.dev.stats.CallsOut++
-		if t := q.dev.opt.Tap; t != nil {
+		if t := q.tap(); t != nil {
 			q.tapOut(t, n)
 		}
 	}
@@ -286,7 +287,7 @@ func (q *qp) tapOut(t Tap, n int) {
 	for i := q.out.sh; n > 0; i++ {
 		b := q.out.segs[i].mem
 		k := min(n, len(b))
-		t.Stream(q.local, q.remote, true, b[:k])
+		q.saw(t, true, b[:k])
 		n -= k
 	}
 }

@@ -67,6 +67,7 @@ type qp struct {
 	starving bool // the head of park waits for a receive
 	stalled  bool // ... and there is no room to put aside more
 	held     bool // the owner wants nothing read
+	late     late
 	meter    func(n int)
 	stats    verbs.QPStats
 }

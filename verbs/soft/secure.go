@@ -111,7 +111,7 @@ func (q *qp) writeSealed() (int, bool) {
 	}
 	n = s.batch
 	s.batch = 0
-	if t := d.opt.Tap; t != nil {
+	if t := q.tap(); t != nil {
 		q.tapOut(t, n)
 	}
 	q.out.sent(n)
@@ -185,8 +185,8 @@ func (q *qp) open(b []byte) ([]byte, error) {
 		if err != nil {
 			return b, err
 		}
-		if t := q.dev.opt.Tap; t != nil && n > 0 {
-			t.Stream(q.local, q.remote, false, x.stage[x.w:x.w+n])
+		if t := q.tap(); t != nil && n > 0 {
+			q.saw(t, false, x.stage[x.w:x.w+n])
 		}
 		x.w += n
 		b = b[size:]

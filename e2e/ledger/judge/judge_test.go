@@ -240,6 +240,10 @@ func TestVerdicts(t *testing.T) {
 			add(s, book.Record{Kind: book.Status, Seq: 1, C: 1, Text: "success"}).about(book.Words, 0, ""), "atomic"},
 		{"may have run", begin().region().send(s, 1, book.FlagLimit, add()).
 			add(s, book.Record{Kind: book.Status, Seq: 1, C: 1, Text: "unknown"}).about(book.Words, 1, "").close(d), ""},
+		{"was dropped, and ran", begin().region().send(s, 1, 0, add()).
+			add(s, book.Record{Kind: book.Status, Seq: 1, C: 1, Text: "dropped"}).about(book.Words, 1, "").close(d), "atomic"},
+		{"unknown without a cause", begin().region().send(s, 1, 0, add()).
+			add(s, book.Record{Kind: book.Status, Seq: 1, C: 1, Text: "unknown"}).about(book.Words, 1, "").close(d), "status"},
 		{"an old value twice", begin().region().send(s, 1, 0, add()).recv(d, s, 1).send(s, 2, 0, add()).recv(d, s, 2).
 			add(s, book.Record{Kind: book.Status, Seq: 1, C: 1, Text: "success"}).add(s, book.Record{Kind: book.Status, Seq: 2, C: 1, Text: "success"}).
 			add(s, book.Record{Kind: book.Local, Seq: 1, C: 1}).add(s, book.Record{Kind: book.Local, Seq: 2, C: 1}), "atomic"},

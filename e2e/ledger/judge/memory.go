@@ -129,6 +129,9 @@ func (j *Judge) addUse(u *uses, l *life, m *message, o *operation) {
 	if o.kind != "add" && o.kind != "swap" || j.forbids(l, m, o) != "" || o.status == "remote error" {
 		return
 	}
+	if o.status == "dropped" && l.addr.Addr() != m.dst.Addr() {
+		return // its message, which carries it, was not accepted
+	}
 	done := o.status == "success"
 	switch store := book.SwapValue(l.id, m.seq); {
 	case o.kind == "add" && done:

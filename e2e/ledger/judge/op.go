@@ -123,6 +123,8 @@ func (j *Judge) judgeRefusal(l *life, m *message, o *operation, forbidden string
 	switch {
 	case o.errno == 0 && l.addr.Addr() == m.dst.Addr() && r != nil && r.release != 0 && r.release <= o.statusAt:
 		// On one host the daemon is both ends. It was about to copy.
+	case o.errno == 0 && (o.kind == "add" || o.kind == "swap") && r != nil && (r.release != 0 && r.release <= o.statusAt || r.owner.end.early <= o.statusAt):
+		// The message carried it, and found that the region is gone.
 	case o.errno == 0:
 		j.wrong("refusal", l, m, "has the status %q of its %s without an errno: its daemon let a request pass that a device refused", o.status, o.kind)
 	case o.errno == enobufs:

@@ -26,7 +26,8 @@
 //	        GRANTED: how many buffers; pushed WRITE: number of the grant << 16 |
 //	        number of the buffer; else 0
 //	48      small WRITE, DONE of a small READ: the bytes; FAILED: text;
-//	        DURABLE: more request numbers, 8 bytes each
+//	        DURABLE: more request numbers, 8 bytes each; MAPPED: extents, 8 bytes each,
+//	        its length << 1, | 1 for a hole
 //
 //	OPEN    -> OPENED             file size, block size that both can handle, window
 //	READ    -> DONE               the bytes are in DONE, or in the memory of the cookie
@@ -35,6 +36,7 @@
 //	        or WRITTEN            flag 4: in the file, on stable storage after a FLUSH
 //	ZERO    -> DURABLE or WRITTEN length bytes of zeros at an offset in bytes
 //	FLUSH   -> DURABLE            everything that was WRITTEN is on stable storage
+//	MAP     -> MAPPED             where the file has holes in length bytes at an offset, or in the first of these
 //	COMMIT  -> COMMITTED          the size is set, everything is on stable storage
 //	any     -> FAILED             status and text
 //
@@ -60,7 +62,7 @@
 // session before it. Later requests of the ended session fail with "stale" and do not
 // change the file. So a client that was cut off cannot overwrite its successor's data.
 //
-// A server that was started again knows no session. So a FLUSH that succeeds covers
-// everything that was WRITTEN in its session, and the READs of a session, which name it,
-// never show content that has lost a part of that.
+// A server that was started again knows no session, and an fsync that fails ends the
+// session. So a FLUSH that succeeds covers everything that was WRITTEN in its session, and
+// the READs of a session, which name it, never show content that has lost a part of that.
 package store

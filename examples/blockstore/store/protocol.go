@@ -26,7 +26,7 @@ const (
 	DefaultSmall = 16 << 10
 	MaxSmall     = 64 << 10
 
-	// maxText and MaxMore bound the tails of FAILED and DURABLE.
+	// maxText and MaxMore bound the tails of FAILED, DURABLE and MAPPED.
 	maxText = 1024
 	MaxMore = 512
 
@@ -52,11 +52,13 @@ const (
 	KindFlush     Kind = 12
 	KindZero      Kind = 13
 	KindGranted   Kind = 14
+	KindMap       Kind = 15
+	KindMapped    Kind = 16
 )
 
 func (k Kind) String() string {
 	names := [...]string{"", "OPEN", "OPENED", "READ", "DONE", "WRITE", "GRANT", "DURABLE", "COMMIT", "COMMITTED", "FAILED",
-		"WRITTEN", "FLUSH", "ZERO", "GRANTED"}
+		"WRITTEN", "FLUSH", "ZERO", "GRANTED", "MAP", "MAPPED"}
 	if k == 0 || int(k) >= len(names) {
 		return fmt.Sprintf("type %d", uint8(k))
 	}
@@ -120,6 +122,7 @@ type Message struct {
 	Window    uint32
 	Text      string   // FAILED
 	More      []uint64 // DURABLE: further request numbers
+	Extents   []Extent // MAPPED: the first one begins at Block
 	Data      []byte   // WRITE, DONE: the bytes of a small block; Parse does not copy them
 }
 
@@ -140,6 +143,9 @@ func (m *Message) Append(b []byte) []byte {
 	b = append(b, m.Text[:min(len(m.Text), maxText)]...)
 	for _, r := range m.More {
 		b = le.AppendUint64(b, r)
+	}
+	for _, e := range m.Extents {
+		b = e.append(b)
 	}
 	return b
 }
@@ -174,7 +180,7 @@ func Parse(b []byte) (Message, error) {
 		CRC:       le.Uint32(b[40:]),
 		Window:    le.Uint32(b[44:]),
 	}
-	if m.Kind < KindOpen || m.Kind > KindGranted {
+	if m.Kind < KindOpen || m.Kind > KindMapped {
 		return bad("%v", m.Kind)
 	}
 	if err := m.parseTail(b[HeaderSize:]); err != nil {
@@ -191,12 +197,17 @@ func (m *Message) parseTail(tail []byte) error {
 			return fmt.Errorf("%d bytes of text, at most %d", len(tail), maxText)
 		}
 		m.Text = string(tail)
-	case KindDurable:
+	case KindDurable, KindMapped:
 		if len(tail)%8 != 0 || len(tail) > 8*MaxMore {
-			return fmt.Errorf("%d bytes of request numbers", len(tail))
+			return fmt.Errorf("%d bytes behind a %v", len(tail), m.Kind)
 		}
 		for ; len(tail) > 0; tail = tail[8:] {
-			m.More = append(m.More, binary.LittleEndian.Uint64(tail))
+			v := binary.LittleEndian.Uint64(tail)
+			if m.Kind == KindMapped {
+				m.Extents = append(m.Extents, Extent{v >> 1, v&1 != 0})
+			} else {
+				m.More = append(m.More, v)
+			}
 		}
 	case KindWrite, KindDone:
 		// A pushed WRITE has no bytes, and neither has a DONE whose block went by RDMA.
@@ -217,11 +228,11 @@ func (m *Message) parseTail(tail []byte) error {
 	return nil
 }
 
-// CheckBlock returns what is wrong with the place and length of a READ, WRITE or ZERO, or
+// CheckBlock returns what is wrong with the place and length of a READ, WRITE, ZERO or MAP, or
 // nil. largest is the server's largest block.
 func (m *Message) CheckBlock(largest int) error {
 	switch {
-	case m.Kind == KindZero:
+	case m.Kind == KindZero, m.Kind == KindMap:
 		if m.Length == 0 || m.Block > 1<<62 {
 			return fmt.Errorf("%d bytes at offset %d", m.Length, m.Block)
 		}
@@ -241,10 +252,24 @@ func (m *Message) CheckBlock(largest int) error {
 
 // Offset returns the offset of the block in the file.
 func (m *Message) Offset() int64 {
-	if m.Kind == KindZero || m.Flags&FlagBytes != 0 {
+	if m.Kind == KindZero || m.Kind == KindMap || m.Flags&FlagBytes != 0 {
 		return int64(m.Block)
 	}
 	return int64(m.Block) * int64(m.BlockSize)
+}
+
+// Extent is some bytes of an export that are all in a hole, or all not.
+type Extent struct {
+	Length uint64
+	Hole   bool
+}
+
+func (e Extent) append(b []byte) []byte {
+	v := e.Length << 1
+	if e.Hole {
+		v |= 1
+	}
+	return binary.LittleEndian.AppendUint64(b, v)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

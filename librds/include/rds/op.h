@@ -28,13 +28,19 @@ enum rds_op_kind {
 #define RDS_OP_REPORT 2u /* queue a completion if it is no success */
 #define RDS_OP_SILENT 4u /* do not deliver the message; counts if it has no payload and all its operations are silent */
 
-/* An rds_rdma is a read or write that a message carries. */
+/*
+ * An rds_rdma is a read or write that a message carries. One of more than RDS_MAX_RDMA bytes
+ * goes to the other host in pieces, and other sockets' operations go between them. It is one
+ * operation all the same: it has one id and one status, and its message is delivered behind
+ * the last piece, and only if all pieces were successful. After another status than
+ * RDS_SUCCESS any of its bytes may have been moved.
+ */
 struct rds_rdma {
 	uint32_t kind;  /* RDS_OP_WRITE or RDS_OP_READ */
 	uint32_t flags; /* RDS_OP_... */
 	uint64_t cookie;
 	uint64_t remote_off;             /* in the remote region, bytes */
-	const struct rds_segment *local; /* 1 to 1024 segments, none empty, at most 1 MiB together */
+	const struct rds_segment *local; /* 1 to 1024 segments, none empty, at most 1 GiB together */
 	size_t segments;
 	uint64_t token; /* comes back in the completion */
 };
@@ -113,6 +119,51 @@ RDS_API int rds_atomic_op(rds_socket *socket, const struct rds_addr *to, const s
 /* rds_alloc makes a buffer of size bytes, page aligned and zeroed. It is a call to the
  * daemon. Errors: -EINVAL size 0 or above 1 TiB; -ENOMEM, -ENOBUFS, -EMFILE, -ENFILE. */
 RDS_API int rds_alloc(rds_client *client, size_t size, rds_buffer **buffer);
+
+/*
+ * rds_import makes a buffer of memory that the program has: len bytes at off of the file fd,
+ * which was made by memfd_create. The file must be sealed against shrinking (F_SEAL_SHRINK)
+ * and not against writing. off is a multiple of the page size. Files of huge pages
+ * (MFD_HUGETLB) are for root and for the user of the daemon. The buffer is a mapping of its
+ * own, and fd stays the caller's. It is a call to the daemon.
+ *
+ * Errors: -EINVAL the file is no memory, off is inside a page, or the file does not have the
+ * range; -EPERM seals, huge pages; -EBADF fd; -EOPNOTSUPP the daemon or its kernel (before
+ * Linux 5.9) is too old; those of rds_alloc.
+ */
+RDS_API int rds_import(rds_client *client, int fd, uint64_t off, size_t len, rds_buffer **buffer);
+
+/*
+ * rds_adopt makes a buffer of the len bytes at addr, which stay where they are: memory of
+ * malloc, of anonymous private mappings, of the data of the heap. rds_buffer_mem is addr. The
+ * whole pages around them are copied once into a memory file that the daemon maps, and mapped
+ * over in place. Operations then need no copy. Ranges may overlap, or share pages.
+ *
+ * Other threads may read the memory during the call. A thread that writes there waits: the
+ * library installs a handler of SIGSEGV at the first call, which passes everything else on
+ * to the handler before it. A system call that writes there fails with EFAULT. Writes that are
+ * in progress (O_DIRECT, io_uring) are lost, as are those of a thread that blocks SIGSEGV: it
+ * is killed. Stacks of threads must not be adopted. The calling thread's is refused.
+ *
+ * A child of fork gets a copy of its own, made before fork returns in the parent. A child made
+ * by clone or vfork without exec shares the memory with its parent. After
+ * madvise(MADV_DONTNEED) adopted memory keeps its contents.
+ *
+ * Errors: -EFAULT a part is not mapped; -EACCES a part may not be read and written; -EINVAL a
+ * part is a mapping of a file, shared memory, huge pages, or the stack; -EFBIG the limit of
+ * file sizes (RLIMIT_FSIZE); those of rds_import. The memory is unchanged then.
+ */
+RDS_API int rds_adopt(rds_client *client, void *addr, size_t len, rds_buffer **buffer);
+
+/* rds_adopted returns 1 while the buffer is adopted memory, all of it, and else 0: it is when
+ * the program has unmapped a part, or mapped something else there, as malloc and free do with
+ * large blocks. Such a buffer is of no more use. rds_adopt of the new memory makes another. */
+RDS_API int rds_adopted(rds_buffer *buffer);
+
+/* rds_unadopt closes the buffer as rds_buffer_close does. Pages that are in no other adopted
+ * buffer become private memory again, with their contents. Closing the buffer or the client in
+ * another way does the same. -EINVAL: the buffer is not of rds_adopt. */
+RDS_API int rds_unadopt(rds_buffer *buffer);
 
 /* rds_buffer_mem returns the memory, or NULL after the buffer or its client was closed. */
 RDS_API void *rds_buffer_mem(rds_buffer *buffer);

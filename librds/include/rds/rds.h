@@ -18,7 +18,7 @@
  * Threads. Any number of threads may call any function with the same handle, except that
  * the functions named rds_*_free need the handle for themselves.
  *
- * Signals. The library installs no handler and blocks no signal of the caller's threads. A
+ * Signals. The library installs no handler (but see rds_adopt) and blocks no signal of the caller's threads. A
  * wait that a signal handler interrupts ends with -EINTR, whatever SA_RESTART says. Calls to
  * the daemon that answer at once, such as rds_bind, are not interrupted.
  *
@@ -27,12 +27,13 @@
  * other rds_*_free do nothing: what the parent's threads were doing at the fork is not known,
  * so the child's copy stays until exec or exit. The parent's sockets are not affected and end
  * with the parent, and the child may open a client of its own. Buffers stay mapped in the
- * child, shared with the parent. fork must not be called in a signal handler that interrupts
+ * child, shared with the parent; adopted memory (rds_adopt) is copied. fork must not be called in a signal handler that interrupts
  * a function of this library, unless the child calls exec or _exit before it returns.
  */
 #ifndef RDS_RDS_H
 #define RDS_RDS_H
 
+#include <rds/again.h>
 #include <rds/op.h>
 #include <rds/types.h>
 #include <rds/wait.h>
@@ -59,15 +60,26 @@ struct rds_params {
 	uint32_t recv_windows;  /* memory for received payload, in 4 MiB (2) */
 };
 
+/* rds_way is how a thread waits for the daemon: whether it looks into the shared memory again
+ * and again before it blocks. Of the threads of a client one looks for all. */
+enum rds_way {
+	RDS_WAIT_AUTO,  /* as RDS_WAIT_YIELD or RDS_WAIT_BLOCK, whichever made waits shorter lately */
+	RDS_WAIT_BLOCK, /* block at once: no processor time, and a wake-up for each wait */
+	RDS_WAIT_YIELD, /* look for spin_ns, with sched_yield(2) after each look */
+	RDS_WAIT_SPIN   /* look for spin_ns and keep the processor: where nobody else needs it */
+};
+
 /* rds_options of rds_open. Zero it, then set what differs from the default. */
 struct rds_options {
 	const char *path;     /* of the control socket; NULL: see rds_open */
 	const char *name;     /* under which rdsctl shows the process; NULL: its program's name */
-	int64_t spin_ns;      /* how long a wait yields before it sleeps; 0: as the daemon suggests, < 0: not at all */
+	int64_t spin_ns;      /* how long a wait looks before it blocks; 0: as the daemon suggests, < 0: not at all */
 	int timeout_ms;       /* how long rds_open may take; 0: for ever */
 	int call_timeout_ms;  /* how long the daemon may take to answer; 0: for ever. Beyond it the session ends */
 	struct rds_params params;
-	uint64_t reserved[4]; /* 0 */
+	enum rds_way wait;
+	uint32_t reserved0;   /* 0 */
+	uint64_t reserved[3]; /* 0 */
 };
 
 /*
@@ -80,7 +92,8 @@ struct rds_options {
  *
  * Errors: -ENOENT no daemon answers; -EACCES the mode of the control socket;
  * -EPROTONOSUPPORT another version; -EPROTO not this protocol; -EUSERS, -ENOBUFS the
- * daemon's limits; -EMFILE, -ENFILE; -ETIMEDOUT; -EINVAL params that no daemon grants.
+ * daemon's limits; -EMFILE, -ENFILE; -ETIMEDOUT; -EINVAL params that no daemon grants, or
+ * another way to wait than those of rds_way.
  */
 RDS_API int rds_open(const struct rds_options *options, rds_client **client);
 

@@ -18,8 +18,11 @@ extern "C" {
 #define RDS_API
 #endif
 
-/* RDS_MAX_MESSAGE is the longest payload, and RDS_MAX_RDMA the longest operation, in bytes. */
+/* RDS_MAX_MESSAGE is the longest payload, and RDS_MAX_TRANSFER the longest operation, in bytes. */
 #define RDS_MAX_MESSAGE (1u << 20)
+#define RDS_MAX_TRANSFER (1u << 30)
+/* RDS_MAX_RDMA is the most bytes of an operation that go to the other host in one piece. The
+ * daemon cuts a longer operation into pieces. It is still one operation: see rds_rdma. */
 #define RDS_MAX_RDMA (1u << 20)
 /* RDS_MAX_SEGMENTS is the most local segments of one operation. */
 #define RDS_MAX_SEGMENTS 1024

@@ -19,15 +19,7 @@ func TestRates(t *testing.T) {
 	}
 	l := lab.Boot(t, lab.Config{Limit: 8 * time.Minute})
 	l.Install(t, lab.Build(t, "cmd/rdsd"), lab.Build(t, "cmd/rdsctl"), lab.Build(t, "test/vmlab/krds"))
-	l.A.Run(t, time.Minute, `
-		set -e
-		lab_load veth
-		ip netns add a
-		ip netns add b
-		ip link add va netns a type veth peer name vb netns b
-		ip -n a addr add 10.8.0.1/24 dev va
-		ip -n b addr add 10.8.0.2/24 dev vb
-		for n in a b; do ip -n $n link set lo up; ip -n $n link set v$n up; done`)
+	namespaces(t, l)
 	const inA, inB = "exec ip netns exec a ", "exec ip netns exec b "
 	measure := func(name, viaA, viaB string) {
 		echo := l.A.Start(t, inB+"krds "+viaB+" echo -at 10.8.0.2:4000 -size 1024 -limit 100s")
@@ -51,10 +43,30 @@ func TestRates(t *testing.T) {
 	l.A.Load(t, "rds", "rds_tcp")
 	measure("kernel RDS/TCP", "-via kernel", "-via kernel")
 	l.A.Run(t, time.Minute, "rmmod rds_tcp rds; true")
+	daemons(t, l)
+	measure("rdsd, the kernel's calls", "-via rdsd -rdsd /run/a", "-via rdsd -rdsd /run/b")
+	measure("rdsd, package rds", "-via rds -rdsd /run/a", "-via rds -rdsd /run/b")
+}
+
+// namespaces makes two network namespaces of a host, a and b, joined by 10.8.0.0/24.
+func namespaces(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	l.A.Run(t, time.Minute, `
+		set -e
+		lab_load veth
+		ip netns add a
+		ip netns add b
+		ip link add va netns a type veth peer name vb netns b
+		ip -n a addr add 10.8.0.1/24 dev va
+		ip -n b addr add 10.8.0.2/24 dev vb
+		for n in a b; do ip -n $n link set lo up; ip -n $n link set v$n up; done`)
+}
+
+// daemons runs rdsd in both, with the control sockets /run/a and /run/b.
+func daemons(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	for i, n := range []string{"a", "b"} {
 		l.A.Start(t, fmt.Sprintf("exec ip netns exec %[1]s rdsd -socket /run/%[1]s -listen 10.8.0.%[2]d -peers-allow 10.8.0.0/24 -tls-mode off", n, i+1))
 		l.A.Run(t, time.Minute, "lab_wait 50 rdsctl --socket /run/"+n+" status")
 	}
-	measure("rdsd, the kernel's calls", "-via rdsd -rdsd /run/a", "-via rdsd -rdsd /run/b")
-	measure("rdsd, package rds", "-via rds -rdsd /run/a", "-via rds -rdsd /run/b")
 }

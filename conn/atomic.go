@@ -1,0 +1,208 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// Between two rdsd an atomic is no work request. Its request travels in the frame of its
+// message, and the receiver's daemon carries it out when it accepts the message. So whatever
+// makes a message arrive once makes its atomic run once. A message that is refused, or finds
+// no socket, has not run its atomic. The result is a notice about the message: it has a
+// sequence, is sent again until it is acked, and goes ahead of every ack that covers the
+// message. So an ack, also HELLO's, never counts without the result.
+
+// atomic returns the atomic among m's operations; nil if there is none.
+func (m *Msg) atomic() *rdmaop.Op {
+	switch {
+	case m.Op == nil:
+		return nil
+	case m.Op.Kind.Atomic():
+		return m.Op
+	case m.Op2 != nil && m.Op2.Kind.Atomic():
+		return m.Op2
+	}
+	return nil
+}
+
+// Carried reports whether m's atomic travels in its frame. It is known from CanPost on.
+func (m *Msg) Carried() bool { return m.priv.carried }
+
+// hasRDMA says that m has an operation that needs work requests.
+func (m *Msg) hasRDMA() bool { return !m.priv.carried || m.Op != m.atomic() }
+
+// notRun says that the atomic which m carries has certainly not run: the peer has refused m,
+// or has said what it received, and m was not sent since.
+func (m *Msg) notRun() bool { return m.priv.carried && (m.priv.seq == 0 || !m.priv.posted) }
+
+// carrying says that the peer's daemon carries out atomics.
+func (c *Conn) carrying() bool { return c.link.hello.Features&wire.FeatureCarried != 0 }
+
+// carries says that m, which was not posted yet, will carry its atomic.
+func (c *Conn) carries(m *Msg) bool { return c.carrying() && m.atomic() != nil }
+
+// headLen is the length of what is ahead of the payload in m's frames.
+func (m *Msg) headLen() int {
+	if m.priv.carried {
+		return wire.HeaderLen + wire.AtomicLen
+	}
+	return wire.HeaderLen
+}
+
+// headLen is the length of what is ahead of the payload in a frame with header h.
+func headLen(h *wire.Header) int {
+	if h.Flags&wire.FlagAtomic != 0 {
+		return wire.HeaderLen + wire.AtomicLen
+	}
+	return wire.HeaderLen
+}
+
+// putHead writes c.out.h, m's header, and the request behind it to b.
+func (c *Conn) putHead(b []byte, m *Msg) {
+	c.out.h.Put(b)
+	if m.priv.carried {
+		m.putAtomic(b)
+	}
+}
+
+// putAtomic writes the request that m carries behind the header in b.
+func (m *Msg) putAtomic(b []byte) {
+	r := m.atomic().Request()
+	r.Put(b[wire.HeaderLen:])
+}
+
+// parseAtomic takes the request behind header h from the frame b.
+func (c *Conn) parseAtomic(h *wire.Header, b []byte) error {
+	switch {
+	case features(c.cfg.Attr.Caps)&wire.FeatureCarried == 0:
+		return errors.New("a message with an atomic, which our HELLO did not offer")
+	case h.Flags&(wire.FlagCong|wire.FlagRun|wire.FlagInternal) != 0:
+		return fmt.Errorf("flags %#x with an atomic", h.Flags)
+	}
+	return wire.ParseAtomic(b[wire.HeaderLen:], &c.in.atomic)
+}
+
+// deliverAtomic takes a whole message that carries an atomic. The atomic runs if the message
+// is accepted, and the message is handed up if the atomic may run.
+func (c *Conn) deliverAtomic(h *wire.Header, body []byte) {
+	if h.Flags&wire.FlagSilent == 0 && h.DPort != 0 && c.refuses(h) {
+		c.verdict(h, Refused, 0)
+		return
+	}
+	r := &c.in.atomic
+	if st := c.host.AimAtomic(c, h, r); st != wire.AtomicDone {
+		c.notRunHere(h, st)
+		return
+	}
+	v, met := c.deliver(h, body)
+	old := c.host.RunAtomic(c, r, v == Accepted || mutant.On(mutant.CarriedRunsEarly))
+	if v == Accepted {
+		c.answerAtomic(h, wire.AtomicDone, old)
+	}
+	c.verdict(h, v, met)
+}
+
+// commitAtomic is deliverAtomic for a message that arrived in fragments and was assembled.
+func (c *Conn) commitAtomic(h *wire.Header) {
+	a := &c.in.asm
+	token := a.token
+	a.dst, a.token = nil, nil
+	if st := c.host.AimAtomic(c, h, &a.atomic); st != wire.AtomicDone {
+		c.host.Abort(c, token)
+		c.notRunHere(h, st)
+		return
+	}
+	met := c.host.Commit(c, h, token)
+	c.answerAtomic(h, wire.AtomicDone, c.host.RunAtomic(c, &a.atomic, true))
+	c.verdict(h, Accepted, met)
+}
+
+// notRunHere answers a message that is not handed up because its atomic may not run.
+func (c *Conn) notRunHere(h *wire.Header, st wire.AtomicStatus) {
+	if st == wire.AtomicNobody {
+		c.verdict(h, NoSocket, 0)
+		return
+	}
+	c.answerAtomic(h, st, 0)
+}
+
+// skipped carries out what became of a message that arrived in fragments and was not
+// assembled.
+func (c *Conn) skipped(h *wire.Header) {
+	a := &c.in.asm
+	if a.v == Accepted && h.Flags&wire.FlagAtomic != 0 { // silent, or a ping
+		st, old := c.host.AimAtomic(c, h, &a.atomic), uint64(0)
+		if st == wire.AtomicDone {
+			old = c.host.RunAtomic(c, &a.atomic, true)
+		}
+		c.answerAtomic(h, st, old)
+	}
+	c.verdict(h, a.v, 0)
+}
+
+// answerAtomic queues the answer to the atomic that came with h. Like every notice it goes
+// out before an ack covers the message.
+func (c *Conn) answerAtomic(h *wire.Header, st wire.AtomicStatus, old uint64) {
+	o := c.own.take()
+	o.Internal = wire.TypeResult
+	r := wire.Result{Notice: wire.Notice{Seq: h.Seq, DPort: h.DPort, SPort: h.SPort, SrcInc: h.SrcInc}, Status: st, Old: old}
+	o.Data = r.Append(o.body[:0])
+	o.priv.about = h.Seq
+	c.enqueue(&o.Msg)
+	if st != wire.AtomicDone {
+		c.in.arrived.Control++ // it served no socket
+	}
+}
+
+// recvResult takes the answer to an atomic. If the atomic ran, its message is acked like any
+// other; else the message ends here.
+func (c *Conn) recvResult(r *wire.Result) error {
+	m, err := c.noticed(wire.TypeResult, &r.Notice)
+	if m == nil {
+		return err
+	}
+	if !m.priv.carried || m.priv.answered {
+		return fmt.Errorf("ATOMIC_RESULT of %d, whose atomic is not to be answered", r.Seq)
+	}
+	if r.Status == wire.AtomicDone {
+		m.priv.answered = true
+		c.host.AtomicResult(c, m, r.Old)
+		return nil
+	}
+	m.WCStatus, m.Bad = verbs.WCRemAccessErr, m.atomic()
+	if r.Status == wire.AtomicAlign {
+		m.WCStatus = verbs.WCRemInvReqErr
+	}
+	c.out.unacked.remove(m)
+	c.end(m, OpFailed)
+	return nil
+}
+
+// unanswered ends a message that was acked without the result of its atomic. The connection
+// is broken off for it.
+func (c *Conn) unanswered(m *Msg) {
+	c.settling.unanswered = true
+	m.WCStatus, m.Bad = verbs.WCBadRespErr, m.atomic()
+	c.end(m, OpFailed)
+}
+
+// dropCarried ends the messages that carry an atomic and that the peer did not accept: it
+// does not take atomics in frames any more, for it is reached by another device. ack is
+// what it received.
+func (c *Conn) dropCarried(ack uint64) {
+	match := func(m *Msg) bool {
+		return m.priv.opPosted && m.priv.carried && (m.priv.seq == 0 || m.priv.seq > ack)
+	}
+	c.cancelIn(&c.out.rtx, match, Dropped)
+	c.cancelIn(&c.out.queue, match, Dropped)
+	for _, st := range c.stops.list {
+		for _, l := range st.lists() {
+			c.cancelIn(l, match, Dropped)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package ctl
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// ProcessInfo sums up the sockets of one process. What closed sockets have sent and received
+// is not in it.
+type ProcessInfo struct {
+	Owner     Owner  `json:"owner"`
+	Sockets   uint64 `json:"sockets"`
+	Congested uint64 `json:"congested_sockets"`
+
+	SendMessages  uint64        `json:"send_queued_messages"`
+	SendBytes     uint64        `json:"send_queued_bytes"`
+	RecvBytes     uint64        `json:"recv_bytes"`
+	Ops           uint64        `json:"ops_outstanding"`
+	OldestUnacked time.Duration `json:"oldest_unacked_ns"`
+	Sent          uint64        `json:"sent_messages"`
+	SentBytes     uint64        `json:"sent_bytes"`
+	Received      uint64        `json:"received_messages"`
+	ReceivedBytes uint64        `json:"received_bytes"`
+	MessageTime   Times         `json:"message_time"`
+	OperationTime Times         `json:"operation_time"`
+}
+
+// Processes sums up sockets by their processes, in the order of pids. A process that has
+// attached under several names has a row for each.
+func Processes(sockets []SocketInfo) []ProcessInfo {
+	type sums struct{ msgs, ops stats.Times }
+	at := map[Owner]int{}
+	out := []ProcessInfo{}
+	var took []sums
+	for i := range sockets {
+		s := &sockets[i]
+		k, ok := at[s.Owner]
+		if !ok {
+			k = len(out)
+			at[s.Owner] = k
+			out, took = append(out, ProcessInfo{Owner: s.Owner}), append(took, sums{})
+		}
+		p := &out[k]
+		p.Sockets++
+		if s.Congested {
+			p.Congested++
+		}
+		p.SendMessages += s.SendMessages
+		p.SendBytes += s.SendBytes
+		p.RecvBytes += s.RecvBytes
+		p.Ops += s.Ops
+		p.OldestUnacked = max(p.OldestUnacked, s.OldestUnacked)
+		p.Sent += s.Sent
+		p.SentBytes += s.SentBytes
+		p.Received += s.Received
+		p.ReceivedBytes += s.ReceivedBytes
+		msgs, ops := s.MessageTime.Stats(), s.OperationTime.Stats()
+		took[k].msgs.Merge(&msgs)
+		took[k].ops.Merge(&ops)
+	}
+	for k := range out {
+		out[k].MessageTime, out[k].OperationTime = TimesOf(&took[k].msgs), TimesOf(&took[k].ops)
+	}
+	slices.SortStableFunc(out, func(a, b ProcessInfo) int {
+		return cmp.Or(cmp.Compare(a.Owner.PID, b.Owner.PID), cmp.Compare(a.Owner.Name, b.Owner.Name))
+	})
+	return out
+}

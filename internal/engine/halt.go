@@ -1,0 +1,164 @@
+package engine
+
+import "github.com/rdsd/rdsd/internal/mutant"
+
+// A planned pause has three stages.
+//
+//   - haltOps: nothing is taken in from clients, no posted closure runs, and no further
+//     operation is posted. Operations in progress end with their statuses, for at most
+//     haltOpsNs.
+//   - haltBreak: the connections by queue pairs are broken off, and their queue pairs empty.
+//     Chores and operations within the host are done to their end.
+//   - haltStill: no work request and no copy touches memory. Turns do nothing, and the
+//     state stands still.
+//
+// Resume goes on from any of them. The engine's clock stands still with the engine: what
+// is due at a time is due later by the pause. Connections by RDS/TCP are left as they are,
+// and nobody reads or writes them while the engine stands still.
+type haltStage uint8
+
+const (
+	haltNone haltStage = iota
+	haltOps
+	haltBreak
+	haltStill
+)
+
+// haltOpsNs is how long operations in progress may take to end before they are broken off
+// with their connections.
+const haltOpsNs = 50_000_000
+
+// halting is the engine's part.
+type halting struct {
+	stage  haltStage
+	opsEnd int64 // of haltOps, by the engine's clock
+	behind int64 // ns that the engine's clock is behind that of Turn
+	behold bool  // the next turn sets behind
+}
+
+// Halt begins a planned pause: what is in progress comes to its end in the next turns,
+// until Halted. Only the goroutine that calls Turn may call this, Halted and Resume.
+func (e *Engine) Halt() {
+	if e.halt.stage != haltNone {
+		return
+	}
+	e.halt.stage, e.halt.opsEnd = haltOps, e.now+haltOpsNs
+	for _, p := range e.peers.all {
+		p.c.to.HoldOps()
+	}
+	e.due.by(e.halt.opsEnd)
+}
+
+// Halted reports whether the engine stands still: nothing of its own and no work request
+// touches any memory, and Turn does nothing.
+func (e *Engine) Halted() bool { return e.halt.stage == haltStill }
+
+// halts reports whether a pause has begun: nothing new is taken in.
+func (e *Engine) halts() bool { return e.halt.stage != haltNone }
+
+// Resume ends a planned pause, whatever its stage. Applications on this host
+// notice nothing but the pause, and peers that were connected see a connection that was
+// reset.
+func (e *Engine) Resume() {
+	was := e.halt.stage
+	if was == haltNone {
+		return
+	}
+	e.halt.stage = haltNone
+	e.halt.behold = was == haltStill && !mutant.On(mutant.HaltTimePasses)
+	for _, p := range e.peers.all {
+		p.c.Resume(e.now)
+	}
+	e.due.by(e.now)
+}
+
+// setClock sets the time of a turn and returns the engine's.
+func (e *Engine) setClock(now int64, wall Wall) int64 {
+	if e.halt.behold {
+		e.halt.behold, e.halt.behind = false, now-e.now
+	}
+	e.now, e.wall = now-e.halt.behind, wall
+	return e.now
+}
+
+// haltOn is what a turn does for a pause at its end. It reports whether the pause has come further.
+func (e *Engine) haltOn() bool {
+	switch e.halt.stage {
+	case haltOps:
+		if e.opsOpen() {
+			e.due.by(e.halt.opsEnd)
+			return false
+		}
+		e.halt.stage = haltBreak
+		for i := 0; i < len(e.peers.all); i++ { // a break may have one forgotten
+			p := e.peers.all[i]
+			p.halted = p.isUp
+			p.c.Halt(e.now)
+		}
+		return true
+	case haltBreak:
+		if e.stands() {
+			e.halt.stage = haltStill
+			return true
+		}
+	}
+	return false
+}
+
+// opsOpen reports whether operations are to be waited for.
+func (e *Engine) opsOpen() bool {
+	if e.now >= e.halt.opsEnd || mutant.On(mutant.HaltBreaksOps) {
+		return false
+	}
+	for _, p := range e.peers.all {
+		if p.c.OpsOpen() {
+			return true
+		}
+	}
+	return false
+}
+
+// stands reports whether nothing is in progress any more.
+func (e *Engine) stands() bool {
+	for _, r := range e.devices.rails {
+		if len(r.byQPN) > 0 {
+			return false
+		}
+	}
+	return e.chores.N == 0 && e.jobs.N == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
+}
+
+// partedDown notes that p is down because of a pause. It reports whether that is so:
+// destinations are not told then, unless p does not come back.
+func (p *peer) partedDown() bool {
+	p.parted = p.halted && !mutant.On(mutant.HaltTold)
+	p.halted = false
+	return p.parted
+}
+
+// partedUp notes that p is up. It reports whether a pause has ended with that, of
+// which destinations know nothing.
+func (p *peer) partedUp(restarted bool) bool {
+	was := p.parted
+	p.parted = false
+	if was && restarted {
+		p.downs++
+	}
+	return was && !restarted
+}
+
+// partedLost has destinations know that p did not come back after a pause.
+func (e *Engine) partedLost(p *peer) {
+	if p.parted {
+		p.parted = false
+		p.downs++
+		e.tell(&p.slots)
+	}
+}
+
+// The connections' parts: RDS/TCP has none.
+
+func (t *byTCP) HoldOps()      {}
+func (t *byTCP) OpsOpen() bool { return false }
+func (t *byTCP) Halt(int64)    {}
+func (t *byTCP) Resume(int64)  {}

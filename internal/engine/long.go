@@ -1,0 +1,273 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/lists"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/rdmaop"
+	"golang.org/x/sys/unix"
+)
+
+// An operation of more than Config.MaxPiece bytes goes to a peer in pieces, so that the peer's
+// other sockets wait for one piece and not for all of them. On the same host it is copied in
+// slices anyway.
+//
+// The message stays at the head of its destination's queue. In each turn of the destination
+// the connection is handed one piece, as a silent message of its own. With the last piece it
+// is handed the message itself. A connection posts in order, so the message is posted behind
+// all pieces, and a connection that lost one of them posts nothing that was posted behind it
+// again. So if a piece has failed, the message is not delivered: it was posted behind the
+// piece and failed with it, or it has not been posted, and CanPost refuses it.
+//
+// The application sees one operation. Its status is that of the first piece that is known to
+// have failed, else that of the message. It is locally complete when all pieces are. A key
+// for one use is used up by the last piece.
+
+// maxPieces is how many pieces to one destination a connection has. It keeps those that follow
+// one that its peer has not acknowledged, or that are for a port that takes nothing: a client
+// must not fill the daemon's memory with them, and they must not be sent all at once, ahead of
+// the messages of others, when the port takes messages again.
+const maxPieces = 8
+
+// long is the cutting of an operation, the first of its message. Pooled.
+type long struct {
+	pieces  lists.List[piece] // that the connection has, without the last one
+	at      uint64            // bytes of the operation that were handed over
+	seg     int               // the next piece begins in this segment,
+	off     uint32            // at this byte of it
+	last    rdmaop.Op         // the last piece, which the message carries
+	over    bool              // nothing of it is posted any more
+	ended   bool              // the message has ended with outcome, and waits for pieces
+	outcome conn.Outcome
+	held    bool              // stopLong goes through the pieces
+	stop    lists.Link[txMsg] // Engine.broken
+}
+
+// piece is a part of an operation on its way to the peer. Pooled.
+type piece struct {
+	m     conn.Msg
+	op    rdmaop.Op
+	t     *txMsg
+	errno unix.Errno // why it was refused
+	in    lists.Link[piece]
+}
+
+// isLong reports whether t's operation is too long for one piece. An atomic never is.
+func (e *Engine) isLong(t *txMsg) bool {
+	return t.nops > 0 && t.opv[0].Len > uint64(e.cfg.MaxPiece) && !t.opv[0].Kind.Atomic()
+}
+
+// handPiece gives p's connection the next piece of t, which waits at the head of its
+// destination. It returns false if t itself is next, with the last piece.
+func (e *Engine) handPiece(p *peer, t *txMsg) bool {
+	if t.name != 0 && p.c.Kernel() {
+		return false // handOver ends it
+	}
+	l, o := t.long, t.opv[0]
+	switch {
+	case l == nil:
+		l = e.pools.longs.Get()
+		t.long = l
+	case l.over: // and stopBroken was not there yet
+		e.stopLong(t, conn.Dropped)
+		return true
+	}
+	if o.Len-l.at <= uint64(e.cfg.MaxPiece) {
+		l.cut(o, &l.last, o.Len-l.at)
+		t.m.Op = &l.last
+		return false
+	}
+	p.means(t)
+	pc := e.pools.pieces.Get()
+	l.cut(o, &pc.op, uint64(e.cfg.MaxPiece))
+	pc.t = t
+	pc.m = conn.Msg{Owner: pc, SPort: t.m.SPort, DPort: t.m.DPort, SrcInc: t.m.SrcInc, DstInc: t.m.DstInc, Op: &pc.op, Silent: true, At: t.m.At}
+	l.pieces.Add(&pc.in, pc)
+	t.slot.pieces++
+	p.c.Send(&pc.m)
+	return true
+}
+
+// cut makes to the next n bytes of o.
+func (l *long) cut(o *txOp, to *rdmaop.Op, n uint64) {
+	to.Reset()
+	to.Kind, to.Cookie, to.RemoteOff, to.Len, to.ID = o.Kind, o.Cookie, o.RemoteOff+l.at, n, o.ID
+	l.at += n
+	for n > 0 {
+		s := o.Segs[l.seg]
+		s.Addr, s.Len = s.Addr+uint64(l.off), s.Len-l.off
+		if uint64(s.Len) > n {
+			s.Len = uint32(n)
+			l.off += s.Len
+		} else {
+			l.seg, l.off = l.seg+1, 0
+		}
+		to.Segs = append(to.Segs, s)
+		n -= uint64(s.Len)
+	}
+}
+
+// canPostPiece is CanPost of a piece.
+func (e *Engine) canPostPiece(c *conn.Conn, pc *piece) bool {
+	t := pc.t
+	if t.long.over {
+		pc.m.Bad = &pc.op
+		return false
+	}
+	if !c.Kernel() {
+		p := e.peerOf(c)
+		_, pc.errno = t.meansOwner(p.owner)
+		if pc.errno == 0 {
+			pc.errno = p.grants.Hold(&pc.op, t.sock.port)
+			if mutant.On(mutant.PieceIsUse) {
+				p.grants.Done(&pc.op)
+				_, pc.errno = p.grants.Use(t.sock.port, &pc.op)
+			}
+		}
+		if pc.errno != 0 {
+			pc.m.Bad = &pc.op
+			return false
+		}
+	}
+	e.opPosted(t, t.opv[0])
+	return true
+}
+
+// pieceDone is the connection's up-call for the end of a piece.
+func (e *Engine) pieceDone(pc *piece, o conn.Outcome) {
+	t := pc.t
+	l := t.long
+	e.retiredOp(t.slot.peer, &pc.op)
+	l.pieces.Del(&pc.in)
+	t.slot.pieces--
+	if o != conn.Acked && !l.over {
+		e.pieceFailed(t, pc, o)
+	}
+	segs := pc.op.Segs[:0]
+	if cap(segs) > keepSegs {
+		segs = nil
+	}
+	*pc = piece{op: rdmaop.Op{Segs: segs}}
+	e.pools.pieces.Put(pc)
+	e.unpause(t.slot)
+	if l.ended && !l.held && l.pieces.N == 0 {
+		e.longEnded(t)
+	}
+}
+
+// pieceFailed gives t's operations the statuses that the failure of its piece pc means, at
+// once. The rest is withdrawn outside the up-call.
+func (e *Engine) pieceFailed(t *txMsg, pc *piece, o conn.Outcome) {
+	if mutant.On(mutant.PieceFailureLost) {
+		return
+	}
+	t.long.over = true
+	op := t.opv[0]
+	ev := settlement(&pc.m, pc.errno, o, op.State())
+	if ev.Type == rdmaop.EvRestarted && op.State() != rdmaop.StateQueued && !t.m.EverSent() {
+		ev.Type = rdmaop.EvLess // whatever became of the piece: the message was never sent
+	}
+	e.stepOp(t, op, ev)
+	if t.nops > 1 {
+		sibling := rdmaop.Event{Type: rdmaop.EvSibling}
+		if ev.Type == rdmaop.EvRestarted {
+			sibling = ev // the message may have been delivered, and its atomic may have run
+		}
+		e.stepOp(t, t.opv[1], sibling)
+	}
+	e.broken.Add(&t.long.stop, t)
+	e.chores.later(&e.broken.chore)
+}
+
+// stopBroken is the chore that withdraws what is left of operations that have failed.
+func (e *Engine) stopBroken() bool {
+	return e.chores.inSlices(func() bool {
+		if e.broken.N == 0 {
+			return false
+		}
+		e.stopLong(e.broken.Head.Of, conn.Dropped)
+		return true
+	})
+}
+
+// stopLong withdraws t, of whose operation a piece was handed over, with outcome o. t ends
+// when no work request uses it or a piece of it.
+func (e *Engine) stopLong(t *txMsg, o conn.Outcome) {
+	l, p := t.long, t.slot.peer
+	e.broken.Del(&l.stop)
+	if l.ended {
+		return
+	}
+	l.over, l.held = true, true
+	if t.inQ.On() {
+		e.leaveQueue(t)
+		l.ended, l.outcome = true, o
+	}
+	for at := l.pieces.Head; at != nil; {
+		next := at.Next
+		p.c.Cancel(&at.Of.m, conn.Cancelled)
+		at = next
+	}
+	l.held = false
+	switch {
+	case !l.ended:
+		if p.c.Cancel(&t.m, o) {
+			e.settle(t, o)
+		}
+	case l.pieces.N == 0:
+		e.longEnded(t)
+	default:
+		e.settle(t, o)
+	}
+}
+
+// givenUp is the outcome of t, of whose operation a piece was handed over, when its time is
+// up.
+func (t *txMsg) givenUp() conn.Outcome {
+	if seq, _ := t.m.Sent(); t.handed && seq != 0 {
+		return conn.GaveUp
+	}
+	return conn.Withdrawn
+}
+
+// txDone ends t, or has it wait for its pieces.
+func (e *Engine) txDone(t *txMsg, o conn.Outcome) {
+	l := t.long
+	if l == nil {
+		e.msgDone(t, o)
+		return
+	}
+	l.over, l.ended, l.outcome = true, true, o
+	switch {
+	case l.pieces.N == 0 && !l.held:
+		e.longEnded(t)
+	case o != conn.OpRefused: // else pieces that were posted may still write to the target
+		e.settle(t, o)
+	}
+}
+
+// longEnded ends t, of which the connection has nothing any more.
+func (e *Engine) longEnded(t *txMsg) {
+	l := t.long
+	e.broken.Del(&l.stop)
+	e.settle(t, l.outcome)
+	if o := t.opv[0]; o.State() == rdmaop.StateTold { // else OpLocal came, or nothing was posted
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
+	}
+	e.msgDone(t, l.outcome)
+}
+
+// freeLong returns the cutting of t to the pool.
+func (e *Engine) freeLong(t *txMsg) {
+	l := t.long
+	if l == nil {
+		return
+	}
+	segs := l.last.Segs[:0]
+	if cap(segs) > keepSegs {
+		segs = nil
+	}
+	*l = long{last: rdmaop.Op{Segs: segs}}
+	t.long = nil
+	e.pools.longs.Put(l)
+}

@@ -1,0 +1,38 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// countOp counts an operation that is submitted.
+func (e *Engine) countOp(o *txOp) {
+	e.st.C[stats.SendRDMA]++
+	switch o.Kind {
+	case abi.OpWrite:
+		e.st.C[stats.RDMAWrites]++
+		e.st.C[stats.SendRDMABytes] += o.Len
+	case abi.OpRead:
+		e.st.C[stats.RDMAReads]++
+		e.st.C[stats.RecvRDMABytes] += o.Len
+	}
+}
+
+// countStatus counts how an operation ended.
+func (e *Engine) countStatus(s abi.Status, o conn.Outcome) {
+	c := stats.OpFailed
+	switch {
+	case o == conn.OpRefused:
+		c = stats.OpRefused
+	case s == abi.StatusSuccess:
+		c = stats.OpSuccess
+	case s == abi.StatusCanceled:
+		c = stats.OpCanceled
+	case s == abi.StatusDropped:
+		c = stats.OpDropped
+	case s == abi.StatusUnknown:
+		c = stats.OpUnknown
+	}
+	e.st.C[c]++
+}

@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/rdmaop"
+	"golang.org/x/sys/unix"
+)
+
+// localSegments resolves the operation's local memory, and the operands of an
+// atomic.
+func (e *Engine) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
+	if o.Kind.Atomic() {
+		b, ok := t.cl.sent(d.SegChunk, uint64(shm.AtomicEntrySize))
+		if !ok {
+			return unix.EFAULT
+		}
+		a := shm.ReadAtomicEntry(b)
+		o.Atomic = rdmaop.AtomicArgs{CompareAdd: a.CompareAdd, Swap: a.Swap, CompareMask: a.CompareMask, SwapMask: a.SwapMask}
+		if d.NSeg != 1 {
+			return unix.EINVAL
+		}
+	}
+	if d.NSeg == 0 || d.NSeg > abi.MaxSegs {
+		return unix.EINVAL
+	}
+	if d.NSeg == 1 {
+		return e.addSegment(t, o, d.Region, d.Off, d.Len)
+	}
+	list, ok := t.cl.sent(d.SegChunk, uint64(int(d.NSeg)*shm.SegEntrySize))
+	if !ok {
+		return unix.EFAULT
+	}
+	sum := uint64(0)
+	for i := 0; i < int(d.NSeg); i++ {
+		s := shm.ReadSegEntry(list[i*shm.SegEntrySize:])
+		if errno := e.addSegment(t, o, s.Region, s.Off, s.Len); errno != 0 {
+			return errno
+		}
+		sum += s.Len
+	}
+	if sum != d.Len {
+		return unix.EINVAL
+	}
+	return 0
+}
+
+// sent returns n bytes of the client's send arena from chunk on; false: there
+// are not so many in one window.
+func (c *Client) sent(chunk uint32, n uint64) ([]byte, bool) {
+	off := uint64(chunk) * shm.Unit
+	w, in := off/shm.WindowSize, off%shm.WindowSize
+	if w >= uint64(len(c.send)) || in+n > shm.WindowSize {
+		return nil, false
+	}
+	return c.send[w].mem[in : in+n : in+n], true
+}
+
+func (e *Engine) addSegment(t *txMsg, o *txOp, id uint32, off, n uint64) unix.Errno {
+	b := t.cl.buffers[id]
+	switch {
+	case b == nil || b.freeing:
+		return unix.EFAULT
+	case n == 0 || n > 1<<31:
+		return unix.EINVAL
+	case off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off:
+		return unix.EFAULT
+	}
+	if t.cl.segs >= maxSegs {
+		return unix.ENOBUFS
+	}
+	t.cl.segs++
+	o.Segs = append(o.Segs, rdmaop.Seg{LKey: b.mr.LKey(), Addr: off, Len: uint32(n)})
+	b.users++
+	o.bufs = append(o.bufs, b)
+	return 0
+}

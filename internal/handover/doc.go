@@ -1,0 +1,61 @@
+// Package handover is the format in which a daemon passes its state to the daemon that
+// takes over from it (docs/adr/0030). The format is a list of sections in a fixed order.
+// Each package writes and reads its own sections; a section may contain others.
+//
+// The first bytes are a magic and the version of the whole format. The two daemons agree
+// on a version before anything is written: the highest that both know, between [Oldest]
+// and [Newest]. A Writer of that version is asked with [Writer.Version] what to write, a
+// Reader with [Reader.Version] what there is. So a field that a version has added needs
+// one condition on either side, and an older daemon is never sent what it does not know.
+//
+// Numbers are little-endian and of fixed size. A section is its tag (2 bytes), 2 bytes
+// that are 0, the length of its body (4 bytes) and the body. A list is its length (4
+// bytes) and its elements. Byte strings are a list of bytes.
+package handover
+
+// Versions of the format. A change that a reader would notice makes a new version.
+const (
+	Newest uint16 = 1
+	Oldest uint16 = 1
+)
+
+// Tag says what a section holds.
+type Tag uint16
+
+// The sections. A number is never used again.
+const (
+	_ Tag = iota
+	TagEngine
+	TagAddresses
+	TagUsers
+	TagRemotes
+	TagConn
+	TagMessages
+	TagClients
+	TagBuffers
+	TagRegions
+	TagSockets
+	TagSlots
+	TagOperations
+	TagStats
+	TagDaemon // the first of internal/daemon's; it numbers its own behind it
+
+	// TagTests and above are free for tests.
+	TagTests Tag = 0xff00
+)
+
+// Range is memory that both daemons map: a part of a memory file. The file is named by its
+// index in the list of descriptors that go with the state.
+type Range struct {
+	File     uint32
+	Off, Len uint64
+}
+
+// NoFile is the File of a Range that names no memory.
+const NoFile = ^uint32(0)
+
+const (
+	magic       = "rdsdhand"
+	headLen     = len(magic) + 4
+	sectionHead = 8
+)

@@ -1,0 +1,82 @@
+package shm
+
+import (
+	"fmt"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Import is memory of a process that the daemon is to map: bytes of a file whose owner
+// cannot take them away.
+type Import struct {
+	Huge bool // of huge pages
+
+	fd   int
+	off  int64
+	n    uint64
+	page uint64
+}
+
+// CheckImport checks that n bytes at off of the file fd can be mapped for good: the file is
+// memory, cannot shrink and may be written, and has these bytes, which begin with a page.
+// The error is EINVAL or EPERM, and says what to do.
+func CheckImport(fd int, off, n uint64) (*Import, error) {
+	bad := func(format string, args ...any) (*Import, error) {
+		return nil, fmt.Errorf("import %d bytes at %d: %w", n, off, fmt.Errorf(format, args...))
+	}
+	// The kernel alone answers this, and only for memory files.
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err == unix.EBADF {
+		return bad("%w: no open file", err)
+	}
+	if err != nil {
+		return bad("%w: not a memory file of memfd_create or hugetlbfs; a mapping of another file can block or end the daemon", unix.EINVAL)
+	}
+	if seals&unix.F_SEAL_SHRINK == 0 {
+		return bad("%w: the file can be cut short; create it with MFD_ALLOW_SEALING and add the seal F_SEAL_SHRINK (a file of a mounted tmpfs or hugetlbfs takes no seals)", unix.EPERM)
+	}
+	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+		return bad("%w: the file is sealed against writing (F_SEAL_WRITE or F_SEAL_FUTURE_WRITE)", unix.EPERM)
+	}
+	var st unix.Stat_t
+	var fs unix.Statfs_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return bad("%w", os.NewSyscallError("fstat", err))
+	}
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return bad("%w", os.NewSyscallError("fstatfs", err))
+	}
+	i := &Import{fd: fd, off: int64(off), n: n, page: uint64(os.Getpagesize())}
+	if fs.Type == unix.HUGETLBFS_MAGIC {
+		i.Huge, i.page = true, uint64(fs.Bsize)
+	}
+	switch {
+	case n == 0 || n > 1<<40:
+		return bad("%w: a buffer has 1 byte to 1 TiB", unix.EINVAL)
+	case off > math.MaxInt64-n || off+n > uint64(st.Size):
+		return bad("%w: the file has %d bytes", unix.EINVAL, st.Size)
+	case off%i.page != 0:
+		return bad("%w: the offset is not a multiple of the file's pages of %d bytes", unix.EINVAL, i.page)
+	}
+	return i, nil
+}
+
+// Mapped is how many bytes are mapped: whole pages.
+func (i *Import) Mapped() uint64 { return (i.n + i.page - 1) &^ (i.page - 1) }
+
+// MapImport maps i. All pages are allocated. The caller keeps the descriptor. Errors: ENOMEM;
+// EPERM or EACCES if the descriptor or the file may not be written.
+func MapImport(i *Import) (*Mapping, error) {
+	mem, err := unix.Mmap(i.fd, i.off, int(i.Mapped()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("import %d bytes: %w", i.n, explain("mmap", err))
+	}
+	m := &Mapping{Mem: mem, FD: -1}
+	if err := populate(i.fd, i.off, mem); err != nil {
+		_ = m.Close()
+		return nil, fmt.Errorf("import %d bytes: %w", i.n, err)
+	}
+	return m, nil
+}

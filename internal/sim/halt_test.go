@@ -1,0 +1,301 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/engine"
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs/sim"
+)
+
+// haltScenario is the workload with daemons that pause again and again, as for a planned
+// restart, and go on from any stage of the pause. All else that the workload breaks may
+// happen before, in and after a pause.
+var haltScenario = &scenario{
+	name:    "halt",
+	options: func(r *rand.Rand, o *options) { o.halt = pick(r, 5, 20, 60) },
+	play:    func(w *world) { w.run() },
+	seen: []string{"halted", "resumed before it stood still", "resumed for a request", "halted with peers up",
+		"submitted to a halted daemon", "two halted"},
+}
+
+// TestSimHalt: whatever is in progress when a daemon pauses, nothing is lost, doubled, put
+// out of order or unknown that would not be without the pause.
+func TestSimHalt(t *testing.T) { haltScenario.test(t) }
+
+// calmScenario has no faults at all but pauses: then nothing may end but well.
+var calmScenario = &scenario{
+	name: "calm",
+	options: func(r *rand.Rand, o *options) {
+		calm := options{halt: pick(r, 20, 60), hosts: o.hosts, clients: o.clients, sockets: o.sockets, timing: o.timing,
+			maxSend: o.maxSend, sendBufs: o.sendBufs, recvBufs: o.recvBufs, credits: o.credits, hardCap: o.hardCap, overflow: o.overflow,
+			revokeTimeout: 5e9, settleTimeout: 30e9, silence: 30e9, sndBuf: o.sndBuf, rcvBuf: o.rcvBuf, params: o.params,
+			opShare: o.opShare, localShare: o.localShare, big: o.big, small: o.small, burst: o.burst, gap: o.gap, stall: o.stall,
+			lanes: o.lanes, laneV: o.laneV, atomics: o.atomics, pairs: o.pairs, zero: o.zero, monitor: o.monitor, masked: true, held: o.held}
+		*o = calm
+	},
+	play: func(w *world) {
+		w.run()
+		for _, f := range w.flowsV {
+			if f.lost > 0 {
+				broken("pause", "%v to %v: %d lost", f.src.ap, f.dst, f.lost)
+			}
+		}
+	},
+	seen: []string{"halted", "halted with peers up"},
+}
+
+// TestSimCalm: where daemons do nothing but pause, no application is told of a loss and
+// no outcome is unknown (op.judge).
+func TestSimCalm(t *testing.T) { calmScenario.test(t) }
+
+// pausing is a host's pause.
+type pausing struct {
+	on, still bool
+	at        int64
+}
+
+// halt has the host's daemon pause, and go on at some time.
+func (h *host) halt() {
+	w := h.w
+	if h.pausing.on {
+		return
+	}
+	h.pausing = pausing{on: true, at: w.now()}
+	w.log(h, "halt", 0, 0, 0)
+	if w.opt.calm() {
+		w.breaks++ // as a reset is one
+	}
+	for _, x := range w.hosts {
+		if x != h && x.up && x.pausing.on {
+			w.saw("two halted")
+		}
+	}
+	begin := func() {
+		if h.pausing.on && h.pausing.at == w.now() {
+			h.e.Halt()
+		}
+	}
+	if w.rFault.IntN(2) == 0 {
+		begin()
+	} else {
+		h.e.Do(begin) // in the middle of a turn
+		h.turn()
+	}
+	h.kick()
+	if w.rFault.IntN(4) == 0 {
+		h.resumeIn(below(w.rFault, pick[int64](w.rFault, 2_000, 50_000, 2_000_000)))
+	}
+}
+
+// resumeIn has the daemon go on after ns.
+func (h *host) resumeIn(ns int64) {
+	w, life, at := h.w, h.life, h.pausing.at
+	w.net.At(w.now()+ns, func() {
+		if h.life == life && h.up && h.pausing.at == at {
+			h.resume()
+		}
+	})
+}
+
+// stands notes that the daemon stands still, once, and what must be so then.
+func (h *host) stands() {
+	w := h.w
+	if !h.pausing.on || h.pausing.still || !h.e.Halted() {
+		return
+	}
+	h.pausing.still = true
+	w.saw("halted")
+	w.log(h, "still", w.now()-h.pausing.at, 0, 0)
+	for _, i := range engine.Conns(h.e) {
+		if i.State != conn.Down || i.OutstandingWRs != 0 {
+			broken("pause", "host %d stands still, %v is %v with %d work requests", h.n, i.Remote, i.State, i.OutstandingWRs)
+		}
+		if i.Met {
+			w.saw("halted with peers up")
+		}
+	}
+	h.resumeIn(below(w.rFault, pick[int64](w.rFault, 1_000, 1_000_000, 300_000_000)))
+}
+
+// resume has the daemon go on, if it pauses.
+func (h *host) resume() {
+	if h.endTurn(); !h.pausing.on || !h.up {
+		return
+	}
+	if !h.pausing.still {
+		h.w.saw("resumed before it stood still")
+	}
+	h.w.log(h, "resume", h.w.now()-h.pausing.at, 0, 0)
+	h.pausing.on, h.pausing.still = false, false
+	h.e.Resume()
+	h.kick()
+}
+
+// calm reports whether nothing but pauses disturbs.
+func (o *options) calm() bool {
+	return o.halt > 0 && o.reset+o.crash+o.kill+o.rebind+o.hole+o.cancel == 0
+}
+
+// TestHaltAnywhere lets a daemon pause at every event in the life of messages and
+// operations. Applications on its host must not notice anything but the pause.
+func TestHaltAnywhere(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(*script)
+	}{
+		{"datagrams", func(s *script) { s.datagrams(10); s.back(3) }},
+		{"long", func(s *script) { s.a.send(s.b.ap, 300_000, extra{}); s.datagrams(1); s.back(1) }},
+		{"write", func(s *script) { s.issue(s.a, 3, rds.Write, 20, false); s.datagrams(1) }},
+		{"read", func(s *script) { s.datagrams(1); s.issue(s.a, 3, rds.Read, 20, false) }},
+	} {
+		for _, who := range []string{"sender", "receiver"} {
+			t.Run(c.name+", the "+who, func(t *testing.T) {
+				stride := 1
+				if testing.Short() {
+					stride = 7
+				}
+				for n := 0; ; n += stride {
+					if !haltAt(t, c.do, who == "sender", n) {
+						break
+					}
+					if n > 2000 {
+						t.Fatal("the work does not end")
+					}
+				}
+			})
+		}
+	}
+}
+
+func (s *script) back(k int) {
+	for range k {
+		if s.b.send(s.a.ap, 50, extra{}) == nil {
+			s.t.Fatal(s.sendErr)
+		}
+	}
+}
+
+// haltAt is one such run, with the pause after n events. It reports whether anything was left
+// to be done by then.
+func haltAt(t *testing.T, do func(*script), sender bool, n int) (more bool) {
+	t.Helper()
+	s := newScript(t)
+	defer s.explain()
+	s.datagrams(1)
+	s.back(1)
+	s.drain()
+	h := s.a.h
+	if !sender {
+		h = s.b.h
+	}
+	downs, ups := s.a.flow(s.b.ap).downs, s.a.flow(s.b.ap).ups
+	do(s)
+	more = true
+	for range n {
+		if more = s.step(); !more {
+			break
+		}
+	}
+	h.e.Halt()
+	h.kick()
+	for !h.e.Halted() {
+		if !s.step() {
+			t.Fatalf("event %d: the engine does not stand still: %v", n, s.state())
+		}
+	}
+	until := s.now() + 100e6
+	s.net.At(until, func() { h.e.Resume(); h.kick() })
+	s.drain()
+	fates := s.fates()
+	for _, f := range s.flowsV {
+		missing := len(f.msgs) - f.delivered
+		if f.src == s.a && f.dst == s.b.ap {
+			missing -= fates[rds.Dropped] // their messages
+		}
+		if missing != 0 || f.lost > 0 {
+			t.Errorf("event %d: %v to %v: %d of %d delivered, %d lost; statuses %v", n, f.src.ap, f.dst, f.delivered, len(f.msgs), f.lost, fates)
+		}
+		if f.src.h == h && f.src == s.a && (f.downs != downs || f.ups != ups) {
+			t.Errorf("event %d: %v to %v: PeerDown %d times, PeerUp %d", n, f.src.ap, f.dst, f.downs-downs, f.ups-ups)
+		}
+	}
+	if ok := fates[rds.Success]; sender && ok != len(s.ops) || ok+fates[rds.Dropped] != len(s.ops) {
+		t.Errorf("event %d: statuses %v of %d operations", n, fates, len(s.ops))
+	}
+	s.finish()
+	return more && !t.Failed()
+}
+
+// TestHaltTime: no time passes for a daemon that stands still, so a message's limit begins to
+// run again when it goes on.
+func TestHaltTime(t *testing.T) {
+	for _, c := range []struct {
+		before, pause, after int64 // ms
+		delivered            int
+	}{{10, 5000, 10, 1}, {10, 5000, 300, 0}} {
+		s := newScript(t)
+		s.disconnect()
+		if s.a.send(s.b.ap, 100, extra{limit: 200 * time.Millisecond}) == nil {
+			t.Fatal(s.sendErr)
+		}
+		s.run(c.before * 1e6)
+		s.a.h.e.Halt()
+		s.a.h.kick()
+		s.run(c.pause * 1e6)
+		if !s.a.h.e.Halted() {
+			t.Fatal("the engine does not stand still")
+		}
+		s.a.h.e.Resume()
+		s.a.h.kick()
+		s.run(c.after * 1e6)
+		s.mend()
+		s.drain()
+		if f := s.a.flow(s.b.ap); f.delivered != c.delivered || int(f.gaveUp) != 1-c.delivered {
+			t.Errorf("%+v: %d delivered, %d given up", c, f.delivered, f.gaveUp)
+		}
+		s.finish()
+	}
+}
+
+// TestHaltRequest: a peer whose connection was broken off by a pause asks for another one at
+// once, while the queue pair here still empties. Its request is answered after the pause.
+func TestHaltRequest(t *testing.T) {
+	s := newScript(t)
+	defer s.explain()
+	s.datagrams(1)
+	s.back(1)
+	s.drain()
+	s.slow() // the completions that empty the queue pair come after the request
+	s.net.Timing.Flush = s.net.Timing.Local
+	s.net.Timing.Learn = sim.Range{Min: 1000, Max: 2000}
+	asked := false
+	s.net.Hook = func(p sim.Point) sim.Action {
+		asked = asked || p.Kind == sim.ConnectRequest
+		return sim.Pass
+	}
+	s.back(5)
+	s.run(100_000)
+	h := s.b.h
+	h.e.Halt()
+	h.kick()
+	s.datagrams(5)
+	s.run(8e6)
+	if !asked || h.e.Halted() {
+		t.Fatalf("the peer has asked: %v, the engine stands still: %v", asked, h.e.Halted())
+	}
+	s.run(100e6)
+	if !h.e.Halted() {
+		t.Fatalf("the engine does not stand still: %v", s.state())
+	}
+	h.e.Resume()
+	h.kick()
+	s.drain()
+	if f := s.a.flow(s.b.ap); f.delivered != 6 || f.downs != 1 {
+		t.Errorf("%d delivered, PeerDown %d times", f.delivered, f.downs)
+	}
+	s.finish()
+}

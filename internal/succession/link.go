@@ -1,0 +1,237 @@
+package succession
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kind is the kind of a packet.
+type kind uint16
+
+const (
+	kindHello   kind = 1 + iota // magic, u16 oldest, u16 newest, text: the program's version
+	kindWelcome                 // u16 version
+	kindParcel                  // u64 bytes, u32 files; one descriptor, of the bytes
+	kindFiles                   // u32 the first one's place; up to batch descriptors
+	kindGot                     // u32 how many descriptors have arrived
+	kindReady
+	kindAdopted
+	kindGo
+	kindGiveUp // text
+
+	// Between a daemon and its starter.
+
+	kindStart   // text: the program; the successor's end of a connection
+	kindStarted // u32 process id
+	kindVerdict // u8
+	kindEnded   // text: how the successor ended
+	kinds
+)
+
+func (k kind) String() string {
+	if k == 0 || k >= kinds {
+		return fmt.Sprintf("packet %d", uint16(k))
+	}
+	return [...]string{"", "hello", "welcome", "parcel", "files", "got", "ready", "adopted", "go", "give up",
+		"start", "started", "verdict", "ended"}[k]
+}
+
+const (
+	magic     = "rdsdsucc"
+	headSize  = 8
+	maxPacket = headSize + 16 + unix.PathMax
+	// batch is how many descriptors go with one packet (the kernel's SCM_MAX_FD). The next
+	// batch goes when this one has arrived, so a parcel of any size is within the kernel's
+	// limit of descriptors in flight.
+	batch = 253
+)
+
+var le = binary.LittleEndian
+
+// Link is one end of the private connection, a pair of SOCK_SEQPACKET sockets that has no
+// name. Only the two processes have it. One goroutine may use a Link.
+type Link struct {
+	c           *net.UnixConn
+	buf         [maxPacket]byte
+	oob         []byte
+	part, pause time.Duration // PartTime, PauseTime
+}
+
+// NewPair makes a connection: the predecessor's end, and a file for the successor, which
+// the caller closes when the successor has it.
+func NewPair() (*Link, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("hand-over: %w", os.NewSyscallError("socketpair", err))
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "hand-over")
+	l, err := Open(os.NewFile(uintptr(fds[0]), "hand-over"))
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return l, theirs, nil
+}
+
+// Open makes a Link of f, which it closes.
+func Open(f *os.File) (*Link, error) {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("hand-over: %w", err)
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok || u.LocalAddr().Network() != "unixpacket" {
+		c.Close()
+		return nil, fmt.Errorf("hand-over: descriptor %s is no SOCK_SEQPACKET unix socket: %w", f.Name(), unix.ENOTSOCK)
+	}
+	return &Link{c: u, oob: make([]byte, unix.CmsgSpace(batch*4)), part: PartTime, pause: PauseTime}, nil
+}
+
+// Close ends the connection.
+func (l *Link) Close() error { return l.c.Close() }
+
+// limit bounds what follows.
+func (l *Link) limit(d time.Duration) { _ = l.c.SetDeadline(time.Now().Add(d)) }
+
+// send sends one packet. The descriptors stay the caller's.
+func (l *Link) send(k kind, body []byte, fds ...int) error {
+	b := le.AppendUint16(make([]byte, 0, headSize+len(body)), uint16(k))
+	b = le.AppendUint16(b, 0)
+	b = le.AppendUint32(b, uint32(len(body)))
+	b = append(b, body...)
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	_, _, err := l.c.WriteMsgUnix(b, oob, nil)
+	switch {
+	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
+		return fmt.Errorf("send %v: %w", k, ErrGone)
+	case errors.Is(err, unix.ETOOMANYREFS):
+		return fmt.Errorf("send %v: %w: the user has as many descriptors on their way as it may have open; raise ulimit -n (LimitNOFILE=)", k, err)
+	case err != nil:
+		return fmt.Errorf("send %v: %w", k, err)
+	}
+	return nil
+}
+
+// packet is a received packet. Its body is valid until the next recv.
+type packet struct {
+	kind kind
+	body []byte
+	fds  []int
+}
+
+func (p *packet) closeFiles() { closeAll(p.fds) }
+
+// recv receives a packet of kind want with so many descriptors. Another packet is an error,
+// and the other side's reason to give up is one.
+func (l *Link) recv(want kind, files int) (*packet, error) {
+	n, oobn, flags, _, err := l.c.ReadMsgUnix(l.buf[:], l.oob)
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), err == nil && n == 0:
+		return nil, fmt.Errorf("wait for %v: %w", want, ErrGone)
+	case err != nil:
+		return nil, fmt.Errorf("wait for %v: %w", want, err)
+	}
+	fds, err := rights(l.oob[:oobn])
+	p := &packet{fds: fds}
+	if err == nil {
+		err = l.parse(p, l.buf[:n], flags, want, files)
+	}
+	if err != nil {
+		p.closeFiles()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (l *Link) parse(p *packet, b []byte, flags int, want kind, files int) error {
+	if flags&unix.MSG_CTRUNC != 0 {
+		return fmt.Errorf("%v: %w: no room for the descriptors; raise ulimit -n (LimitNOFILE=)", want, unix.EMFILE)
+	}
+	if len(b) < headSize || flags&unix.MSG_TRUNC != 0 || le.Uint16(b[2:]) != 0 || le.Uint32(b[4:]) != uint32(len(b)-headSize) {
+		return fmt.Errorf("%w: malformed packet of %d bytes", ErrProtocol, len(b))
+	}
+	p.kind, p.body = kind(le.Uint16(b)), b[headSize:]
+	switch {
+	case p.kind == kindGiveUp:
+		return fmt.Errorf("%w: %.*s", ErrRefused, maxText, p.body)
+	case p.kind != want:
+		return fmt.Errorf("%w: %v, not %v", ErrProtocol, p.kind, want)
+	case len(p.fds) != files:
+		return fmt.Errorf("%w: %v with %d descriptors, not %d", ErrProtocol, p.kind, len(p.fds), files)
+	}
+	return nil
+}
+
+// giveUp tells the other side why there will be no hand-over, if it is still there.
+func (l *Link) giveUp(why error) {
+	text := why.Error()
+	l.limit(time.Second)
+	_ = l.send(kindGiveUp, []byte(text[:min(len(text), maxText)]))
+}
+
+// rights collects the descriptors of all control messages.
+func rights(oob []byte) ([]int, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	scms, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("%w: control message: %w", ErrProtocol, err)
+	}
+	var fds []int
+	for i := range scms {
+		if more, err := unix.ParseUnixRights(&scms[i]); err == nil {
+			fds = append(fds, more...)
+		}
+	}
+	return fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// PeerGone returns a function that reports whether the process that made the connection has
+// ended. It waits for the end for at most PauseTime: a process that ends closes its
+// descriptors before the kernel says so.
+func (l *Link) PeerGone() (func() bool, error) {
+	raw, err := l.c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var got error
+	if err := raw.Control(func(fd uintptr) { cred, got = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return nil, err
+	}
+	if got != nil {
+		return nil, os.NewSyscallError("getsockopt SO_PEERCRED", got)
+	}
+	pidfd, err := unix.PidfdOpen(int(cred.Pid), 0) // it lives: it waits for this process's hello
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	return func() bool {
+		p := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+		for end := time.Now().Add(l.pause); ; {
+			n, err := unix.Poll(p, int(max(0, time.Until(end)).Milliseconds()))
+			if err != unix.EINTR {
+				return err == nil && n > 0
+			}
+		}
+	}, nil
+}

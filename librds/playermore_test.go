@@ -1,0 +1,116 @@
+package librds
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rdsd/rdsd/rds"
+)
+
+// option is the value of NAME=VALUE from word i on.
+func (p *player) option(i int, name string) string {
+	for ; i < len(p.w); i++ {
+		if v, ok := strings.CutPrefix(p.w[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// meant is the incarnation inc=N; inc=last is that of the last message's sender.
+func (p *player) meant(i int) uint32 {
+	inc := p.option(i, "inc")
+	if inc == "last" {
+		return p.lastInc
+	}
+	n, _ := strconv.ParseUint(inc, 0, 32)
+	return uint32(n)
+}
+
+func (p *player) giveUp(i int) time.Duration {
+	ms, _ := strconv.Atoi(p.option(i, "giveup"))
+	return time.Duration(ms) * time.Millisecond
+}
+
+func (p *player) sendMsg() string {
+	p.arm()
+	m := rds.Message{Addr: p.addr(2), Payload: payload(p.w[3]), DontWait: p.has(4, "dontwait"), GiveUpAfter: p.giveUp(4), DstInc: p.meant(4)}
+	_, err := p.sock().SendMsg(&m)
+	return errorText(err)
+}
+
+func (p *player) two() string {
+	flags := func(i int) (notify, silent bool) {
+		f := p.w[11+i]
+		return f == "notify" || f == "both", f == "silent" || f == "both"
+	}
+	op := &rds.RDMA{Kind: rds.Write, Cookie: p.cookie(3), RemoteOff: uint64(p.number(4)), Token: 1,
+		Local: []rds.Segment{{Buf: p.buf(5), Off: int(p.number(6)), Len: int(p.number(7))}}}
+	op.Notify, op.Silent = flags(0)
+	a := &rds.Atomic{Kind: rds.FetchAdd, Cookie: p.cookie(3), RemoteOff: uint64(p.number(8)), Add: uint64(p.number(9)), Token: 2,
+		Local: rds.Segment{Buf: p.buf(5), Len: 8}}
+	a.Notify, a.Silent = flags(1)
+	m := rds.Message{Addr: p.addr(2), Op: op, Atomic: a, GiveUpAfter: p.giveUp(13), DstInc: p.meant(13)}
+	if p.w[10] != "-" {
+		m.Payload = []byte(p.w[10])
+	}
+	_, err := p.sock().SendMsg(&m)
+	return try(err, "op %d atomic %d", m.OpID, m.AtomicID)
+}
+
+func (p *player) masked() string {
+	ctx, cancel := limit()
+	defer cancel()
+	a := p.atomicOf(p.w[3])
+	m1, _ := strconv.ParseUint(p.w[8], 0, 64)
+	if a.Kind == rds.FetchAdd {
+		a.NoCarry = m1
+	} else {
+		a.CompareMask = m1
+	}
+	if p.w[9] != "-" {
+		a.Masked = true
+		a.SwapMask, _ = strconv.ParseUint(p.w[9], 0, 64)
+	}
+	old, err := p.sock().Atomic(ctx, p.addr(2), a)
+	return try(err, "old %#x", old)
+}
+
+func (p *player) reopen() string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(p.number(3))*time.Millisecond)
+	defer cancel()
+	old := p.clients[p.w[2]]
+	c, err := old.Reopen(ctx)
+	if err == nil {
+		p.clients[p.w[1]].Close()
+		p.clients[p.w[1]] = c
+	}
+	return errorText(err)
+}
+
+func (p *player) rebind() string {
+	s, err := p.clients[p.w[2]].Rebind(p.socks[p.w[3]])
+	if err == nil {
+		p.rcv[p.w[1]], p.snd[p.w[1]] = p.rcv[p.w[3]], p.snd[p.w[3]] // deadlines stay with the old one
+		for name := range p.options {
+			if option, ok := strings.CutPrefix(name, p.w[3]); ok {
+				p.options[p.w[1]+option] = p.options[name]
+			}
+		}
+		p.socks[p.w[1]] = s
+	}
+	return errorText(err)
+}
+
+// setNotices sets which kinds are queued, by the bits of RDS_OPT_NOTICES.
+func setNotices(s *rds.Socket, bits int64) {
+	var kinds []rds.NoticeKind
+	for k := rds.Lost; k <= rds.NotGranted; k++ {
+		if bits>>k&1 != 0 {
+			kinds = append(kinds, k)
+		}
+	}
+	s.SetNotices(kinds...)
+}

@@ -1,0 +1,58 @@
+/* Errors in words. */
+#include <stdio.h>
+
+#include "int.h"
+
+static _Thread_local char refusal[256];
+
+void rdsi_refused(const char *text, size_t len)
+{
+	snprintf(refusal, sizeof refusal, "%.*s", (int)len, text);
+}
+
+const char *rds_refusal(void) { return refusal; }
+
+/* What the errors of this library mean. Those of the kernel that pass through it have the C
+ * library's texts. */
+static const struct { int err; const char *text; } texts[] = {
+	{0, "success"},
+	{EAGAIN, "nothing to receive, or the send buffer, message ids, send memory or completions are full: wait with rds_wait, take completions"},
+	{ENOBUFS, "the destination is congested, too many destinations are in use, a quota or limit of the daemon is reached, or Linux kernels overran the socket"},
+	{EMSGSIZE, "longer than the send buffer, than 1 MiB, or than the operation may be"},
+	{ENOTCONN, "no destination: name one, or call rds_connect"},
+	{EDESTADDRREQ, "the unspecified address is no destination"},
+	{EOPNOTSUPP, "an address of another family, a cookie for a host that is reached by RDS/TCP, or a daemon too old for the request"},
+	{EINVAL, "an argument that no daemon accepts: an address, a range, rights, an operation, an option's value, or an id that was not issued"},
+	{EFAULT, "the local memory of an atomic is not 8 bytes at a multiple of 8, or the memory is not mapped"},
+	{EBADF, "the socket, buffer, region or client was closed"},
+	{EBUSY, "messages, operations or regions use it: wait for their end"},
+	{ESTALE, "the handle is of the process before a fork: open and bind in this one"},
+	{ECONNRESET, "the RDS daemon is gone: rds_reopen attaches to the next one"},
+	{ECONNABORTED, "the session has ended, rds_client_error has the reason; or the peer's daemon rejects this host"},
+	{ENOENT, "no RDS daemon answers: start rdsd, or name its control socket in rds_options.path or RDSD_SOCKET"},
+	{EPROTONOSUPPORT, "the library and the daemon are of versions that do not match: upgrade both"},
+	{EPROTO, "what answers at the control socket does not speak the daemon's protocol"},
+	{EUSERS, "the daemon has as many processes as it takes (limits.max_clients, quota.clients)"},
+	{ESHUTDOWN, "the daemon is drained: it takes no new sockets"},
+	{EADDRINUSE, "another socket has the port"},
+	{EADDRNOTAVAIL, "the address is not one of the daemon's (setting listen)"},
+	{EACCES, "forbidden by the mode of the control socket, the bind policy, or peers.allow"},
+	{ETIMEDOUT, "the time limit of the call has passed, or the host does not answer"},
+	{EINTR, "a signal handler has run: call again"},
+	{EHOSTUNREACH, "no way leads to the host"},
+	{ECONNREFUSED, "no RDS daemon listens on the host"},
+	{ENOPROTOOPT, "no such option"},
+	{EIO, "the operation failed at the target or locally: see rds_completion.err"},
+	{ECANCELED, "the operation was withdrawn"},
+	{EPIPE, "the operation's message was not delivered and never will be: send it again"},
+	{ETIME, "the outcome of the operation is not known and never will be"},
+};
+
+const char *rds_error_text(int err)
+{
+	int n = err < 0 ? -err : err;
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		if (texts[i].err == n)
+			return texts[i].text;
+	return strerror(n);
+}

@@ -1,0 +1,119 @@
+package preload
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+// sanitizers are the builds in which the programs run.
+func sanitizers() []string {
+	if testing.Short() {
+		return []string{""}
+	}
+	return []string{"", "address,undefined", "thread"}
+}
+
+// TestPrograms: every call, readiness, processes and threads.
+func TestPrograms(t *testing.T) {
+	for _, s := range sanitizers() {
+		for _, name := range []string{"calls", "ready", "process", "memory"} {
+			t.Run(name+",sanitize="+s, func(t *testing.T) {
+				d := rdstest.StartDaemons(t, 1)[0]
+				finish(t, preloaded(t, d, s, filepath.Join(built(t, s), "pre-"+name), d.Addr().String()))
+			})
+		}
+	}
+}
+
+// TestDaemonEnds: sockets end with the daemon, what they had received can still be taken, and
+// new sockets are those of the next daemon.
+func TestDaemonEnds(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			k := startTalk(t, preloaded(t, d, s, filepath.Join(built(t, s), "pre-gone"), d.Addr().String()))
+			k.ready()
+			if err := d.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			k.next()
+			k.ready()
+			d.Start(t)
+			k.next()
+			k.finish()
+		})
+	}
+}
+
+// TestNoDaemon: socket(AF_RDS) fails with EAFNOSUPPORT, and the reason is said once.
+func TestNoDaemon(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	cmd := preloaded(t, d, "", filepath.Join(built(t, ""), "pre-gone"), d.Addr().String(), "none")
+	cmd.Env = append(cmd.Env, "RDSD_SOCKET=/nonexistent/rdsd.sock")
+	if out := finish(t, cmd); strings.Count(out, "\n") != 1 || !strings.Contains(out, "/nonexistent/rdsd.sock: no daemon answers") {
+		t.Errorf("output %q", out)
+	}
+	cmd = preloaded(t, d, "", filepath.Join(built(t, ""), "pre-gone"), d.Addr().String(), "none")
+	cmd.Env = append(cmd.Env, "RDSD_SOCKET=/nonexistent/rdsd.sock", "RDSD_PRELOAD_QUIET=1")
+	if out := finish(t, cmd); out != "" {
+		t.Errorf("output %q although rdsctl run has said it", out)
+	}
+}
+
+// TestPython runs CPython's own tests of AF_RDS sockets. Without the library they are skipped.
+func TestPython(t *testing.T) {
+	built(t, "") // or skipped
+	if err := exec.Command("python3", "-c", "import test.test_socket").Run(); err != nil {
+		t.Skip("no python3 with its test package: Debian's package is libpython3.x-testsuite")
+	}
+	d := rdstest.StartDaemons(t, 1)[0]
+	run := fmt.Sprintf("import unittest, test.test_socket as s; from test.support import socket_helper as h; s.HOST = '%[1]v'; h.bind_port.__defaults__ = ('%[1]v',); unittest.main(s, argv=['x', '-v', 'BasicRDSTest', 'RDSTest'])", d.Addr())
+	out := finish(t, preloaded(t, d, "", "python3", "-c", run))
+	if !strings.Contains(out, "Ran 8 tests") || strings.Contains(out, "skipped") {
+		t.Errorf("not all of them ran:\n%s", out)
+	}
+}
+
+// TestSystemCalls: on a busy socket the library adds no system call to a message. The program
+// makes 20,000 round trips, half of them with one message at a time. What waits for the daemon
+// and wakes it does not count: how often that is needed depends on what else the machine does.
+func TestSystemCalls(t *testing.T) {
+	if _, err := exec.LookPath("strace"); err != nil {
+		t.Skip("no strace")
+	}
+	d := rdstest.StartDaemons(t, 1)[0]
+	counts := filepath.Join(t.TempDir(), "counts")
+	cmd := preloaded(t, d, "", "strace", "-f", "-c", "-o", counts, filepath.Join(built(t, ""), "pre-busy"), d.Addr().String())
+	for i, e := range cmd.Env { // strace itself makes no RDS calls
+		if lib, ok := strings.CutPrefix(e, "LD_PRELOAD="); ok {
+			cmd.Env[i] = "LD_PRELOAD_FOR=" + lib
+			cmd.Args = append(cmd.Args[:1], append([]string{"-E", e}, cmd.Args[1:]...)...)
+		}
+	}
+	out := finish(t, cmd)
+	sent, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil {
+		t.Fatalf("output %q", out)
+	}
+	table, err := os.ReadFile(counts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	for _, m := range regexp.MustCompile(`(?m)^ *[\d.]+ +[\d.]+ +\d+ +(\d+) +(?:\d+ +)?(sendmsg|recvmsg|sendto|recvfrom|write|writev|poll|ioctl|fcntl|epoll_wait|getsockopt|openat)$`).FindAllStringSubmatch(string(table), -1) {
+		n, _ := strconv.Atoi(m[1])
+		calls += n
+	}
+	t.Logf("%d messages, %d system calls other than those that wait and wake", sent, calls)
+	if calls > sent/10 {
+		t.Errorf("%d system calls for %d messages:\n%s", calls, sent, table)
+	}
+}

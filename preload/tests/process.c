@@ -1,0 +1,174 @@
+/* Processes and descriptors: copies, fork, vfork, exec, descriptors that are not the program's. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+static void copies(void)
+{
+	int a = bound(0), b = bound(0), c = dup(b), d = fcntl(b, F_DUPFD_CLOEXEC, 50), n = open("/dev/null", O_RDWR);
+	CHECK(c > 0 && d >= 50 && close(b) == 0);
+	sends(a, c, "copy");
+	gets_text(d, "copy");
+	CHECK(dup2(c, n) == n && close(c) == 0);
+	sends(a, n, "over");
+	gets_text(n, "over");
+	CHECK(dup3(n, n + 1, O_CLOEXEC) == n + 1 && dup2(0, d) == d && close(n) == 0);
+	sends(a, n + 1, "three");
+	gets_text(n + 1, "three");
+	struct sockaddr_in name = name_of(n + 1);
+	close(n + 1);
+	b = socket(RDS, SOCK_SEQPACKET, 0); /* the port is free again */
+	CHECK(bind(b, (struct sockaddr *)&name, sizeof name) == 0);
+	close(b);
+	close(d);
+	close(a);
+}
+
+/* A program closes every descriptor that it can think of, and keeps one. */
+static void strangers(void)
+{
+	int a = bound(0), b = bound(0);
+	struct rlimit lim;
+	CHECK(getrlimit(RLIMIT_NOFILE, &lim) == 0);
+	for (int fd = 3; fd < (int)(lim.rlim_cur < 65536 ? lim.rlim_cur : 65536); fd++)
+		if (fd != a && fd != b)
+			close(fd);
+	sends(a, b, "still");
+	gets_text(b, "still");
+	close_range((unsigned)(a > b ? a : b) + 1, ~0u, 0);
+	sends(a, b, "here");
+	gets_text(b, "here");
+	closefrom(3);
+	FAILS(recv(b, &lim, 1, MSG_DONTWAIT), EBADF);
+	CHECK(bound(0) == 3 && close(3) == 0);
+}
+
+/* Without descriptors a socket fails cleanly, and later there are some again. */
+static void exhausted(void)
+{
+	struct rlimit old, few;
+	int fds[200], n = 0, a = bound(0);
+	CHECK(getrlimit(RLIMIT_NOFILE, &old) == 0);
+	few = (struct rlimit){100, old.rlim_max};
+	CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	while (n < 200 && (fds[n] = socket(RDS, SOCK_SEQPACKET, 0)) >= 0)
+		n++;
+	CHECK(n > 10 && n < 100 && errno == EMFILE);
+	CHECK(close(fds[--n]) == 0 && (fds[n] = socket(RDS, SOCK_SEQPACKET, 0)) >= 0);
+	while (n >= 0)
+		close(fds[n--]);
+	CHECK(setrlimit(RLIMIT_NOFILE, &old) == 0);
+	sends(a, a, "self");
+	gets_text(a, "self");
+	close(a);
+}
+
+static void ended_well(pid_t pid)
+{
+	int status;
+	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void forks(void)
+{
+	int a = bound(0), b = bound(0), unbound = socket(RDS, SOCK_SEQPACKET, 0);
+	struct sockaddr_in any = at(0);
+	for (int i = 0; i < 3; i++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			int own = bound(0);
+			struct sockaddr_in to = any;
+			/* What the parent has bound stays the parent's: docs/kernel.md. */
+			FAILS(send(a, "x", 1, 0), ESTALE);
+			FAILS(recv(b, &to, 1, 0), ESTALE);
+			CHECK(bind(unbound, (struct sockaddr *)&any, sizeof any) == 0);
+			sends(own, unbound, "child");
+			gets_text(unbound, "child");
+			CHECK(close(a) == 0 && close(b) == 0 && close(own) == 0);
+			pid_t grandchild = fork();
+			if (grandchild == 0)
+				_exit(bound(0) < 0);
+			ended_well(grandchild);
+			_exit(0);
+		}
+		ended_well(pid);
+		sends(a, b, "parent");
+		gets_text(b, "parent");
+	}
+	pid_t pid = vfork();
+	if (pid == 0) { /* it shares the parent's memory, not its descriptors */
+		close(a);
+		dup2(0, b);
+		execl("/proc/self/exe", "process", address, "exec", (char *)NULL);
+		_exit(1);
+	}
+	ended_well(pid);
+	sends(a, b, "after");
+	gets_text(b, "after");
+	close(a);
+	close(b);
+	close(unbound);
+}
+
+static int pair[2];
+
+static void *echo(void *arg)
+{
+	for (int i = 0; i < 20000; i++) {
+		char b[100];
+		struct sockaddr_in from;
+		socklen_t n = sizeof from;
+		ssize_t got = recvfrom(pair[1], b, sizeof b, 0, (struct sockaddr *)&from, &n);
+		CHECK(got > 0 && sendto(pair[1], b, (size_t)got, 0, (struct sockaddr *)&from, n) == got);
+	}
+	return arg;
+}
+
+/* Threads open and close sockets while others send. */
+static void *churn(void *arg)
+{
+	for (int i = 0; i < 300; i++) {
+		int fd = bound(0), copy = dup(fd);
+		sends(fd, copy, "churn");
+		close(fd);
+		gets_text(copy, "churn");
+		close(copy);
+	}
+	return arg;
+}
+
+static void threads(void)
+{
+	pthread_t t[3];
+	pair[0] = bound(0);
+	pair[1] = bound(0);
+	CHECK(pthread_create(&t[0], NULL, echo, NULL) == 0);
+	CHECK(pthread_create(&t[1], NULL, churn, NULL) == 0 && pthread_create(&t[2], NULL, churn, NULL) == 0);
+	for (int i = 0; i < 20000; i++) {
+		char b[100];
+		int len = snprintf(b, sizeof b, "ping %d", i);
+		sends(pair[0], pair[1], b);
+		(void)len;
+		gets_text(pair[0], b);
+	}
+	for (int i = 0; i < 3; i++)
+		pthread_join(t[i], NULL);
+	close(pair[0]);
+	close(pair[1]);
+}
+
+int main(int argc, char **argv)
+{
+	address = argc > 1 ? argv[1] : address;
+	if (argc > 2)
+		return bound(0) < 0; /* after exec */
+	copies();
+	exhausted();
+	forks();
+	threads();
+	strangers();
+	return 0;
+}

@@ -1,0 +1,116 @@
+package preload
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+var (
+	toolsDir = flag.String("preload.tools", os.Getenv("RDS_TOOLS"), "directory with rds-ping, rds-info and rds-stress, built of rds-tools")
+	seconds  = flag.Int("preload.seconds", 3, "how long each rds-stress runs")
+)
+
+// tool is the path of a program of rds-tools.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	if *toolsDir == "" {
+		t.Skip("no rds-tools: RDS_TOOLS=DIR make preload-test")
+	}
+	path := filepath.Join(*toolsDir, name)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestTools runs rds-tools, unmodified, between two daemons. It needs them built in RDS_TOOLS.
+func TestTools(t *testing.T) {
+	tool(t, "rds-ping")
+	ds := rdstest.StartDaemons(t, 2)
+	t.Run("ping", func(t *testing.T) {
+		for _, to := range ds {
+			out := finish(t, preloaded(t, ds[0], "", tool(t, "rds-ping"), "-I", ds[0].Addr().String(), "-c", "3", to.Addr().String()))
+			if strings.Count(out, "usec") != 3 {
+				t.Errorf("ping %v: %s", to.Addr(), out)
+			}
+		}
+	})
+	t.Run("stress", func(t *testing.T) {
+		for i, args := range []string{"-v", "-v -t 4 -d 8 -q 4096 -a 2048", "-q 100000 -v", "-o -d 16", "-z -t 2", "-v -c -M 2", "-Q 3 -v", "-D 65536 -v", "-D 65536 -q 1024 -t 2 -d 4 -v --rdma-use-once 1", "-D 4096 -v --rdma-use-fence 1 -I 4", "-D 4194304 -d 2 -v", "-D 3000000 -q 64 -a 64 -d 2 -v --rdma-use-once 1"} {
+			t.Run(args, func(t *testing.T) { stress(t, ds, 4000+100*i, strings.Fields(args)) })
+		}
+	})
+}
+
+// TestInfo: rds-info, unmodified, prints all its tables, with what the daemon has. It needs
+// rds-tools built in RDS_TOOLS.
+func TestInfo(t *testing.T) {
+	tool(t, "rds-info")
+	ds := rdstest.StartDaemons(t, 2)
+	a, b := ds[0].Bind(t, ds[0].Open(t), 4100), ds[1].Bind(t, ds[1].Open(t), 4200)
+	if _, err := b.SendTo(make([]byte, 1234), a.LocalAddrPort()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Wait(t.Context(), rds.WaitSet{Message: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ds[1].Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.SendTo(make([]byte, 4321), b.LocalAddrPort()); err != nil { // which waits now
+		t.Fatal(err)
+	}
+	at, to := ds[0].Addr().String(), ds[1].Addr().String()
+	tables := map[string]string{ // and a row of each
+		"Counters": `conn_reset +\d+`, "RDS Sockets": at + ` +4100 +0\.0\.0\.0 +0 `, "RDS Connections": at + " +" + to + " +0 ",
+		"Receive Message Queue": at + " +4100 +" + to + ` +4200 +\d+ +\d+ +1234`, "Send Message Queue": at + " +4100 +" + to + ` +4200 +\d+ +\d+ +4321`,
+		"Retransmit Message Queue": "", "TCP Connections": "", "RDS IB Connections": at + " +" + to,
+	}
+	for tries := 0; ; tries++ { // until the daemon has taken in what was sent
+		out := finish(t, preloaded(t, ds[0], "", tool(t, "rds-info")))
+		missing := ""
+		for title, row := range tables {
+			_, table, found := strings.Cut("\n"+out, "\n"+title+":\n")
+			table, _, _ = strings.Cut(table, "\n\n")
+			if !found || !regexp.MustCompile(row).MatchString(table) {
+				missing += fmt.Sprintf("%s with %q\n", title, row)
+			}
+		}
+		if missing == "" && strings.Contains(out, "rdsd_send_bytes") {
+			return
+		}
+		if tries == 100 {
+			t.Fatalf("rds-info printed no\n%s in\n%s", missing, out)
+		}
+	}
+}
+
+// stress runs rds-stress on both sides.
+func stress(t *testing.T, ds []*rdstest.Daemon, port int, args []string) {
+	path := tool(t, "rds-stress")
+	at := []string{"-p", fmt.Sprint(port), "-r"}
+	passive := preloaded(t, ds[1], "", path, append(at, ds[1].Addr().String())...)
+	passive.Cancel = func() error { return passive.Process.Signal(syscall.SIGTERM) }
+	var log strings.Builder
+	passive.Stdout, passive.Stderr = &log, &log
+	if err := passive.Start(); err != nil {
+		t.Fatal(err)
+	}
+	active := append(append(at, ds[0].Addr().String(), "-s", ds[1].Addr().String(), "-T", fmt.Sprint(*seconds), "--connect-retries", "1000"), args...)
+	out := finish(t, preloaded(t, ds[0], "", path, active...))
+	err := passive.Wait()
+	if err != nil || !strings.Contains(out, "(average)") {
+		t.Errorf("active:\n%s\npassive: %v\n%s", out, err, log.String())
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	t.Logf("%s", lines[len(lines)-1])
+}
