@@ -192,6 +192,7 @@ func TestBounded(t *testing.T) {
 	between(t, func(t *testing.T, c *rpc.Caller, d *rdstest.Daemon) {
 		const handlers, queue, calls = 3, 4, 20
 		var running, most atomic.Int64
+		began := make(chan struct{}, calls)
 		full := make(chan struct{})
 		release := make(chan struct{})
 		at, _ := serve(t, d, rpc.Methods{"hold": func(_ context.Context, r *rpc.Request) ([]byte, error) {
@@ -199,6 +200,7 @@ func TestBounded(t *testing.T) {
 			defer running.Add(-1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
+			began <- struct{}{}
 			<-release
 			return r.Body, nil
 		}}, rpc.ServerOptions{Handlers: handlers, PerCaller: handlers, Queue: queue})
@@ -220,6 +222,9 @@ func TestBounded(t *testing.T) {
 			})
 		}
 		<-full
+		for range handlers {
+			<-began
+		}
 		close(release)
 		wg.Wait()
 		if most.Load() != handlers || good.Load() != handlers+queue {
