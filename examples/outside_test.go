@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 	}())
 }
 
+// newStranger makes the module as `go mod tidy` would leave it: with what rdsd requires. Otherwise
+// the go command would look up the requirements of each of these modules, of which a new
+// machine's module cache has none.
 func newStranger() (s stranger, err error) {
 	checkout, err := filepath.Abs("..")
 	if err != nil {
@@ -39,8 +42,17 @@ func newStranger() (s stranger, err error) {
 	if s.dir, err = os.MkdirTemp("", "rdsd-examples-"); err != nil {
 		return s, err
 	}
-	mod := "module example.com/outside\n\ngo 1.26\n\nrequire github.com/rdsd/rdsd v0.0.0\n\nreplace github.com/rdsd/rdsd => " + checkout + "\n"
-	return s, os.WriteFile(filepath.Join(s.dir, "go.mod"), []byte(mod), 0o600)
+	own, err := os.ReadFile("../go.mod")
+	if err != nil {
+		return s, err
+	}
+	_, needs, _ := strings.Cut(string(own), "\nrequire")
+	mod := "module example.com/outside\n\ngo 1.26.0\n\nrequire github.com/rdsd/rdsd v0.0.0\n\nrequire" + needs +
+		"\nreplace github.com/rdsd/rdsd => " + checkout + "\n"
+	if err := os.WriteFile(filepath.Join(s.dir, "go.mod"), []byte(mod), 0o600); err != nil {
+		return s, err
+	}
+	return s, s.copy("../go.sum", "go.sum")
 }
 
 // copy copies a file of the checkout to a path of the module.
