@@ -86,6 +86,33 @@ func (m *Mark) Issue(o *Op, id uint64) error {
 	return nil
 }
 
+// Again records that operation o has id and is pending, as it was in the process that this
+// one has taken over from. Start has set the last id that was issued there. Operations may
+// come in any order; the order of their ids is the fastest. ErrOrder: id is none of those that
+// were issued, another operation has it, or o is pending already; the mark is then unchanged.
+func (m *Mark) Again(o *Op, id uint64) error {
+	before := m.tail
+	for before != nil && int64(before.id-id) > 0 {
+		before = before.prev
+	}
+	if int64(m.last-id) < 0 || o.mark != nil || before != nil && before.id == id {
+		return fmt.Errorf("%w: operation %d is pending again, %d were issued", ErrOrder, id, m.last)
+	}
+	*o = Op{id: id, mark: m, prev: before, next: m.first}
+	if before != nil {
+		o.next, before.next = before.next, o
+	} else {
+		m.first = o
+	}
+	if o.next != nil {
+		o.next.prev = o
+	} else {
+		m.tail = o
+	}
+	m.pending++
+	return nil
+}
+
 // Complete records that operation o is locally complete. Operations may complete in
 // any order. raised reports whether the HWM rose. ErrNotPending: o is not pending in
 // m; the mark is then unchanged.

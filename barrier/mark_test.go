@@ -288,6 +288,62 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestAgain: a mark that is made anew from its last id and its pending operations, in any
+// order, goes on as the old one would.
+func TestAgain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(*seed, 7))
+	for range 200 {
+		start := rng.Uint64()
+		var m, n byID
+		m.Start(start)
+		issue(t, &m, 40)
+		for _, i := range rng.Perm(40)[:rng.IntN(41)] {
+			complete(t, &m, start+1+uint64(i))
+		}
+		n.Start(m.Last())
+		n.ops = map[uint64]*Op{}
+		for _, i := range rng.Perm(40) {
+			if id := start + 1 + uint64(i); m.ops[id].mark != nil {
+				n.ops[id] = &Op{}
+				if err := n.Again(n.ops[id], id); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		want(t, &n, m.HWM(), m.Last(), m.Pending())
+		issue(t, &m, 1)
+		issue(t, &n, 1)
+		for _, i := range rng.Perm(41) {
+			if id := start + 1 + uint64(i); m.ops[id].mark != nil {
+				complete(t, &m, id)
+				complete(t, &n, id)
+				want(t, &n, m.HWM(), m.Last(), m.Pending())
+			}
+		}
+	}
+}
+
+// TestAgainRefused: what no mark can have had pending.
+func TestAgainRefused(t *testing.T) {
+	var m Mark
+	var a, b Op
+	m.Start(5)
+	if err := m.Again(&a, 4); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		err  error
+	}{{"not issued", m.Again(&b, 6)}, {"another's", m.Again(&b, 4)}, {"pending", m.Again(&a, 3)}} {
+		if !errors.Is(c.err, ErrOrder) {
+			t.Errorf("%s: %v", c.name, c.err)
+		}
+	}
+	if m.HWM() != 3 || m.Last() != 5 || m.Pending() != 1 || b.mark != nil {
+		t.Errorf("HWM %d, Last %d, Pending %d", m.HWM(), m.Last(), m.Pending())
+	}
+}
+
 func BenchmarkInOrder(b *testing.B) {
 	var m Mark
 	var o Op

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/handover"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,6 +40,13 @@ func TestGrantsModel(t *testing.T) {
 			}
 		}
 		for range 4000 {
+			if len(flying) == 0 {
+				g = handedOver(t, g)
+			} else if len(flying) == inFlight(1)+inFlight(2)+inFlight(3)+inFlight(4) {
+				if err := g.Encode(handover.NewWriter(1)); !errors.Is(err, ErrInFlight) {
+					t.Errorf("handed over with operations in flight: %v", err)
+				}
+			}
 			rkey, port := uint32(1+r.IntN(4)), uint16(r.IntN(4))
 			switch r.IntN(12) {
 			case 0, 1, 2:

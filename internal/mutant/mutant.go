@@ -45,6 +45,9 @@ const (
 	HandoverPosted   Name = "handover-posted"   // ... without which operations were posted
 	HandoverStopped  Name = "handover-stopped"  // ... without which ports have refused
 	HandoverAnswered Name = "handover-answered" // ... without which atomics have their result
+	HandoverGrants   Name = "handover-grants"   // a host is handed over without what it grants
+	HandoverExport   Name = "handover-export"   // a region is handed over without who was granted it
+	HandoverOpState  Name = "handover-op-state" // an operation is handed over as if it had not been posted
 	HaltTimePasses   Name = "halt-time-passes"  // time goes on while the engine stands still
 
 	// Runs.
@@ -165,7 +168,7 @@ func Names() []Name {
 	return []Name{
 		UnreachedUntold, KernelBelieved, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
-		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
+		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverExport, HandoverOpState, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
 		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
 		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,

@@ -38,6 +38,9 @@ var checks = []check{
 	{variant: mutant.HandoverPosted, pkg: "conn", test: "TestWorld/pauses"},
 	{variant: mutant.HandoverStopped, pkg: "conn", test: "TestWorld/pauses"},
 	{variant: mutant.HandoverAnswered, pkg: "conn", test: "TestWorld/pauses"},
+	{variant: mutant.HandoverGrants, pkg: "rdmaop", test: "TestGrantsModel"},
+	{variant: mutant.HandoverExport, pkg: "rdmaop", test: "TestHandoverGolden"},
+	{variant: mutant.HandoverOpState, pkg: "rdmaop", test: "TestHandoverGolden"},
 	{variant: mutant.HaltTimePasses, pkg: "internal/sim", test: "TestHaltTime"},
 	{variant: mutant.SilenceIgnored, pkg: "internal/sim", test: "TestBlackHole"},
 

@@ -1,0 +1,275 @@
+package rdmaop
+
+import (
+	"encoding/hex"
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// handedOver is a table that has nothing of g but its encoded state.
+func handedOver(t *testing.T, g *Grants) *Grants {
+	t.Helper()
+	w := handover.NewWriter(handover.Newest)
+	if err := g.Encode(w); err != nil {
+		t.Fatal(err)
+	}
+	r, err := handover.NewReader(w.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := NewGrants(g.max)
+	n.Adopt(r)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func anyPeer(verbs.PeerKey) bool { return true }
+
+// sample has something of all that is handed over.
+type sample struct {
+	grants       *Grants
+	live, asking Export
+	ops          [3]Op
+}
+
+func newSample(t *testing.T) *sample {
+	t.Helper()
+	s := &sample{grants: NewGrants(20)}
+	g := grant(1, 10, abi.RightRead)
+	g.Owner, g.Region = Owner{Port: 7, Inc: 8}, 9
+	more := g
+	more.Port, more.Rights = 11, abi.RightRead|abi.RightAtomic
+	mustAdd(t, s.grants, grant(3, 10, abi.RightWrite|abi.UseOnce), g, more, grant(4, 10, abi.RightRead))
+	o := opOn(3, abi.OpWrite)
+	if errno := use(s.grants, 10, o); errno != 0 {
+		t.Fatal(errno)
+	}
+	s.grants.Done(o)
+	s.grants.Revoke(4, 3)
+	s.grants.Revoke(5, 2) // a key that is not known
+
+	mustGrant(t, &s.live, 300, 8, true)
+	mustGrant(t, &s.live, 300, 9, true)
+	mustGrant(t, &s.live, 100, 9, true)
+	mustGrant(t, &s.asking, 100, 9, true)
+	mustGrant(t, &s.asking, 200, 9, true)
+	s.asking.Revoke(nil, 77)
+	s.asking.PeerRevoked(100)
+
+	s.ops[0] = Op{Kind: abi.OpFetchAdd, Flags: abi.FlagNotify, Cookie: MakeCookie(1, 16), RemoteOff: 8, Len: 8,
+		Atomic: AtomicArgs{1, 2, 3, 4}, Token: 5, ID: 6, state: StatePosted, region: 9}
+	s.ops[1] = Op{Kind: abi.OpWrite, Len: 1, state: StateTold, status: abi.StatusDropped}
+	s.ops[2] = Op{Kind: abi.OpRead, Len: 1, state: StateSettled, status: abi.StatusRemoteError, errno: unix.EACCES}
+	return s
+}
+
+func (s *sample) encode(t *testing.T) []byte {
+	t.Helper()
+	w := handover.NewWriter(1)
+	err := s.grants.Encode(w)
+	s.live.Encode(w)
+	s.asking.Encode(w)
+	for i := range s.ops {
+		err = errors.Join(err, s.ops[i].Encode(w))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.Bytes()
+}
+
+func adoptSample(state []byte) (*sample, error) {
+	r, err := handover.NewReader(state)
+	if err != nil {
+		return nil, err
+	}
+	s := &sample{grants: NewGrants(20)}
+	s.grants.Adopt(r)
+	s.live.Adopt(r, anyPeer)
+	s.asking.Adopt(r, anyPeer)
+	for i := range s.ops {
+		s.ops[i].Adopt(r)
+	}
+	return s, r.Close()
+}
+
+func golden(t testing.TB) []byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/handover.1.hex")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := hex.DecodeString(strings.Join(strings.Fields(string(text)), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestHandoverGolden: the bytes of a state do not change within a version, and what is read
+// from them is what was written.
+func TestHandoverGolden(t *testing.T) {
+	s, want := newSample(t), golden(t)
+	if got := s.encode(t); string(got) != string(want) {
+		t.Errorf("written:\n%x\nthe golden bytes are\n%x", got, want)
+	}
+	again, err := adoptSample(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.ops {
+		if !reflect.DeepEqual(again.ops[i], s.ops[i]) {
+			t.Errorf("operation %d: %+v, want %+v", i, again.ops[i], s.ops[i])
+		}
+	}
+	if !reflect.DeepEqual(again.live.grants, s.live.grants) || !reflect.DeepEqual(again.asking.waiting, s.asking.waiting) {
+		t.Errorf("exports %+v, %+v", again.live, again.asking)
+	}
+	if at, waits := again.asking.Deadline(); at != 77 || !waits || again.asking.PeerRevoked(200) != 1 || again.asking.State() != ExportRevoked {
+		t.Errorf("taking back ends at %d, %v, in %v", at, waits, again.asking.State())
+	}
+	g := again.grants
+	if g.Len() != s.grants.Len() || g.Owner(1) != (Owner{Port: 7, Inc: 8}) || g.Check(opOn(1, abi.OpFetchAdd), 11) != 0 ||
+		g.Check(opOn(1, abi.OpFetchAdd), 10) != unix.EACCES {
+		t.Errorf("%d entries, owner %+v", g.Len(), g.Owner(1))
+	}
+	if err := g.Add(grant(3, 10, abi.RightRead)); !errors.Is(err, ErrGrantOver) {
+		t.Errorf("a key that was used: %v", err)
+	}
+	if g.Revoke(4, 3); g.Retired(4) || !g.Revoke(4, 3) || !g.Retired(4) {
+		t.Error("a key is taken back on three lanes")
+	}
+	if g.Revoke(5, 2); !g.Retired(5) {
+		t.Error("a key that was not known is taken back on two lanes")
+	}
+	if string(again.encode(t)) == string(want) {
+		t.Error("nothing has changed")
+	}
+}
+
+// TestNotHandedOver: with an operation in flight there is no state.
+func TestNotHandedOver(t *testing.T) {
+	s := newSample(t)
+	o := opOn(1, abi.OpRead)
+	if errno := use(s.grants, 10, o); errno != 0 {
+		t.Fatal(errno)
+	}
+	w := handover.NewWriter(1)
+	if err := o.Encode(w); !errors.Is(err, ErrInFlight) {
+		t.Errorf("the operation: %v", err)
+	}
+	if err := s.grants.Encode(w); !errors.Is(err, ErrInFlight) {
+		t.Errorf("the table: %v", err)
+	}
+}
+
+// TestAdoptRefused: what no state can be.
+func TestAdoptRefused(t *testing.T) {
+	key := func(rkey uint32, state keyState, lanes, heard uint32, ports ...uint16) func(*handover.Writer) {
+		return func(w *handover.Writer) {
+			w.U64(MakeCookie(rkey, 0))
+			w.U64(100)
+			w.U16(0)
+			w.U32(0)
+			w.U32(0)
+			w.U8(uint8(state))
+			w.U32(lanes)
+			w.U32(heard)
+			w.Count(len(ports))
+			for _, p := range ports {
+				w.U16(p)
+				w.U32(uint32(abi.RightRead))
+			}
+		}
+	}
+	grants := func(r *handover.Reader) { NewGrants(10).Adopt(r) }
+	export := func(r *handover.Reader) { (&Export{}).Adopt(r, func(k verbs.PeerKey) bool { return k < 10 }) }
+	op := func(r *handover.Reader) { (&Op{}).Adopt(r) }
+	keys := func(each ...func(*handover.Writer)) func(*handover.Writer) {
+		return func(w *handover.Writer) {
+			w.Count(len(each))
+			for _, f := range each {
+				f(w)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		write func(*handover.Writer)
+		read  func(*handover.Reader)
+		good  bool
+	}{
+		"keys":                       {keys(key(1, keyLive, 0, 0, 5, 6), key(2, keyUsed, 0, 0), key(3, keyTaken, 3, 2)), grants, true},
+		"a key twice":                {keys(key(1, keyLive, 0, 0, 5), key(1, keyLive, 0, 0, 6)), grants, false},
+		"a port twice":               {keys(key(1, keyLive, 0, 0, 5, 5)), grants, false},
+		"granted to nobody":          {keys(key(1, keyLive, 0, 0)), grants, false},
+		"used and granted":           {keys(key(1, keyUsed, 0, 0, 5)), grants, false},
+		"revoked and in flight":      {keys(key(1, keyRevoking, 2, 1)), grants, false},
+		"no state of a key":          {keys(key(1, 9, 0, 0)), grants, false},
+		"taken back on all lanes":    {keys(key(1, keyTaken, 3, 3)), grants, false},
+		"taken back on no lane":      {keys(key(1, keyTaken, 3, 0)), grants, false},
+		"live, taken back on one":    {keys(key(1, keyLive, 3, 1, 5)), grants, false},
+		"more keys than there are":   {func(w *handover.Writer) { w.Count(1000) }, grants, false},
+		"export":                     {(&Export{grants: []grantee{{1, 2}, {1, 3}, {2, 1}}}).Encode, export, true},
+		"a grant twice":              {(&Export{grants: []grantee{{1, 2}, {1, 2}}}).Encode, export, false},
+		"grants out of order":        {(&Export{grants: []grantee{{2, 2}, {1, 2}}}).Encode, export, false},
+		"a peer that is not there":   {(&Export{grants: []grantee{{11, 2}}}).Encode, export, false},
+		"live and waits":             {(&Export{waiting: []verbs.PeerKey{1}}).Encode, export, false},
+		"live and broken":            {(&Export{broken: true}).Encode, export, false},
+		"revoked":                    {(&Export{state: ExportRevoked}).Encode, export, false},
+		"revoking":                   {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1, 2}}).Encode, export, true},
+		"revoking, for nobody":       {(&Export{state: ExportRevoking}).Encode, export, false},
+		"waits for one twice":        {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1, 1}}).Encode, export, false},
+		"waits for nobody known":     {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{11}}).Encode, export, false},
+		"revoking, one not asked":    {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1}, grants: []grantee{{2, 1}}}).Encode, export, false},
+		"operation":                  {func(w *handover.Writer) { _ = (&Op{Kind: abi.OpRead, state: StateLocal}).Encode(w) }, op, true},
+		"no kind":                    {func(w *handover.Writer) { _ = (&Op{}).Encode(w) }, op, false},
+		"no state":                   {func(w *handover.Writer) { _ = (&Op{Kind: abi.OpRead, state: numStates}).Encode(w) }, op, false},
+		"a status that is not known": {func(w *handover.Writer) { _ = (&Op{Kind: abi.OpRead, state: StateLocal, status: 1}).Encode(w) }, op, false},
+		"no status":                  {func(w *handover.Writer) { _ = (&Op{Kind: abi.OpRead, state: StateTold, status: 9}).Encode(w) }, op, false},
+		"refused with success":       {func(w *handover.Writer) { _ = (&Op{Kind: abi.OpRead, state: StateSettled, errno: 1}).Encode(w) }, op, false},
+	} {
+		w := handover.NewWriter(1)
+		w.Begin(handover.TagTests)
+		c.write(w)
+		w.End()
+		r, err := handover.NewReader(w.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Begin(handover.TagTests)
+		c.read(r)
+		r.End()
+		if err := r.Close(); (err == nil) != c.good || err != nil && !errors.Is(err, handover.ErrFormat) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// FuzzAdopt: whatever the state is, it is refused, or what it says is written as it was.
+func FuzzAdopt(f *testing.F) {
+	f.Add(golden(f))
+	f.Fuzz(func(t *testing.T, state []byte) {
+		s, err := adoptSample(state)
+		if err != nil {
+			return
+		}
+		again, err := adoptSample(s.encode(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.grants.Len() != s.grants.Len() || again.live.Grants() != s.live.Grants() || again.asking.Grants() != s.asking.Grants() {
+			t.Fatal("something was lost")
+		}
+	})
+}
