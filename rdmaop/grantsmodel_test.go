@@ -43,7 +43,7 @@ func TestGrantsModel(t *testing.T) {
 			if len(flying) == 0 {
 				g = handedOver(t, g)
 			} else if len(flying) == inFlight(1)+inFlight(2)+inFlight(3)+inFlight(4) {
-				if err := g.Encode(handover.NewWriter(1)); !errors.Is(err, ErrInFlight) {
+				if _, err := g.Encode(handover.Newest); !errors.Is(err, ErrInFlight) {
 					t.Errorf("handed over with operations in flight: %v", err)
 				}
 			}

@@ -2,6 +2,7 @@ package rdmaop
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -20,15 +21,44 @@ var ErrInFlight = errors.New("rdmaop: an operation is in flight")
 // mostKeys bounds the keys of a table that is read.
 const mostKeys = 1 << 24
 
-// Encode writes what a Grants needs that takes g's place in another process. No operation
-// may be in flight. ErrInFlight.
-func (g *Grants) Encode(w *handover.Writer) error {
-	if mutant.On(mutant.HandoverGrants) {
-		w.Count(0)
-		return nil
+// written returns what encode writes in a version of internal/handover.
+func written(version uint16, encode func(*handover.Writer) error) ([]byte, error) {
+	if version < handover.Oldest || version > handover.Newest {
+		return nil, fmt.Errorf("rdmaop: hand over in version %d: there are %d to %d", version, handover.Oldest, handover.Newest)
 	}
-	w.Count(len(g.keys))
-	for _, rkey := range slices.Sorted(maps.Keys(g.keys)) { // in order, so that the same state has the same bytes
+	w := handover.NewWriter(version)
+	if err := encode(w); err != nil {
+		return nil, err
+	}
+	return w.Bytes(), nil
+}
+
+// read has adopt read state, all of it.
+func read(state []byte, adopt func(*handover.Reader)) error {
+	r, err := handover.NewReader(state)
+	if err != nil {
+		return err
+	}
+	adopt(r)
+	return r.Close()
+}
+
+// Encode returns the state that a Grants needs that takes g's place in another process, in a
+// version of internal/handover. No operation may be in flight. ErrInFlight.
+func (g *Grants) Encode(version uint16) ([]byte, error) { return written(version, g.encode) }
+
+// Adopt has g, which is new, go on from a state that Encode returned. A table that has more
+// entries than g's limit is taken over whole, and takes no more. After an error, that the
+// state is none or cannot be, g must not be used.
+func (g *Grants) Adopt(state []byte) error { return read(state, g.adopt) }
+
+func (g *Grants) encode(w *handover.Writer) error {
+	keys := slices.Sorted(maps.Keys(g.keys)) // in order, so that the same state has the same bytes
+	if mutant.On(mutant.HandoverGrants) {
+		keys = nil
+	}
+	w.Count(len(keys))
+	for _, rkey := range keys {
 		k := g.keys[rkey]
 		if k.inFlight > 0 || k.state == keyRevoking {
 			return ErrInFlight
@@ -50,10 +80,7 @@ func (g *Grants) Encode(w *handover.Writer) error {
 	return nil
 }
 
-// Adopt has g, which is new, go on from what Encode wrote. A table that has more entries
-// than g's limit is taken over whole, and takes no more. After an error of r, g must not be
-// used.
-func (g *Grants) Adopt(r *handover.Reader) {
+func (g *Grants) adopt(r *handover.Reader) {
 	for range r.Count(mostKeys, 8+8+2+4+4+1+4+4+4) {
 		k := g.newKey()
 		k.cookie, k.len = r.U64(), r.U64()
@@ -87,9 +114,17 @@ func (g *Grants) Adopt(r *handover.Reader) {
 	}
 }
 
-// Encode writes what an Export needs that takes e's place in another process, in which
-// peers have the same keys.
-func (e *Export) Encode(w *handover.Writer) {
+// Encode returns the state that an Export needs that takes e's place in another process, in
+// which peers have the same keys, in a version of internal/handover.
+func (e *Export) Encode(version uint16) ([]byte, error) { return written(version, e.encode) }
+
+// Adopt has e go on from a state that Encode returned. known reports whether there is a peer
+// with a key. After an error, that the state is none or cannot be, e must not be used.
+func (e *Export) Adopt(state []byte, known func(verbs.PeerKey) bool) error {
+	return read(state, func(r *handover.Reader) { e.adopt(r, known) })
+}
+
+func (e *Export) encode(w *handover.Writer) error {
 	w.U8(uint8(e.state))
 	grants := e.grants
 	if mutant.On(mutant.HandoverExport) {
@@ -106,11 +141,10 @@ func (e *Export) Encode(w *handover.Writer) {
 	}
 	w.I64(e.deadline)
 	w.Bool(e.broken)
+	return nil
 }
 
-// Adopt has e go on from what Encode wrote. known reports whether there is a peer with a
-// key. After an error of r, e must not be used.
-func (e *Export) Adopt(r *handover.Reader, known func(verbs.PeerKey) bool) {
+func (e *Export) adopt(r *handover.Reader, known func(verbs.PeerKey) bool) {
 	e.Reset()
 	e.state = ExportState(r.U8())
 	for range r.Count(MaxGrantees, 8+2) {
@@ -141,9 +175,16 @@ func (e *Export) Adopt(r *handover.Reader, known func(verbs.PeerKey) bool) {
 	}
 }
 
-// Encode writes all of o but Segs, whose local keys another device would not know. o is not
-// in flight. ErrInFlight.
-func (o *Op) Encode(w *handover.Writer) error {
+// Encode returns the state of o in a version of internal/handover: all but Segs, whose local
+// keys another device would not know. o must not be in flight. ErrInFlight.
+func (o *Op) Encode(version uint16) ([]byte, error) { return written(version, o.encode) }
+
+// Adopt has o, which is new, go on from a state that Encode returned. The caller then sets
+// Segs and may ask Validate. After an error, that the state is none or cannot be, o must not
+// be used.
+func (o *Op) Adopt(state []byte) error { return read(state, o.adopt) }
+
+func (o *Op) encode(w *handover.Writer) error {
 	if o.key != nil {
 		return ErrInFlight
 	}
@@ -169,9 +210,7 @@ func (o *Op) Encode(w *handover.Writer) error {
 	return nil
 }
 
-// Adopt has o, which is new, go on from what Encode wrote. The caller then sets Segs and
-// may ask Validate. After an error of r, o must not be used.
-func (o *Op) Adopt(r *handover.Reader) {
+func (o *Op) adopt(r *handover.Reader) {
 	o.Reset()
 	o.Kind, o.Flags = abi.OpKind(r.U8()), abi.OpFlags(r.U16())
 	o.Cookie, o.RemoteOff, o.Len = r.U64(), r.U64(), r.U64()

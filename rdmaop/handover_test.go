@@ -18,17 +18,12 @@ import (
 // handedOver is a table that has nothing of g but its encoded state.
 func handedOver(t *testing.T, g *Grants) *Grants {
 	t.Helper()
-	w := handover.NewWriter(handover.Newest)
-	if err := g.Encode(w); err != nil {
-		t.Fatal(err)
-	}
-	r, err := handover.NewReader(w.Bytes())
+	state, err := g.Encode(handover.Newest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := NewGrants(g.max)
-	n.Adopt(r)
-	if err := r.Close(); err != nil {
+	if err := n.Adopt(state); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -77,14 +72,17 @@ func newSample(t *testing.T) *sample {
 func (s *sample) encode(t *testing.T) []byte {
 	t.Helper()
 	w := handover.NewWriter(1)
-	err := s.grants.Encode(w)
-	s.live.Encode(w)
-	s.asking.Encode(w)
-	for i := range s.ops {
-		err = errors.Join(err, s.ops[i].Encode(w))
+	put := func(state []byte, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Blob(state)
 	}
-	if err != nil {
-		t.Fatal(err)
+	put(s.grants.Encode(1))
+	put(s.live.Encode(1))
+	put(s.asking.Encode(1))
+	for i := range s.ops {
+		put(s.ops[i].Encode(1))
 	}
 	return w.Bytes()
 }
@@ -95,13 +93,12 @@ func adoptSample(state []byte) (*sample, error) {
 		return nil, err
 	}
 	s := &sample{grants: NewGrants(20)}
-	s.grants.Adopt(r)
-	s.live.Adopt(r, anyPeer)
-	s.asking.Adopt(r, anyPeer)
+	take := func() []byte { return r.Blob(1 << 20) }
+	errs := []error{s.grants.Adopt(take()), s.live.Adopt(take(), anyPeer), s.asking.Adopt(take(), anyPeer)}
 	for i := range s.ops {
-		s.ops[i].Adopt(r)
+		errs = append(errs, s.ops[i].Adopt(take()))
 	}
-	return s, r.Close()
+	return s, errors.Join(append(errs, r.Close())...)
 }
 
 func golden(t testing.TB) []byte {
@@ -165,12 +162,14 @@ func TestNotHandedOver(t *testing.T) {
 	if errno := use(s.grants, 10, o); errno != 0 {
 		t.Fatal(errno)
 	}
-	w := handover.NewWriter(1)
-	if err := o.Encode(w); !errors.Is(err, ErrInFlight) {
+	if _, err := o.Encode(1); !errors.Is(err, ErrInFlight) {
 		t.Errorf("the operation: %v", err)
 	}
-	if err := s.grants.Encode(w); !errors.Is(err, ErrInFlight) {
+	if _, err := s.grants.Encode(1); !errors.Is(err, ErrInFlight) {
 		t.Errorf("the table: %v", err)
+	}
+	if _, err := s.live.Encode(0); err == nil {
+		t.Error("version 0 was written")
 	}
 }
 
@@ -193,20 +192,23 @@ func TestAdoptRefused(t *testing.T) {
 			}
 		}
 	}
-	grants := func(r *handover.Reader) { NewGrants(10).Adopt(r) }
-	export := func(r *handover.Reader) { (&Export{}).Adopt(r, func(k verbs.PeerKey) bool { return k < 10 }) }
-	op := func(r *handover.Reader) { (&Op{}).Adopt(r) }
-	keys := func(each ...func(*handover.Writer)) func(*handover.Writer) {
-		return func(w *handover.Writer) {
+	grants := func(state []byte) error { return NewGrants(10).Adopt(state) }
+	export := func(state []byte) error {
+		return (&Export{}).Adopt(state, func(k verbs.PeerKey) bool { return k < 10 })
+	}
+	op := func(state []byte) error { return (&Op{}).Adopt(state) }
+	keys := func(each ...func(*handover.Writer)) func(*handover.Writer) error {
+		return func(w *handover.Writer) error {
 			w.Count(len(each))
 			for _, f := range each {
 				f(w)
 			}
+			return nil
 		}
 	}
 	for name, c := range map[string]struct {
-		write func(*handover.Writer)
-		read  func(*handover.Reader)
+		write func(*handover.Writer) error
+		adopt func([]byte) error
 		good  bool
 	}{
 		"keys":                       {keys(key(1, keyLive, 0, 0, 5, 6), key(2, keyUsed, 0, 0), key(3, keyTaken, 3, 2)), grants, true},
@@ -219,38 +221,31 @@ func TestAdoptRefused(t *testing.T) {
 		"taken back on all lanes":    {keys(key(1, keyTaken, 3, 3)), grants, false},
 		"taken back on no lane":      {keys(key(1, keyTaken, 3, 0)), grants, false},
 		"live, taken back on one":    {keys(key(1, keyLive, 3, 1, 5)), grants, false},
-		"more keys than there are":   {func(w *handover.Writer) { w.Count(1000) }, grants, false},
-		"export":                     {(&Export{grants: []grantee{{1, 2}, {1, 3}, {2, 1}}}).Encode, export, true},
-		"a grant twice":              {(&Export{grants: []grantee{{1, 2}, {1, 2}}}).Encode, export, false},
-		"grants out of order":        {(&Export{grants: []grantee{{2, 2}, {1, 2}}}).Encode, export, false},
-		"a peer that is not there":   {(&Export{grants: []grantee{{11, 2}}}).Encode, export, false},
-		"live and waits":             {(&Export{waiting: []verbs.PeerKey{1}}).Encode, export, false},
-		"live and broken":            {(&Export{broken: true}).Encode, export, false},
-		"revoked":                    {(&Export{state: ExportRevoked}).Encode, export, false},
-		"revoking":                   {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1, 2}}).Encode, export, true},
-		"revoking, for nobody":       {(&Export{state: ExportRevoking}).Encode, export, false},
-		"waits for one twice":        {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1, 1}}).Encode, export, false},
-		"waits for nobody known":     {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{11}}).Encode, export, false},
-		"revoking, one not asked":    {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1}, grants: []grantee{{2, 1}}}).Encode, export, false},
-		"operation":                  {func(w *handover.Writer) { _ = (&Op{Kind: abi.OpRead, state: StateLocal}).Encode(w) }, op, true},
-		"no kind":                    {func(w *handover.Writer) { _ = (&Op{}).Encode(w) }, op, false},
-		"no state":                   {func(w *handover.Writer) { _ = (&Op{Kind: abi.OpRead, state: numStates}).Encode(w) }, op, false},
-		"a status that is not known": {func(w *handover.Writer) { _ = (&Op{Kind: abi.OpRead, state: StateLocal, status: 1}).Encode(w) }, op, false},
-		"no status":                  {func(w *handover.Writer) { _ = (&Op{Kind: abi.OpRead, state: StateTold, status: 9}).Encode(w) }, op, false},
-		"refused with success":       {func(w *handover.Writer) { _ = (&Op{Kind: abi.OpRead, state: StateSettled, errno: 1}).Encode(w) }, op, false},
+		"more keys than there are":   {func(w *handover.Writer) error { w.Count(1000); return nil }, grants, false},
+		"export":                     {(&Export{grants: []grantee{{1, 2}, {1, 3}, {2, 1}}}).encode, export, true},
+		"a grant twice":              {(&Export{grants: []grantee{{1, 2}, {1, 2}}}).encode, export, false},
+		"grants out of order":        {(&Export{grants: []grantee{{2, 2}, {1, 2}}}).encode, export, false},
+		"a peer that is not there":   {(&Export{grants: []grantee{{11, 2}}}).encode, export, false},
+		"live and waits":             {(&Export{waiting: []verbs.PeerKey{1}}).encode, export, false},
+		"live and broken":            {(&Export{broken: true}).encode, export, false},
+		"revoked":                    {(&Export{state: ExportRevoked}).encode, export, false},
+		"revoking":                   {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1, 2}}).encode, export, true},
+		"revoking, for nobody":       {(&Export{state: ExportRevoking}).encode, export, false},
+		"waits for one twice":        {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1, 1}}).encode, export, false},
+		"waits for nobody known":     {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{11}}).encode, export, false},
+		"revoking, one not asked":    {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1}, grants: []grantee{{2, 1}}}).encode, export, false},
+		"operation":                  {(&Op{Kind: abi.OpRead, state: StateLocal}).encode, op, true},
+		"no kind":                    {(&Op{}).encode, op, false},
+		"no state":                   {(&Op{Kind: abi.OpRead, state: numStates}).encode, op, false},
+		"a status that is not known": {(&Op{Kind: abi.OpRead, state: StateLocal, status: 1}).encode, op, false},
+		"no status":                  {(&Op{Kind: abi.OpRead, state: StateTold, status: 9}).encode, op, false},
+		"refused with success":       {(&Op{Kind: abi.OpRead, state: StateSettled, errno: 1}).encode, op, false},
 	} {
-		w := handover.NewWriter(1)
-		w.Begin(handover.TagTests)
-		c.write(w)
-		w.End()
-		r, err := handover.NewReader(w.Bytes())
+		state, err := written(1, c.write)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Begin(handover.TagTests)
-		c.read(r)
-		r.End()
-		if err := r.Close(); (err == nil) != c.good || err != nil && !errors.Is(err, handover.ErrFormat) {
+		if err := c.adopt(state); (err == nil) != c.good || err != nil && !errors.Is(err, handover.ErrFormat) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

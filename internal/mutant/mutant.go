@@ -48,6 +48,8 @@ const (
 	HandoverGrants   Name = "handover-grants"   // a host is handed over without what it grants
 	HandoverExport   Name = "handover-export"   // a region is handed over without who was granted it
 	HandoverOpState  Name = "handover-op-state" // an operation is handed over as if it had not been posted
+	HandoverRoom     Name = "handover-room"     // a ring is handed over as if the client had taken all of it
+	HandoverTaken    Name = "handover-taken"    // ... as if what was taken and not released had not been taken
 	HaltTimePasses   Name = "halt-time-passes"  // time goes on while the engine stands still
 
 	// Runs.
@@ -168,7 +170,7 @@ func Names() []Name {
 	return []Name{
 		UnreachedUntold, KernelBelieved, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
-		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverExport, HandoverOpState, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
+		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
 		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
 		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,

@@ -252,12 +252,18 @@ func (a *Arena) allocSpan(n int) (chunk uint32, ok bool) {
 	if pi == noPage {
 		return 0, false
 	}
+	a.takeSpan(pi, k)
+	return uint32(pi) * pageUnits, true
+}
+
+// takeSpan makes k pages from pi on a span that is in use.
+func (a *Arena) takeSpan(pi int32, k int) {
+	a.windows[int(pi)/windowPages].free &^= spanMask(k) << (int(pi) % windowPages)
 	for i := range k {
 		a.pages[int(pi)+i].class = classInside
 	}
 	a.pages[pi].class, a.pages[pi].span = classSpan, uint8(k)
 	a.inUse += k * PageSize
-	return uint32(pi) * pageUnits, true
 }
 
 func (a *Arena) freeSpan(chunk uint32, n int) {

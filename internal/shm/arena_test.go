@@ -72,6 +72,12 @@ func arenaModel(seed uint64, steps int) error {
 		if step == steps/2 {
 			a.AddWindow(make([]byte, WindowSize))
 		}
+		if step%1000 == 0 {
+			var err error
+			if a, err = retaken(rng, a, live); err != nil {
+				return fmt.Errorf("step %d: %w", step, err)
+			}
+		}
 		// Long phases of growth and of shrinking take turns.
 		if len(live) > 0 && rng.IntN(100) < 40+20*(step/4000%2) {
 			if err := free(rng.IntN(len(live))); err != nil {

@@ -113,6 +113,21 @@ type Segment struct {
 // NewSegment formats mem, zeroed memory of at least SegmentSize(p) bytes, and returns the
 // daemon's view of it. It fails if Params.Check fails or the memory is too short.
 func NewSegment(mem []byte, p Params) (*Segment, error) {
+	s, err := AttachSegment(mem, p)
+	if err != nil {
+		return nil, err
+	}
+	*at[uint32](mem, offMagic) = Magic
+	*at[uint32](mem, offVersion) = Version
+	*at[uint64](mem, offSize) = uint64(SegmentSize(p))
+	*at[Params](mem, offParams) = p
+	return s, nil
+}
+
+// AttachSegment returns the daemon's view of a segment that another daemon formatted with p
+// in mem. It reads and writes nothing there, because the client may have overwritten the
+// header. It fails as NewSegment does. AdoptRings follows.
+func AttachSegment(mem []byte, p Params) (*Segment, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
@@ -122,10 +137,6 @@ func NewSegment(mem []byte, p Params) (*Segment, error) {
 	if uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
 		return nil, errors.New("shared memory segment: memory is not aligned to 8 bytes")
 	}
-	*at[uint32](mem, offMagic) = Magic
-	*at[uint32](mem, offVersion) = Version
-	*at[uint64](mem, offSize) = uint64(SegmentSize(p))
-	*at[Params](mem, offParams) = p
 	return newSegment(mem, p), nil
 }
 

@@ -41,6 +41,8 @@ var checks = []check{
 	{variant: mutant.HandoverGrants, pkg: "rdmaop", test: "TestGrantsModel"},
 	{variant: mutant.HandoverExport, pkg: "rdmaop", test: "TestHandoverGolden"},
 	{variant: mutant.HandoverOpState, pkg: "rdmaop", test: "TestHandoverGolden"},
+	{variant: mutant.HandoverRoom, pkg: "internal/shm", test: "TestRingsHandedOver"},
+	{variant: mutant.HandoverTaken, pkg: "internal/shm", test: "TestRingsHandedOver"},
 	{variant: mutant.HaltTimePasses, pkg: "internal/sim", test: "TestHaltTime"},
 	{variant: mutant.SilenceIgnored, pkg: "internal/sim", test: "TestBlackHole"},
 

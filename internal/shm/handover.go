@@ -1,0 +1,140 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/mutant"
+)
+
+var errUnpublished = errors.New("shared memory segment: handed over with entries that are not published")
+
+// EncodeRings writes the private indices of the daemon's ends of the four rings. All that was
+// written has been published.
+func (s *Segment) EncodeRings(w *handover.Writer) error {
+	if s.eventProducer.Pending() || s.sendRetProducer.Pending() {
+		return errUnpublished
+	}
+	s.subConsumer.encode(w)
+	s.eventProducer.encode(w)
+	s.sendRetProducer.encode(w)
+	s.recvRetConsumer.encode(w)
+	return nil
+}
+
+// AdoptRings has the daemon's ends of the four rings go on from what EncodeRings wrote. The
+// shared indices are not read: each end compares those of the client with its own at its next
+// look, as ever, and a client that has published an impossible one is found there. After an
+// error of r, the ends must not be used.
+func (s *Segment) AdoptRings(r *handover.Reader) {
+	s.subConsumer.adopt(r)
+	s.eventProducer.adopt(r)
+	s.sendRetProducer.adopt(r)
+	s.recvRetConsumer.adopt(r)
+}
+
+func (p *producer[T]) encode(w *handover.Writer) {
+	w.U64(p.tail)
+	head := p.head
+	if mutant.On(mutant.HandoverRoom) {
+		head = p.tail
+	}
+	w.U64(head)
+	w.Bool(p.isBad)
+	w.U64(p.bad)
+}
+
+func (p *producer[T]) adopt(r *handover.Reader) {
+	p.tail, p.head, p.isBad, p.bad = r.U64(), r.U64(), r.Bool(), r.U64()
+	p.next = p.tail
+	if size := uint64(len(p.ring.entries)); p.tail-p.head > size {
+		r.Fail("%d entries published and %d taken of a ring of %d", p.tail, p.head, size)
+	}
+}
+
+func (c *consumer[T]) encode(w *handover.Writer) {
+	next := c.next
+	if mutant.On(mutant.HandoverTaken) {
+		next = c.head
+	}
+	w.U64(c.head)
+	w.U64(next)
+	w.U64(c.tail)
+	w.Bool(c.isBad)
+	w.U64(c.bad)
+}
+
+func (c *consumer[T]) adopt(r *handover.Reader) {
+	c.head, c.next, c.tail, c.isBad, c.bad = r.U64(), r.U64(), r.U64(), r.Bool(), r.U64()
+	if size := uint64(len(c.ring.entries)); c.tail-c.head > size || c.next-c.head > c.tail-c.head {
+		r.Fail("%d entries released, %d taken and %d published of a ring of %d", c.head, c.next, c.tail, size)
+	}
+}
+
+// Retake marks the chunk that Alloc(n) returned in another process as allocated. It is for a
+// new arena of the same windows: the caller names all chunks in use, in any order, and then
+// calls Retaken. Alloc and Free come after that. It returns an error for a chunk that no
+// arena can have given out together with those named before.
+func (a *Arena) Retake(chunk uint32, n int) error {
+	pi := int(chunk / pageUnits)
+	bad := func(why string) error {
+		return fmt.Errorf("chunk %d of %d bytes in an arena of %d windows: %s", chunk, n, len(a.windows), why)
+	}
+	if n <= 0 || n > abi.MaxMessage || pi >= len(a.pages) {
+		return bad("outside the arena")
+	}
+	p, win := &a.pages[pi], &a.windows[pi/windowPages]
+	if n > maxSmall {
+		k := (n + PageSize - 1) / PageSize
+		switch at := pi % windowPages; {
+		case chunk%pageUnits != 0, at+k > windowPages:
+			return bad("not whole pages of one window")
+		case win.free>>at&spanMask(k) != spanMask(k):
+			return bad("in use already")
+		}
+		a.takeSpan(int32(pi), k)
+		return nil
+	}
+	c := classOf(n)
+	i := uint16(chunk % pageUnits >> c)
+	switch {
+	case uint32(i)<<c != chunk%pageUnits:
+		return bad("not where a chunk of this size begins")
+	case p.class == classNone:
+		win.free &^= 1 << (pi % windowPages)
+		*p = page{class: c, first: endOfList, next: noPage, prev: noPage}
+		clear(a.links(int32(pi)))
+	case p.class != c:
+		return bad("in a page of another size")
+	}
+	link := a.links(int32(pi))
+	if link[i] == inUse {
+		return bad("in use already")
+	}
+	link[i] = inUse
+	p.used++
+	p.fresh = max(p.fresh, i+1)
+	a.inUse += 1 << (c + minShift)
+	return nil
+}
+
+// Retaken ends a series of Retake: all other chunks are free.
+func (a *Arena) Retaken() {
+	for pi := range a.pages {
+		p := &a.pages[pi]
+		if int(p.class) >= numClasses {
+			continue
+		}
+		link := a.links(int32(pi))
+		for i := int(p.fresh) - 1; i >= 0; i-- {
+			if link[i] != inUse {
+				link[i], p.first = p.first, uint16(i)
+			}
+		}
+		if int(p.used) < pageUnits>>p.class {
+			a.pushPartial(p.class, int32(pi))
+		}
+	}
+}
