@@ -160,6 +160,17 @@ type PD interface {
 	Dealloc() error
 }
 
+// Keyed is a PD that can register memory under a key that somebody else chose: another
+// device of the same owner, so that peers of both may be told one key, or the same device in
+// a former process, so that peers go on with the key that they have. A PD of an adapter that
+// chooses all keys itself is not Keyed.
+type Keyed interface {
+	// RegMRKey is RegMR under the given RKey. EEXIST: a region of the device has it, or
+	// one that differs in the lowest 8 bits only. EINVAL: as for RegMR, or the key is below
+	// 256.
+	RegMRKey(mem []byte, iova uint64, access Access, key uint32) (MR, error)
+}
+
 // Access are the rights of a memory region. The low bits have the values of
 // ibv_access_flags; the high bits are of this package.
 type Access uint64

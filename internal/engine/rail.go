@@ -33,12 +33,6 @@ type rail struct {
 	repost  []verbs.RecvWR
 }
 
-// keyed is what the second device's protection domain must be able to do: register memory
-// under a key that another device chose.
-type keyed interface {
-	RegMRKey(mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error)
-}
-
 // openRail makes a device's queues and receive pool.
 func (e *Engine) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail, error) {
 	r := &rail{i: len(e.devices.rails), dev: dev, attr: dev.Attr(), arm: arm, byQPN: map[uint32]*byQP{}}
@@ -91,7 +85,7 @@ func (e *Engine) AddRail(dev verbs.Device, recvBufs, cqe int) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := r.pd.(keyed); !ok || len(e.devices.rails) != 2 {
+	if _, ok := r.pd.(verbs.Keyed); !ok || len(e.devices.rails) != 2 {
 		return fmt.Errorf("%w: %s cannot be a second device", unix.EOPNOTSUPP, r.attr.Name)
 	}
 	e.devices.recvLeft = min(e.devices.recvLeft, recvBufs)
@@ -115,7 +109,7 @@ func (r *rail) twin(m verbs.MR, mem []byte, iova uint64, access verbs.Access) (v
 	if m.LKey() != m.RKey() {
 		return nil, fmt.Errorf("%w: the adapter has two keys for one region", unix.EOPNOTSUPP)
 	}
-	t, err := r.pd.(keyed).RegMRKey(mem, iova, access, m.LKey())
+	t, err := r.pd.(verbs.Keyed).RegMRKey(mem, iova, access, m.LKey())
 	if err != nil {
 		return nil, err
 	}

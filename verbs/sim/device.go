@@ -17,6 +17,7 @@ type Device struct {
 
 	regions   []*MR // by key slot
 	freeSlots []int
+	kept      map[uint32]*MR // by the upper 24 bits of keys that were given
 	keyBase   uint32
 	qps       []*QP
 	cqReady   int // completions not polled, all CQs
@@ -37,6 +38,7 @@ func newDevice(n *Network, addr netip.Addr) *Device {
 	return &Device{
 		net: n, addr: addr, attr: attr,
 		keyBase:  1 + uint32(n.rand.key.below(1<<23)),
+		kept:     map[uint32]*MR{},
 		requests: map[verbs.RequestID]*attempt{},
 		lastReq:  verbs.RequestID(n.rand.key.below(1 << 32)),
 		lastPort: 32768 + uint16(n.rand.key.below(16384)),
@@ -146,7 +148,7 @@ func (d *Device) die(crash bool) {
 	for _, q := range d.qps {
 		q.abandon(crash)
 	}
-	d.qps, d.listeners, d.events, d.async, d.regions, d.cqReady = nil, nil, nil, nil, nil, 0
+	d.qps, d.listeners, d.events, d.async, d.regions, d.kept, d.cqReady = nil, nil, nil, nil, nil, nil, 0
 	d.requests = nil
 }
 

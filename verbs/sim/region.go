@@ -60,6 +60,32 @@ func (d *Device) checkRegion(mem []byte, iova uint64, access verbs.Access) error
 	return nil
 }
 
+var _ verbs.Keyed = (*PD)(nil)
+
+// RegMRKey implements verbs.Keyed.
+func (pd *PD) RegMRKey(mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error) {
+	if err := pd.usable("RegMRKey"); err != nil {
+		return nil, err
+	}
+	d := pd.dev
+	if err := d.checkRegion(mem, iova, access); err != nil {
+		return nil, err
+	}
+	switch {
+	case key>>8 == 0:
+		return nil, d.invalid("RegMRKey", fmt.Sprintf("key %#x", key))
+	case d.slotOf(key) >= 0 || d.kept[key>>8] != nil:
+		return nil, fmt.Errorf("sim: RegMRKey: key %#x is in use: %w", key, unix.EEXIST)
+	}
+	mr := &MR{pd: pd, mem: mem, iova: iova, access: access, slot: noSlot, gen: uint8(key), rkey: key, lkey: key ^ 0x80}
+	d.kept[key>>8] = mr
+	pd.uses++
+	return mr, nil
+}
+
+// noSlot is the slot of a region under a key that the device did not choose.
+const noSlot = -1
+
 // addRegion gives mr a slot and keys. It returns false if none is free.
 func (d *Device) addRegion(mr *MR) bool {
 	// A slot rests until many others have been used, and comes back with
@@ -72,6 +98,9 @@ func (d *Device) addRegion(mr *MR) bool {
 	} else if len(d.regions) == maxRegions {
 		return false
 	} else {
+		for d.kept[d.keyBase+uint32(len(d.regions))] != nil {
+			d.regions = append(d.regions, &MR{gone: true}) // its number is taken
+		}
 		mr.slot = len(d.regions)
 		mr.gen = uint8(d.net.rand.key.below(256))
 		d.regions = append(d.regions, mr)
@@ -139,17 +168,32 @@ func (mr *MR) Dereg() error {
 	}
 	mr.gone, mr.mem = true, nil
 	mr.pd.uses--
-	d.freeSlots = append(d.freeSlots, mr.slot)
+	if mr.slot == noSlot {
+		delete(d.kept, mr.rkey>>8)
+	} else {
+		d.freeSlots = append(d.freeSlots, mr.slot)
+	}
 	return nil
 }
 
-// region returns the live region in the slot of a key.
-func (d *Device) region(key uint32) *MR {
+// slotOf returns the slot of a key that the device chose, noSlot for another.
+func (d *Device) slotOf(key uint32) int {
 	i := int64(key>>8) - int64(d.keyBase)
-	if i < 0 || i >= int64(len(d.regions)) || d.regions[i].gone {
-		return nil
+	if i < 0 || i >= int64(len(d.regions)) {
+		return noSlot
 	}
-	return d.regions[i]
+	return int(i)
+}
+
+// region returns the live region of a key.
+func (d *Device) region(key uint32) *MR {
+	if mr := d.kept[key>>8]; mr != nil {
+		return mr
+	}
+	if i := d.slotOf(key); i != noSlot && !d.regions[i].gone {
+		return d.regions[i]
+	}
+	return nil
 }
 
 func (mr *MR) slice(addr uint64, n uint32) []byte {

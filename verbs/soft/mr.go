@@ -52,6 +52,9 @@ func (t *keyTable) addAs(m *mr, key uint32) error {
 	}
 	m.key = key
 	t.m[key>>8] = m
+	if int8(uint8(key)-t.next) > 0 {
+		t.next = uint8(key) // a key that comes back here goes on behind the last one
+	}
 	return nil
 }
 
@@ -174,6 +177,8 @@ type pd struct {
 	gone  bool
 }
 
+var _ verbs.Keyed = (*pd)(nil)
+
 // AllocPD implements verbs.Device.
 func (d *Device) AllocPD() (verbs.PD, error) {
 	if d.closed {
@@ -210,9 +215,7 @@ func (p *pd) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, erro
 	return m, nil
 }
 
-// RegMRKey is RegMR under a key that another device of the same owner gave the
-// same memory, so that peers of both may be told one key. EEXIST: a region has
-// it, or one that differs in the lowest 8 bits; EINVAL: below 256.
+// RegMRKey implements verbs.Keyed.
 func (p *pd) RegMRKey(mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error) {
 	if err := p.usable(); err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ func regionCases() []testCase {
 		{name: "C5 a restricted region serves allowed peers only", need: verbs.CapRestrictedMR, run: testRestricted},
 		{name: "C6 a disallowed peer is refused", need: verbs.CapRestrictedMR, run: testDisallow},
 		{name: "C6 a window of a restricted region is for the same peers", need: verbs.CapRestrictedMR | verbs.CapMW, run: testRestrictedWindow},
+		{name: "C7 a region under a key that somebody else chose", run: testKeyed},
 		{name: "A142 objects in use cannot be destroyed", run: testBusy},
 	}
 }
@@ -140,6 +141,48 @@ func testDeregSource(p *Pair) {
 	p.inexact(p.A.Sends[0], verbs.WCRemAccessErr)
 	p.A.Dead()
 	p.B.Dead()
+}
+
+func testKeyed(p *Pair) {
+	pd, ok := p.B.PD.(verbs.Keyed)
+	if !ok {
+		p.Skip("the device chooses all keys")
+	}
+	p.Connect()
+	const rights = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	mem := AlignedMem(page)
+	own := p.B.RegMR(AlignedMem(page), lowIOVA, rights)
+	key := own.RKey() ^ 1<<20
+	mr, err := pd.RegMRKey(mem, lowIOVA, rights, key)
+	if err != nil || mr.RKey() != key || mr.IOVA() != lowIOVA || mr.Len() != page {
+		p.Fatalf("RegMRKey(%#x): %+v, %v", key, mr, err)
+	}
+	for _, c := range []struct {
+		key  uint32
+		want error
+	}{{key, syscall.EEXIST}, {key ^ 1, syscall.EEXIST}, {own.RKey(), syscall.EEXIST}, {255, syscall.EINVAL}} {
+		if _, err := pd.RegMRKey(mem, lowIOVA, rights, c.key); !errors.Is(err, c.want) {
+			p.Errorf("RegMRKey(%#x): %v, want %v", c.key, err, c.want)
+		}
+	}
+	if _, err := pd.RegMRKey(nil, lowIOVA, rights, key^1<<19); !errors.Is(err, syscall.EINVAL) {
+		p.Errorf("no memory: %v, want EINVAL", err)
+	}
+	pattern(p.A.Mem[:64], 1)
+	w := p.A.Write(1, verbs.SendSignaled, 0, p.A.SGE(0, 64))
+	w.RKey, w.RemoteAddr = key, lowIOVA
+	p.A.Post(w)
+	p.A.WantSend(0, 1, verbs.WCSuccess)
+	p.Settle()
+	if !bytes.Equal(mem[:64], patterned(64, 1)) {
+		p.Error("a WRITE to the region did not arrive")
+	}
+	p.dereg(mr)
+	if mr, err = pd.RegMRKey(mem, lowIOVA, rights, key); err != nil {
+		p.Fatalf("the key of a region that ended: %v", err)
+	}
+	p.dereg(mr)
+	p.dereg(own)
 }
 
 func testRestricted(p *Pair) {
