@@ -27,12 +27,14 @@ const (
 	kindGo
 	kindGiveUp // text
 
-	// Between a daemon and its starter.
+	// Between a daemon and its starter. Each begins with the u32 number of the daemon's
+	// request, so that an answer that comes too late is not taken for that of another.
 
-	kindStart   // text: the program; the successor's end of a connection
-	kindStarted // u32 process id
-	kindVerdict // u8
-	kindEnded   // text: how the successor ended
+	kindStart      // text: the program; the successor's end of a connection
+	kindStarted    // u32 process id
+	kindNotStarted // text: why
+	kindVerdict    // u8
+	kindEnded      // text: how the successor ended
 	kinds
 )
 
@@ -41,13 +43,13 @@ func (k kind) String() string {
 		return fmt.Sprintf("packet %d", uint16(k))
 	}
 	return [...]string{"", "hello", "welcome", "parcel", "files", "got", "ready", "adopted", "go", "give up",
-		"start", "started", "verdict", "ended"}[k]
+		"start", "started", "not started", "verdict", "ended"}[k]
 }
 
 const (
 	magic     = "rdsdsucc"
 	headSize  = 8
-	maxPacket = headSize + 16 + unix.PathMax
+	maxPacket = headSize + 20 + unix.PathMax
 	// batch is how many descriptors go with one packet (the kernel's SCM_MAX_FD). The next
 	// batch goes when this one has arrived, so a parcel of any size is within the kernel's
 	// limit of descriptors in flight.
@@ -136,17 +138,30 @@ func (p *packet) closeFiles() { closeAll(p.fds) }
 // recv receives a packet of kind want with so many descriptors. Another packet is an error,
 // and the other side's reason to give up is one.
 func (l *Link) recv(want kind, files int) (*packet, error) {
+	p, err := l.next()
+	if err != nil {
+		return nil, fmt.Errorf("wait for %v: %w", want, err)
+	}
+	if err := p.is(want, files); err != nil {
+		p.closeFiles()
+		return nil, err
+	}
+	return p, nil
+}
+
+// next receives a packet of any kind.
+func (l *Link) next() (*packet, error) {
 	n, oobn, flags, _, err := l.c.ReadMsgUnix(l.buf[:], l.oob)
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), err == nil && n == 0:
-		return nil, fmt.Errorf("wait for %v: %w", want, ErrGone)
+		return nil, ErrGone
 	case err != nil:
-		return nil, fmt.Errorf("wait for %v: %w", want, err)
+		return nil, err
 	}
 	fds, err := rights(l.oob[:oobn])
 	p := &packet{fds: fds}
 	if err == nil {
-		err = l.parse(p, l.buf[:n], flags, want, files)
+		err = p.parse(l.buf[:n], flags)
 	}
 	if err != nil {
 		p.closeFiles()
@@ -155,14 +170,19 @@ func (l *Link) recv(want kind, files int) (*packet, error) {
 	return p, nil
 }
 
-func (l *Link) parse(p *packet, b []byte, flags int, want kind, files int) error {
+func (p *packet) parse(b []byte, flags int) error {
 	if flags&unix.MSG_CTRUNC != 0 {
-		return fmt.Errorf("%v: %w: no room for the descriptors; raise ulimit -n (LimitNOFILE=)", want, unix.EMFILE)
+		return fmt.Errorf("%w: no room for the descriptors; raise ulimit -n (LimitNOFILE=)", unix.EMFILE)
 	}
 	if len(b) < headSize || flags&unix.MSG_TRUNC != 0 || le.Uint16(b[2:]) != 0 || le.Uint32(b[4:]) != uint32(len(b)-headSize) {
 		return fmt.Errorf("%w: malformed packet of %d bytes", ErrProtocol, len(b))
 	}
 	p.kind, p.body = kind(le.Uint16(b)), b[headSize:]
+	return nil
+}
+
+// is returns an error unless p is a packet of kind want with so many descriptors.
+func (p *packet) is(want kind, files int) error {
 	switch {
 	case p.kind == kindGiveUp:
 		return fmt.Errorf("%w: %.*s", ErrRefused, maxText, p.body)

@@ -28,10 +28,12 @@ const (
 // given up what a new one needs: it may execute nothing, and whatever it started would have
 // its sandbox for good. The process exists since before the sandbox. It has the daemon's
 // arguments, environment, user, limits and namespaces, and does nothing but to wait for a
-// request. It ends with the daemon.
+// request. It ends with the daemon. One goroutine may use a Starter.
 type Starter struct {
-	l   *Link
-	pid int
+	l     *Link
+	pid   int
+	asked uint32        // the number of the last request
+	part  time.Duration // how long Start waits
 }
 
 // NewStarter starts a starter, which runs this program again. folders are those that the
@@ -56,34 +58,41 @@ func NewStarter(folders []string) (*Starter, error) {
 		return nil, fmt.Errorf("starter: %w", err)
 	}
 	go func() { _ = cmd.Wait() }()
-	return &Starter{l: l, pid: cmd.Process.Pid}, nil
+	return &Starter{l: l, pid: cmd.Process.Pid, part: PartTime + versionTime}, nil
 }
+
+// PID is the process id of the starter.
+func (s *Starter) PID() int { return s.pid }
 
 // Start starts a successor, which gets the file theirs. program is its path; empty: that of
 // this daemon, where there may be another version by now. It returns the successor's process
-// id. Leave or Kill has to follow.
+// id. Leave or Kill has to follow. After an error nothing has to follow: a successor that
+// is started too late is killed.
 func (s *Starter) Start(program string, theirs *os.File) (pid int, err error) {
-	s.l.limit(s.l.part + versionTime) // the starter asks the program for its version
-	if err := s.l.send(kindStart, []byte(program), int(theirs.Fd())); err != nil {
+	s.asked++
+	s.l.limit(s.part) // the starter asks the program for its version
+	if err := s.say(kindStart, []byte(program), int(theirs.Fd())); err != nil {
 		return 0, fmt.Errorf("starter: %w", err)
 	}
-	m, err := s.l.recv(kindStarted, 0)
+	m, err := s.hear(kindStarted)
+	if err == nil && len(m) != 4 {
+		err = fmt.Errorf("%w: started with %d bytes", ErrProtocol, len(m))
+	}
 	if err != nil {
-		return 0, err
+		s.l.limit(s.l.pause)
+		_ = s.say(kindVerdict, []byte{verdictKill})
+		return 0, fmt.Errorf("starter: %w", err)
 	}
-	if len(m.body) != 4 {
-		return 0, fmt.Errorf("%w: started with %d bytes", ErrProtocol, len(m.body))
-	}
-	return int(le.Uint32(m.body)), nil
+	return int(le.Uint32(m)), nil
 }
 
 // Leave ends the starter and lets the successor live.
 func (s *Starter) Leave() error {
 	s.l.limit(s.l.pause)
-	if err := s.l.send(kindVerdict, []byte{verdictLeave}); err != nil {
+	if err := s.say(kindVerdict, []byte{verdictLeave}); err != nil {
 		return err
 	}
-	if _, err := s.l.recv(kindEnded, 0); err != nil && !errors.Is(err, ErrGone) {
+	if _, err := s.hear(kindEnded); err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
 	return nil
@@ -92,14 +101,49 @@ func (s *Starter) Leave() error {
 // Kill kills the successor, if it has not ended by itself, and says how it ended.
 func (s *Starter) Kill() string {
 	s.l.limit(s.l.pause)
-	if err := s.l.send(kindVerdict, []byte{verdictKill}); err != nil {
-		return err.Error()
+	err := s.say(kindVerdict, []byte{verdictKill})
+	var how []byte
+	if err == nil {
+		how, err = s.hear(kindEnded)
 	}
-	m, err := s.l.recv(kindEnded, 0)
 	if err != nil {
 		return err.Error()
 	}
-	return string(m.body)
+	return string(how)
+}
+
+// say sends a packet that belongs to the last request.
+func (s *Starter) say(k kind, body []byte, fds ...int) error {
+	return s.l.send(k, append(le.AppendUint32(nil, s.asked), body...), fds...)
+}
+
+// hear receives the packet of kind want for the last request. It passes over late answers
+// to other requests.
+func (s *Starter) hear(want kind) ([]byte, error) {
+	for {
+		p, err := s.l.next()
+		if err != nil {
+			return nil, fmt.Errorf("wait for %v: %w", want, err)
+		}
+		number, body, err := p.numbered()
+		switch {
+		case err != nil:
+			return nil, err
+		case number != s.asked:
+		case p.kind == kindNotStarted:
+			return nil, fmt.Errorf("%w: %.*s", ErrRefused, maxText, body)
+		default:
+			return body, p.is(want, 0)
+		}
+	}
+}
+
+// numbered takes the number of the request off the body of p.
+func (p *packet) numbered() (number uint32, body []byte, err error) {
+	if len(p.body) < 4 {
+		return 0, nil, fmt.Errorf("%w: %v without a number", ErrProtocol, p.kind)
+	}
+	return le.Uint32(p.body), p.body[4:], nil
 }
 
 // Close ends the starter.
@@ -119,41 +163,79 @@ func RunStarter() int {
 		fmt.Fprintln(os.Stderr, "rdsd: starter:", err)
 		return 1
 	}
+	o := order{l: l}
 	for {
-		_ = l.c.SetDeadline(time.Time{})
-		m, err := l.recv(kindStart, 1)
-		if errors.Is(err, ErrGone) {
+		left, err := o.next()
+		switch {
+		case left, errors.Is(err, ErrGone):
 			return 0
-		}
-		if err != nil {
+		case err != nil:
 			fmt.Fprintln(os.Stderr, "rdsd: starter:", err)
 			return 1
-		}
-		if left := startOne(l, string(m.body), os.NewFile(uintptr(m.fds[0]), "hand-over")); left {
-			return 0
 		}
 	}
 }
 
-// startOne serves one request. It reports whether the starter is needed no more.
-func startOne(l *Link, program string, theirs *os.File) (left bool) {
-	cmd, err := successor(program, theirs)
-	theirs.Close()
+// order is the request that a starter carries out.
+type order struct {
+	l      *Link
+	number uint32
+	cmd    *exec.Cmd // the successor; nil: it was not started, or has ended
+}
+
+// next serves one packet of the daemon. left says that the starter is needed no more.
+func (o *order) next() (left bool, err error) {
+	p, err := o.l.next()
 	if err != nil {
-		l.giveUp(err)
-		return false
+		return false, err
 	}
-	if err := l.send(kindStarted, le.AppendUint32(nil, uint32(cmd.Process.Pid))); err != nil {
-		return true // the daemon has ended; the successor finds out by itself
+	defer p.closeFiles()
+	number, body, err := p.numbered()
+	switch {
+	case err != nil:
+		return false, err
+	case p.kind == kindStart && len(p.fds) == 1:
+		o.kill() // the daemon has given the last one up
+		o.number = number
+		return false, o.start(string(body), p)
+	case p.kind == kindVerdict && len(p.fds) == 0 && len(body) == 1:
+		if number != o.number || o.cmd == nil {
+			return false, nil // of one that was not started
+		}
+		if body[0] == verdictLeave {
+			return true, nil
+		}
+		return false, o.say(kindEnded, []byte(o.kill()))
 	}
-	m, err := l.recv(kindVerdict, 0)
-	if err != nil || len(m.body) == 1 && m.body[0] == verdictLeave {
-		return true
+	return false, fmt.Errorf("%w: %v with %d descriptors", ErrProtocol, p.kind, len(p.fds))
+}
+
+// start starts the successor, which gets the descriptor of p.
+func (o *order) start(program string, p *packet) error {
+	theirs := os.NewFile(uintptr(p.fds[0]), "hand-over")
+	p.fds = nil
+	defer theirs.Close()
+	var err error
+	if o.cmd, err = successor(program, theirs); err != nil {
+		text := err.Error()
+		return o.say(kindNotStarted, []byte(text[:min(len(text), maxText)]))
 	}
-	_ = cmd.Process.Kill() // unless it has ended
-	_ = cmd.Wait()
-	_ = l.send(kindEnded, []byte(howEnded(cmd.ProcessState)))
-	return false
+	return o.say(kindStarted, le.AppendUint32(nil, uint32(o.cmd.Process.Pid)))
+}
+
+// kill ends the successor and says how it ended.
+func (o *order) kill() string {
+	if o.cmd == nil {
+		return ""
+	}
+	_ = o.cmd.Process.Kill() // unless it has ended
+	_ = o.cmd.Wait()
+	defer func() { o.cmd = nil }()
+	return howEnded(o.cmd.ProcessState)
+}
+
+func (o *order) say(k kind, body []byte) error {
+	return o.l.send(k, append(le.AppendUint32(nil, o.number), body...))
 }
 
 // howEnded says how a successor ended.
