@@ -130,6 +130,29 @@ func copyUnderResets(t *testing.T, small string) {
 	w.holds(back, content)
 }
 
+// TestCopyWaitsForFaults: while a function of progressed runs, the copy cannot go on.
+func TestCopyWaitsForFaults(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	status, done := (&world{t: t}).progressed(map[int]func(){10: func() { close(begun); <-end }})
+	fmt.Fprintln(status, 100, 1000)
+	<-begun
+	fd := int(status.Fd())
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	ahead := 0
+	for line := []byte("101 1000\n"); ahead < 10; ahead++ {
+		if _, err := unix.Write(fd, line); err != nil {
+			break
+		}
+	}
+	close(end)
+	done()
+	if ahead > 1 {
+		t.Errorf("the copy wrote %d lines ahead", ahead)
+	}
+}
+
 // TestOutputWithoutTerminal: a copy prints one line without control characters.
 func TestOutputWithoutTerminal(t *testing.T) {
 	w := newWorld(t)

@@ -246,13 +246,11 @@ func (p *program) fails(texts ...string) {
 }
 
 // progressed returns a descriptor for -status-fd. When the copy has reached a percentage in
-// at, progressed calls the function there, once and in order.
+// at, progressed calls the function there, once and in order. The copy waits for the function:
+// a copy that went on could end first, and then nothing would bring a reset connection back.
 func (w *world) progressed(at map[int]func()) (status *os.File, done func()) {
 	w.t.Helper()
-	r, status, err := os.Pipe()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	r, status := linePipe(w.t)
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		for sc := bufio.NewScanner(r); sc.Scan(); {
@@ -269,6 +267,21 @@ func (w *world) progressed(at map[int]func()) (status *os.File, done func()) {
 		}
 	})
 	return status, func() { status.Close(); reading.Wait(); r.Close() }
+}
+
+// linePipe returns a pipe that holds one line. A writer is at most two lines ahead of
+// the reader.
+func linePipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	var fds [2]int
+	err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_DIRECT) // O_DIRECT: each write takes a page of its own
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, os.Getpagesize())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fds[0]), "status"), os.NewFile(uintptr(fds[1]), "status")
 }
 
 // reset breaks the connection between the hosts, as rdsctl peer reset does. If the connection
