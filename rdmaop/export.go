@@ -142,6 +142,13 @@ func (e *Export) Revoke(dst []verbs.PeerKey, deadline int64) []verbs.PeerKey {
 // Grants returns how many grants of the key exist.
 func (e *Export) Grants() int { return len(e.grants) }
 
+// Each calls f with each grant of the key, by peer and port.
+func (e *Export) Each(f func(peer verbs.PeerKey, port uint16)) {
+	for _, g := range e.grants {
+		f(g.peer, g.port)
+	}
+}
+
 // Waits reports whether peer was asked to give the key back and has not.
 func (e *Export) Waits(peer verbs.PeerKey) bool {
 	_, ok := slices.BinarySearch(e.waiting, peer)

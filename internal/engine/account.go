@@ -132,6 +132,18 @@ func (e *Engine) asked(p *peer, c *Client) {
 	}
 }
 
+// askedAgain counts p to the user that another engine counted it to, who may have no process
+// any more.
+func (e *Engine) askedAgain(p *peer, uid uint32) {
+	a := e.users.accounts[uid]
+	if a == nil {
+		a = &account{uid: uid}
+		e.users.accounts[uid] = a
+	}
+	p.askedBy = a
+	a.peers++
+}
+
 func (e *Engine) askedNoMore(p *peer) {
 	if a := p.askedBy; a != nil {
 		p.askedBy = nil

@@ -82,8 +82,7 @@ type shown struct {
 // a client or (nil) otherwise. EINVAL: no address a peer can have; ENOBUFS: there are
 // MaxPeers, or as many are of the client's user as are free.
 func (e *Engine) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client) (*peer, error) {
-	onTCP := e.tcpPeer(l, addr)
-	if onTCP {
+	if e.tcpPeer(l, addr) {
 		lane = 0 // it has lanes of its own, by source port
 	}
 	h := e.peers.hosts[remoteKey{l.addr, addr}]
@@ -102,10 +101,23 @@ func (e *Engine) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client) (*p
 		return nil, err
 	}
 	if h = e.peers.hosts[remoteKey{l.addr, addr}]; h == nil {
-		h = e.newRemote(l, addr)
+		h = e.newRemote(l, addr, e.newKeys(), e.newInstance())
 	}
+	p := e.newPeer(h, lane)
+	e.asked(p, by)
+	if e.crowdedPeers() {
+		e.sweepSoon()
+	}
+	if !l.cong.Empty() {
+		p.c.QueueCong(&l.cong)
+	}
+	return p, nil
+}
+
+// newPeer makes a lane of h, which has none of that number.
+func (e *Engine) newPeer(h *remote, lane uint8) *peer {
 	p := &peer{remote: h, lane: lane, key: h.who + 1 + verbs.PeerKey(lane)}
-	if onTCP {
+	if e.tcpPeer(h.local, h.addr) {
 		e.newTCP(p)
 	} else {
 		e.newQP(p)
@@ -115,14 +127,7 @@ func (e *Engine) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client) (*p
 	e.peers.all = append(e.peers.all, p)
 	e.lists.addPeer(p)
 	e.peers.byKey[p.key] = p
-	e.asked(p, by)
-	if e.crowdedPeers() {
-		e.sweepSoon()
-	}
-	if !l.cong.Empty() {
-		p.c.QueueCong(&l.cong)
-	}
-	return p, nil
+	return p
 }
 
 // mayBePeer reports whether a host other than ours can have addr.

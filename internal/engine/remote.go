@@ -51,8 +51,8 @@ type untoldKey struct {
 // isUntold reports whether the peer is still to be told of k.
 func (h *remote) isUntold(k untoldKey) bool { return h.untoldOf[k.rkey] == k.n }
 
-func (e *Engine) newRemote(l *localAddr, addr netip.Addr) *remote {
-	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: e.newKeys(), allowance: e.newAllowance(), us: e.newInstance(), grants: rdmaop.NewGrants(e.cfg.MaxGrants),
+func (e *Engine) newRemote(l *localAddr, addr netip.Addr, who verbs.PeerKey, us uint64) *remote {
+	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: who, allowance: e.newAllowance(), us: us, grants: rdmaop.NewGrants(e.cfg.MaxGrants),
 		owed: map[uint32][]*peer{}, untoldOf: map[uint32]uint64{}}
 	e.peers.hosts[remoteKey{l.addr, addr}] = h
 	return h

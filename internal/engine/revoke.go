@@ -60,9 +60,13 @@ func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
 			}
 		}
 	}
-	if e.retireIfDead(r) {
-		return
+	if !e.retireIfDead(r) {
+		e.pressFor(r)
 	}
+}
+
+// pressFor has those who keep r's key too long broken off.
+func (e *Engine) pressFor(r *region) {
 	e.keys.revoking.Add(&r.inRevoking, r)
 	if e.keys.pressAt == 0 {
 		e.keys.pressAt = e.now + revokeScanNs

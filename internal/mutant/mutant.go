@@ -46,6 +46,14 @@ const (
 	HandoverStopped  Name = "handover-stopped"  // ... without which ports have refused
 	HandoverAnswered Name = "handover-answered" // ... without which atomics have their result
 	HandoverGrants   Name = "handover-grants"   // a host is handed over without what it grants
+	HandoverUs       Name = "handover-us"       // ... without what this daemon is to it
+	HandoverMet      Name = "handover-met"      // ... without which instance of it was met
+	HandoverPast     Name = "handover-past"     // ... without the lanes that were forgotten
+	HandoverUntold   Name = "handover-untold"   // ... without which keys it may not know to be taken back
+	HandoverWarned   Name = "handover-warned"   // ... as if each lane had been warned of all of them
+	HandoverParted   Name = "handover-parted"   // ... without which lanes a pause has parted
+	HandoverReach    Name = "handover-reach"    // ... without why it is not reached
+	HandoverQueued   Name = "handover-queued"   // ... without which GRANTs are of which region
 	HandoverExport   Name = "handover-export"   // a region is handed over without who was granted it
 	HandoverOpState  Name = "handover-op-state" // an operation is handed over as if it had not been posted
 	HandoverRoom     Name = "handover-room"     // a ring is handed over as if the client had taken all of it
@@ -170,7 +178,7 @@ func Names() []Name {
 	return []Name{
 		UnreachedUntold, KernelBelieved, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
-		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
+		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
 		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
 		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,
