@@ -34,6 +34,8 @@ type halting struct {
 	opsEnd int64 // of haltOps, by the engine's clock
 	behind int64 // ns that the engine's clock is behind that of Turn
 	behold bool  // the next turn sets behind
+
+	adopted bool // clients are as the engine before this one left them, see Adopt
 }
 
 // Halt begins a planned pause: what is in progress comes to its end in the next turns,
@@ -66,6 +68,10 @@ func (e *Engine) Resume() {
 	}
 	e.halt.stage = haltNone
 	e.halt.behold = was == haltStill && !mutant.On(mutant.HaltTimePasses)
+	if e.halt.adopted {
+		e.halt.adopted = false
+		e.beginAdopted()
+	}
 	for _, p := range e.peers.all {
 		p.c.Resume(e.now)
 	}

@@ -34,6 +34,8 @@ type InProcess struct {
 	user quota.User
 	gone chan struct{}
 
+	shared inProcessMemory // the engine's goroutine, but for what Hello makes
+
 	mu     sync.Mutex
 	mem    map[int][]byte // by name
 	next   int
@@ -44,7 +46,8 @@ type InProcess struct {
 // NewInProcess prepares an attachment to e; ipc.Hello through Call attaches.
 // run and wake as in InProcess; both are needed.
 func NewInProcess(e *Engine, run func(f func()), wake func()) *InProcess {
-	return &InProcess{Run: run, Wake: wake, e: e, gone: make(chan struct{}), mem: map[int][]byte{}, next: 1}
+	return &InProcess{Run: run, Wake: wake, e: e, gone: make(chan struct{}), mem: map[int][]byte{}, next: 1,
+		shared: inProcessMemory{buffers: map[uint32]inProcessBuffer{}, waits: map[uint32]func(error){}}}
 }
 
 // Map returns the memory that a descriptor stands for.
@@ -93,15 +96,21 @@ func (p *InProcess) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []int
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := p.e.users.mem.Take(&p.user, 0, size); err != nil {
-			return nil, nil, err
-		}
-		fd, mem := p.name(int(size))
-		give := func() { p.e.users.mem.Give(&p.user, 1, 0, size) }
-		p.Run(func() {
+		fd := -1
+		p.Run(func() { // all of it with one engine, should another one take over
+			if err = p.e.users.mem.Take(&p.user, 0, size); err != nil {
+				return
+			}
+			var mem []byte
+			fd, mem = p.name(int(size))
 			var b uint32
+			give := func() {
+				p.e.users.mem.Give(&p.user, 1, 0, size)
+				delete(p.shared.buffers, b)
+			}
 			if b, err = p.e.AddBuffer(p.cl, mem, give); err == nil {
 				resp = &ipc.AllocOK{Buffer: b, Size: uint64(len(mem))}
+				p.shared.buffers[b] = inProcessBuffer{mem, give}
 			} else {
 				give()
 			}
@@ -137,34 +146,31 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 		return nil, nil, err
 	}
 	p.user = quota.Of(p.e.cfg.Policy, p.Cred)
-	size := uint64(shm.SegmentSize(params) + shm.TableSize(params.Slots, params.Cells) + int(params.SendWindows+params.RecvWindows)*shm.WindowSize)
-	if err := p.e.users.mem.Take(&p.user, size, 0); err != nil {
+	m := &p.shared
+	m.name, m.params = h.Name, params
+	if err := p.e.users.mem.Take(&p.user, m.size(), 0); err != nil {
 		return nil, nil, err
 	}
-	give := func() { p.e.users.mem.Give(&p.user, 1, size, 0) }
-	at := Attachment{Name: h.Name, PID: p.Cred.PID, User: p.user, Params: params, Recv: shm.NewArena(), Bell: p.Wake, OnFree: give,
-		OnKill: func(why error) { go p.end(&ipc.SessionError{Text: why.Error()}) }}
-	segFD, seg := p.name(shm.SegmentSize(params))
-	tabFD, table := p.name(shm.TableSize(params.Slots, params.Cells))
-	fds := []int{segFD, tabFD, 0, 0}
-	var windows [][]byte
-	if at.Seg, err = shm.NewSegment(seg, params); err != nil {
+	give := func() { p.e.users.mem.Give(&p.user, 1, m.size(), 0) }
+	fds := make([]int, 4, 4+params.SendWindows+params.RecvWindows)
+	fds[0], m.seg = p.name(shm.SegmentSize(params))
+	fds[1], m.table = p.name(shm.TableSize(params.Slots, params.Cells))
+	for i := range params.SendWindows + params.RecvWindows {
+		fd, mem := p.name(shm.WindowSize)
+		if i < params.SendWindows {
+			m.send = append(m.send, mem)
+		} else {
+			m.recv = append(m.recv, mem)
+		}
+		fds = append(fds, fd)
+	}
+	seg, err := shm.NewSegment(m.seg, params)
+	if err != nil {
 		give()
 		return nil, nil, err
 	}
-	at.Table = shm.NewTable(table, params.Slots, params.Cells)
-	for range params.SendWindows {
-		fd, m := p.name(shm.WindowSize)
-		windows = append(windows, m)
-		fds = append(fds, fd)
-	}
-	for range params.RecvWindows {
-		fd, m := p.name(shm.WindowSize)
-		at.Recv.AddWindow(m)
-		fds = append(fds, fd)
-	}
-	c := NewClient(&at)
-	p.Run(func() { err = p.e.Attach(c, windows...) })
+	c := p.client(seg, give)
+	p.Run(func() { err = p.e.Attach(c, m.send...) })
 	if err != nil {
 		give()
 		return nil, nil, err
@@ -177,14 +183,25 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 func (p *InProcess) later(r ipc.Request) (ipc.Response, error) {
 	done := make(chan struct{})
 	var used error // before done is closed
+	waits, ends := p.shared.waits, requestOf(r)
+	answer := func(why error) {
+		delete(waits, ends)
+		used = why
+		close(done)
+		if p.Answered != nil {
+			p.Answered()
+		}
+	}
 	err := InPlace(p.ask, func(at *RingPlace) error {
-		return p.e.ServeLater(p.cl, r, at, func(why error) {
-			used = why
-			close(done)
-			if p.Answered != nil {
-				p.Answered()
-			}
-		})
+		was, waited := waits[ends]
+		waits[ends] = answer
+		err := p.e.ServeLater(p.cl, r, at, answer)
+		if err != nil && waited {
+			waits[ends] = was
+		} else if err != nil {
+			delete(waits, ends)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -237,6 +254,9 @@ func (p *InProcess) end(reason error) bool {
 	close(p.gone)
 	return true
 }
+
+// killed ends the attachment because the engine ended the client.
+func (p *InProcess) killed(why error) { go p.end(&ipc.SessionError{Text: why.Error()}) }
 
 // Gone is closed when the attachment has ended.
 func (p *InProcess) Gone() <-chan struct{} { return p.gone }

@@ -135,16 +135,7 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights abi.Rights
 	if err := e.mayRegion(s.cl); err != nil {
 		return nil, err
 	}
-	access := verbs.AccessRestricted | verbs.AccessLocalWrite
-	if rights&abi.RightRead != 0 {
-		access |= verbs.AccessRemoteRead
-	}
-	if rights&abi.RightWrite != 0 {
-		access |= verbs.AccessRemoteWrite
-	}
-	if rights&abi.RightAtomic != 0 {
-		access |= verbs.AccessRemoteAtomic
-	}
+	access := regionAccess(rights)
 	iova := off & 0xfff
 	var mr verbs.MR
 	var err error

@@ -38,6 +38,7 @@ const (
 	TagSlots
 	TagOperations
 	TagStats
+	TagArrived
 	TagDaemon // the first of internal/daemon's; it numbers its own behind it
 
 	// TagTests and above are free for tests.

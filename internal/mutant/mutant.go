@@ -60,6 +60,30 @@ const (
 	HandoverTaken    Name = "handover-taken"    // ... as if what was taken and not released had not been taken
 	HaltTimePasses   Name = "halt-time-passes"  // time goes on while the engine stands still
 
+	// What an engine hands over.
+
+	HandoverClock     Name = "handover-clock"     // an engine is handed over without its time
+	HandoverDrains    Name = "handover-drains"    // ... without which addresses are drained
+	HandoverHandles   Name = "handover-handles"   // ... without how often socket handles were used
+	HandoverFreeing   Name = "handover-freeing"   // ... without which buffers are being freed
+	HandoverLane      Name = "handover-lane"      // ... without the lanes of sockets
+	HandoverCongested Name = "handover-congested" // ... without which sockets are full
+	HandoverRefused   Name = "handover-refused"   // ... without which sockets refused for want of memory
+	HandoverSpent     Name = "handover-spent"     // ... without which regions for one use had it
+	HandoverMark      Name = "handover-mark"      // ... without which operations are pending
+	HandoverShown     Name = "handover-shown"     // ... without which marks were published
+	HandoverPin       Name = "handover-pin"       // ... without which sockets destinations have met
+	HandoverRelief    Name = "handover-relief"    // ... without whom relief is to be told
+	HandoverNotices   Name = "handover-notices"   // ... without which losses are to be told
+	HandoverUngranted Name = "handover-ungranted" // ... without which cookies are to be granted
+	HandoverLimit     Name = "handover-limit"     // ... without when messages are given up
+	HandoverRun       Name = "handover-run"       // ... without which messages are runs
+	HandoverCopied    Name = "handover-copied"    // ... without what operations on the same host have copied
+	HandoverStatus    Name = "handover-status"    // ... without which statuses wait
+	HandoverOver      Name = "handover-over"      // ... without what waits in overflow
+	HandoverSteps     Name = "handover-steps"     // ... without which parts of runs were given back
+	HandoverWaiters   Name = "handover-waiters"   // ... without who waits for a socket's room
+
 	// Runs.
 
 	RunCountWrong      Name = "run-count-wrong"       // a header says one datagram more than its run has
@@ -177,6 +201,7 @@ const (
 func Names() []Name {
 	return []Name{
 		UnreachedUntold, KernelBelieved, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
+		HandoverClock, HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps, HandoverWaiters,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
 		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,

@@ -16,10 +16,10 @@ import (
 // happen before, in and after a pause.
 var haltScenario = &scenario{
 	name:    "halt",
-	options: func(r *rand.Rand, o *options) { o.halt = pick(r, 5, 20, 60) },
+	options: func(r *rand.Rand, o *options) { o.halt, o.succeed = pick(r, 5, 20, 60), r.IntN(2) == 0 },
 	play:    func(w *world) { w.run() },
 	seen: []string{"halted", "resumed before it stood still", "resumed for a request", "halted with peers up",
-		"submitted to a halted daemon", "two halted"},
+		"submitted to a halted daemon", "two halted", "taken over"},
 }
 
 // TestSimHalt: whatever is in progress when a daemon pauses, nothing is lost, doubled, put
@@ -130,6 +130,9 @@ func (h *host) resume() {
 		h.w.saw("resumed before it stood still")
 	}
 	h.w.log(h, "resume", h.w.now()-h.pausing.at, 0, 0)
+	if h.w.opt.succeed && h.pausing.still {
+		h.succeed()
+	}
 	h.pausing.on, h.pausing.still = false, false
 	h.e.Resume()
 	h.kick()
@@ -142,7 +145,10 @@ func (o *options) calm() bool {
 
 // TestHaltAnywhere lets a daemon pause at every event in the life of messages and
 // operations. Applications on its host must not notice anything but the pause.
-func TestHaltAnywhere(t *testing.T) {
+func TestHaltAnywhere(t *testing.T) { haltedAnywhere(t, func(*host) {}) }
+
+// haltedAnywhere halts a daemon at every event, runs still while it stands still, and has it go on.
+func haltedAnywhere(t *testing.T, still func(*host)) {
 	for _, c := range []struct {
 		name string
 		do   func(*script)
@@ -159,7 +165,7 @@ func TestHaltAnywhere(t *testing.T) {
 					stride = 7
 				}
 				for n := 0; ; n += stride {
-					if !haltAt(t, c.do, who == "sender", n) {
+					if !haltAt(t, c.do, still, who == "sender", n) {
 						break
 					}
 					if n > 2000 {
@@ -181,7 +187,7 @@ func (s *script) back(k int) {
 
 // haltAt is one such run, with the pause after n events. It reports whether anything was left
 // to be done by then.
-func haltAt(t *testing.T, do func(*script), sender bool, n int) (more bool) {
+func haltAt(t *testing.T, do func(*script), still func(*host), sender bool, n int) (more bool) {
 	t.Helper()
 	s := newScript(t)
 	defer s.explain()
@@ -208,7 +214,7 @@ func haltAt(t *testing.T, do func(*script), sender bool, n int) (more bool) {
 		}
 	}
 	until := s.now() + 100e6
-	s.net.At(until, func() { h.e.Resume(); h.kick() })
+	s.net.At(until, func() { still(h); h.e.Resume(); h.kick() })
 	s.drain()
 	fates := s.fates()
 	for _, f := range s.flowsV {

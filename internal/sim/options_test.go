@@ -37,6 +37,7 @@ type options struct {
 
 	// How many of the workload's actions disturb, per thousand.
 	reset, crash, kill, rebind, stall, cancel, hole, halt int
+	succeed                                               bool // a daemon that stood still is replaced
 	successor                                             bool // another process binds a port again
 
 	maxSend, sendBufs, recvBufs, credits int

@@ -75,6 +75,7 @@ type host struct {
 	addr    netip.Addr
 	dev     *sim.Device
 	e       *engine.Engine
+	rand    *rand.Rand // the engine's
 	life    int
 	up      bool
 	armed   bool
@@ -143,16 +144,26 @@ func below(r *rand.Rand, n int64) int64 {
 
 // boot starts a daemon on the host, with clients and sockets.
 func (h *host) boot() {
-	w, o := h.w, &h.w.opt
+	w := h.w
 	h.life++
 	h.pausing = pausing{}
 	h.up, h.timerAt, h.met, h.behind = true, 0, map[netip.Addr]int{}, map[engine.MarkKey]lateMark{}
 	h.ups = map[netip.Addr]uint64{}
 	h.dev = w.net.Device(h.addr)
-	r := w.net.Rand(uint64(streamEngine + 16*h.n + 256*h.life))
+	h.rand = w.net.Rand(uint64(streamEngine + 16*h.n + 256*h.life))
+	h.e = h.engine()
+	w.log(h, "boot", int64(h.life), 0, 0)
+	for range w.opt.clients {
+		h.attach()
+	}
+}
+
+// engine makes an engine on the host's device.
+func (h *host) engine() *engine.Engine {
+	w, o, r := h.w, &h.w.opt, h.rand
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
 	must(err)
-	h.e, err = engine.New(turnDevice{h.dev, h}, engine.Config{
+	e, err := engine.New(turnDevice{h.dev, h}, engine.Config{
 		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits, MaxPiece: o.piece,
 		MaxGrants: h.tableSize(), MaxPeers: o.maxPeers, HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
 		Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Alloc: w.mem.get, Rand: r.Uint64,
@@ -160,11 +171,8 @@ func (h *host) boot() {
 		Trace:    h.trace,
 	}, st)
 	must(err)
-	must(h.e.AddLocal(h.addr))
-	w.log(h, "boot", int64(h.life), 0, 0)
-	for range o.clients {
-		h.attach()
-	}
+	must(e.AddLocal(h.addr))
+	return e
 }
 
 func must(err error) {

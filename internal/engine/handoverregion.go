@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
+)
+
+// What a region's record says of it.
+const (
+	regionSpent = 1 << iota
+	regionEnded
+	regionOnce
+	regionWaits
+
+	regionAll = 1<<iota - 1
+)
+
+// encodeRegions writes the regions in the order in which they were registered. Whom they are
+// granted to is written with the hosts.
+func (h *handing) encodeRegions() {
+	w := h.w
+	w.Begin(handover.TagRegions)
+	w.Count(h.keys.all.N)
+	for l := h.keys.all.Head; l != nil; l = l.Next {
+		g := l.Of
+		w.U32(g.id)
+		w.U32(g.number)
+		w.U32(h.socks.number(g.sock))
+		w.U32(g.buf.id)
+		w.U64(g.off)
+		w.U64(g.n)
+		w.U32(uint32(g.cookie >> 32))
+		w.U32(uint32(g.rights))
+		w.U16(flags(g.spent && !mutant.On(mutant.HandoverSpent), g.ended, g.once.set, g.waiting != nil))
+		w.Addr(g.once.host)
+	}
+	w.End()
+}
+
+func (t *taking) adoptRegions() {
+	r := t.r
+	r.Begin(handover.TagRegions)
+	for range r.Count(maxRegions, 4+4+4+4+8+8+4+4+2+4) {
+		g := &region{id: r.U32(), number: r.U32(), sock: at(r, t.socks, r.U32(), "socket")}
+		buf := r.U32()
+		g.off, g.n = r.U64(), r.U64()
+		iova := uint64(r.U32())
+		g.rights = abi.Rights(r.U32())
+		f := r.U16()
+		g.spent, g.ended, g.once = f&regionSpent != 0, f&regionEnded != 0, once{f&regionOnce != 0, r.Addr()}
+		if r.Err() != nil {
+			return
+		}
+		g.cl = g.sock.cl
+		g.buf = g.cl.buffers[buf]
+		switch size := uint64(0); {
+		case g.buf == nil, g.sock.closed && g.waiting != nil:
+			r.Fail("region %#x in buffer %d", g.id, buf)
+		case t.keys.by[g.id] != nil || g.number == 0 || f&^regionAll != 0 || g.once.host.IsValid() && !g.once.set,
+			g.rights&abi.AnyRight == 0 || g.rights&^(abi.AnyRight|abi.UseOnce) != 0:
+			r.Fail("region %#x of number %d, flags %#x, rights %#x", g.id, g.number, f, uint32(g.rights))
+		default:
+			if size = uint64(len(g.buf.mem)); g.n == 0 || g.off > size || g.n > size-g.off {
+				r.Fail("region %#x of %d bytes at %d in a buffer of %d", g.id, g.n, g.off, size)
+			}
+		}
+		if r.Err() != nil {
+			return
+		}
+		g.cookie = rdmaop.MakeCookie(g.id, uint32(iova))
+		if f&regionWaits != 0 {
+			g.waiting = t.heir.Later(t.names[g.cl], g.id)
+		}
+		t.registerAgain(g, iova)
+	}
+	r.End()
+	if r.Err() == nil {
+		t.register()
+	}
+}
+
+// registerAgain makes g a region with the key that it had.
+func (t *taking) registerAgain(g *region, iova uint64) {
+	mr, err := t.regMRKey(failpoint.RegisterRegion, g.buf.mem[g.off:][:g.n:g.n], iova, regionAccess(g.rights), g.id)
+	if err != nil {
+		t.r.Fail("register region %#x: %v", g.id, err)
+		return
+	}
+	g.mr = mr
+	g.buf.users++
+	t.keys.by[g.id] = g
+	g.cl.acct.regions++
+	t.keys.all.Add(&g.inAll, g)
+	if !g.sock.closed {
+		g.sock.regions.Add(&g.inSock, g) // taken out again if its export is not live
+	}
+	t.st.C[stats.Regions]++
+}
+
+// errChooses says that a region cannot have a key of the daemon's choice.
+var errChooses = errors.New("the device chooses keys")
+
+// regMRKey is regMR with a key that another engine had.
+func (e *Engine) regMRKey(point string, mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error) {
+	if err := failpoint.Hit(point); err != nil {
+		return nil, err
+	}
+	pd, ok := e.devices.rails[0].pd.(verbs.Keyed)
+	if !ok || len(e.devices.rails) > 1 {
+		return nil, errors.Join(unix.EOPNOTSUPP, errChooses)
+	}
+	return pd.RegMRKey(mem, iova, access, key)
+}
+
+// regionAccess is what a device is told of a region's rights.
+func regionAccess(rights abi.Rights) verbs.Access {
+	access := verbs.AccessRestricted | verbs.AccessLocalWrite
+	if rights&abi.RightRead != 0 {
+		access |= verbs.AccessRemoteRead
+	}
+	if rights&abi.RightWrite != 0 {
+		access |= verbs.AccessRemoteWrite
+	}
+	if rights&abi.RightAtomic != 0 {
+		access |= verbs.AccessRemoteAtomic
+	}
+	return access
+}

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/engine"
+	"github.com/rdsd/rdsd/internal/handover"
+)
+
+// succeed replaces the host's engine, which stands still, by another one that has nothing of
+// it but its state, on another device.
+func (h *host) succeed() {
+	w := h.w
+	var all []*engine.InProcess
+	for _, c := range h.clients {
+		all = append(all, c.at)
+	}
+	heirs := engine.NewInProcessHeirs(all)
+	state := handover.NewWriter(handover.Newest)
+	if err := h.e.Encode(state, heirs.Number); err != nil {
+		broken("succession", "host %d is not handed over: %v", h.n, err)
+	}
+	must(h.dev.Close())
+	h.dev = w.net.Device(h.addr)
+	e := h.engine()
+	if err := heirs.Adopt(e, state.Bytes()); err != nil {
+		broken("succession", "host %d is not taken over: %v", h.n, err)
+	}
+	again := handover.NewWriter(handover.Newest)
+	if err := e.Encode(again, heirs.Number); err != nil {
+		broken("succession", "host %d is not handed over again: %v", h.n, err)
+	}
+	if a, b := state.Bytes(), again.Bytes(); !bytes.Equal(a, b) {
+		n := 0
+		for n < min(len(a), len(b)) && a[n] == b[n] {
+			n++
+		}
+		broken("succession", "host %d: what was adopted is written another way from byte %d on:\n%x\n%x", h.n, n,
+			a[max(n-64, 0):min(n+32, len(a))], b[max(n-64, 0):min(n+32, len(b))])
+	}
+	h.e, h.behind = e, map[engine.MarkKey]lateMark{}
+	w.saw("taken over")
+	w.log(h, "succeed", int64(len(state.Bytes())), 0, 0)
+}
+
+// successionScenario is calmScenario in which whoever stood still is replaced.
+var successionScenario = &scenario{
+	name: "succession",
+	options: func(r *rand.Rand, o *options) {
+		piece := o.piece
+		calmScenario.options(r, o)
+		o.succeed, o.piece = true, piece
+	},
+	play: calmScenario.play,
+	seen: []string{"taken over", "halted with peers up"},
+}
+
+// TestSimSuccession: where daemons do nothing but hand over, no application is told of a loss
+// and no outcome is unknown.
+func TestSimSuccession(t *testing.T) { successionScenario.test(t) }
+
+// TestSuccessionHere: a host's engine is replaced at every event in the life of messages
+// between sockets of that host.
+func TestSuccessionHere(t *testing.T) {
+	for n := 0; ; n++ {
+		s := newScriptWith(t, 1, func(o *options) { o.hosts, o.sockets = 1, 3 })
+		s.datagrams(10)
+		s.a.send(s.b.ap, 300_000, extra{})
+		s.back(3)
+		more := true
+		for range n {
+			if more = s.step(); !more {
+				break
+			}
+		}
+		if !more {
+			break
+		}
+		s.a.h.replace(s)
+		s.drain()
+		s.finish()
+	}
+}
+
+// replace halts the engine, replaces it and has the next one go on.
+func (h *host) replace(s *script) {
+	h.e.Halt()
+	h.kick()
+	for !h.e.Halted() {
+		if !s.step() {
+			s.t.Fatalf("the engine does not stand still: %v", s.state())
+		}
+	}
+	h.succeed()
+	h.e.Resume()
+	h.kick()
+}
+
+// TestSuccessionAnywhere: a host's engine is replaced at every event in the life of messages
+// and operations between two hosts. Applications on the host notice nothing but a pause.
+func TestSuccessionAnywhere(t *testing.T) { haltedAnywhere(t, (*host).succeed) }
