@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/handover"
 )
@@ -142,9 +143,10 @@ func (l *Link) awaitGo(gone func() bool) error {
 		_, err = l.recv(kindGo, 0)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		// From here on the predecessor's "go" fails, unless it is in the queue already.
+		// From here on the predecessor's "go" fails, unless it is in the queue already. The
+		// read does not block: without a limit it cannot pass over a "go" that is there.
 		_ = l.c.CloseRead()
-		l.limit(l.pause)
+		_ = l.c.SetReadDeadline(time.Time{})
 		if _, e := l.recv(kindGo, 0); e == nil {
 			return nil
 		}
