@@ -101,35 +101,41 @@ func TestHostileCaller(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	id := uint64(5) // of the next request: a server forgets a call after its answer, so each has its own
 	answered := func(want status) {
 		t.Helper()
 		m := rds.Message{Payload: make([]byte, 2000)}
 		if err := a.RecvContext(within(t), &m); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := parseAnswer(m.Payload[:m.N]); err != nil || got.id != 5 || got.status != want {
+		if got, err := parseAnswer(m.Payload[:m.N]); err != nil || got.id != id || got.status != want {
 			t.Errorf("%+v, %v, want status %d", got, err, want)
 		}
 	}
-	good := func() []byte { return appendRequest(nil, &request{id: 5, method: []byte("m")}) }
+	good := func() []byte { return appendRequest(nil, &request{id: id, method: []byte("m")}) }
 	for _, b := range [][]byte{nil, {1, 1}, make([]byte, 16), newIDs(kindCancel, 99, nil), newIDs(kindProbe, 0, nil), append(newIDs(kindProbe, 0, nil), 1), newIDs(200, 5, nil), appendAnswer(nil, &answer{id: 5})} {
 		send(b) // none of these has an answer
 	}
 	send(good())
 	answered(statusOK)
+	id++
 	b := good()
 	b[0] = 2
 	send(b)
 	answered(statusVersion)
 	send(good()[:requestLen-1])
 	answered(statusMalformed)
-	send(appendRequest(nil, &request{id: 5, method: []byte("m"), size: 1001, cookie: 4711}))
+	id++
+	send(appendRequest(nil, &request{id: id, method: []byte("m"), size: 1001, cookie: 4711}))
 	answered(statusTooLarge)
-	send(appendRequest(nil, &request{id: 5, method: []byte("m"), size: 1000, cookie: 4711})) // no such memory
+	id++
+	send(appendRequest(nil, &request{id: id, method: []byte("m"), size: 1000, cookie: 4711})) // no such memory
 	answered(statusFailed)
-	send(appendRequest(nil, &request{id: 5, method: []byte("m"), into: 1 << 63})) // memory without a cookie
+	id++
+	send(appendRequest(nil, &request{id: id, method: []byte("m"), into: 1 << 63})) // memory without a cookie
 	answered(statusOK)
-	send(appendRequest(nil, &request{id: 5, method: []byte("hold"), timeout: 1 << 63}))
+	id++
+	send(appendRequest(nil, &request{id: id, method: []byte("hold"), timeout: 1 << 63}))
 	<-held
 	send(good()) // the same id again
 	answered(statusMalformed)
