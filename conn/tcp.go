@@ -26,6 +26,7 @@ type TCP struct {
 	smaller bool  // ours is the smaller address: we connect
 	chosen  bool  // our source ports say the lanes
 	closed  bool
+	halted  bool // nothing is connected until Resume
 	met     bool
 	told    bool // PeerUp was called
 	why     error

@@ -1,6 +1,9 @@
 package conn
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // pipe is a TCP connection between two ends' kernels: half 0 is written by the
 // side that connected. It is established before either owner learns of it, and
@@ -167,11 +170,12 @@ func (e *tcpEnd) poll() {
 			}
 		}
 	}
-	if !all || len(e.news) == 0 {
+	i := slices.IndexFunc(e.news, e.mayTake)
+	if !all || i < 0 {
 		return
 	}
-	r := e.news[0]
-	e.news = e.news[1:]
+	r := e.news[i]
+	e.news = slices.Delete(e.news, i, i+1)
 	r.handed = true
 	if r.side == 0 {
 		r.lane = r.dial.lane
@@ -179,6 +183,7 @@ func (e *tcpEnd) poll() {
 		return
 	}
 	var err error
+	e.blind() // it may have learnt in this turn
 	if r.lane, err = e.c.HandleAccept(w.now, r, r.port); err != nil {
 		r.Close(true)
 	}

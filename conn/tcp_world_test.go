@@ -25,6 +25,7 @@ type tcpWorld struct {
 	blind  bool
 	cut    bool // attempts fail
 	sleepy bool // hosts stop for a while
+	halts  int  // of so many steps one begins a pause, 0: never
 	cutOff int  // connections that were closed with something unread
 }
 
@@ -39,6 +40,7 @@ type tcpEnd struct {
 	w       *tcpWorld
 	n       int
 	c       *TCP
+	cfg     TCPConfig
 	sent    map[uint16]int // by source port: messages passed to Send
 	got     map[uint16]int // delivered
 	ended   int
@@ -49,7 +51,9 @@ type tcpEnd struct {
 	ups     int
 	news    []*pipeEnd // of the kernel, not handed over
 	asleep  int
-	trusts  bool // it goes by TCP's acknowledgements alone, as a kernel does
+	pausing tcpPause
+	live    map[uint32]*Msg // by Owner: passed to Send, not ended
+	trusts  bool            // it goes by TCP's acknowledgements alone, as a kernel does
 }
 
 type tcpPartial struct {
@@ -104,6 +108,7 @@ func (e *tcpEnd) MsgDone(_ *TCP, m *Msg, o Outcome) {
 		e.w.Fatalf("outcome %v of %d datagrams, there are %d", o, m.Ended, m.Run)
 	}
 	e.ended += m.Ended
+	delete(e.live, m.Owner.(uint32))
 }
 
 func (e *tcpEnd) PeerUp(*TCP) { e.ups++ }
@@ -127,9 +132,10 @@ func newTCPWorld(t *testing.T, seed uint64, lanes [2]int) *tcpWorld {
 	w := &tcpWorld{T: t, rng: rand.New(rand.NewPCG(seed, 7)), now: 1}
 	addr := [2]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
 	for i := range w.ends {
-		e := &tcpEnd{w: w, n: i, sent: map[uint16]int{}, got: map[uint16]int{}, partial: map[*tcpPartial]bool{}}
-		e.c = NewTCP(TCPConfig{Local: addr[i], Remote: addr[1-i], Lanes: lanes[i], StartSeq: 1 + uint64(i)*1000,
-			MinBackoff: 1_000_000, MaxBackoff: 1_000_000_000, CloseTimeout: 1_000_000_000, Rand: w.rng.Uint64, Cong: &e.cong}, e)
+		e := &tcpEnd{w: w, n: i, sent: map[uint16]int{}, got: map[uint16]int{}, partial: map[*tcpPartial]bool{}, live: map[uint32]*Msg{}}
+		e.cfg = TCPConfig{Local: addr[i], Remote: addr[1-i], Lanes: lanes[i], StartSeq: 1 + uint64(i)*1000,
+			MinBackoff: 1_000_000, MaxBackoff: 1_000_000_000, CloseTimeout: 1_000_000_000, Rand: w.rng.Uint64, Cong: &e.cong}
+		e.c = NewTCP(e.cfg, e)
 		w.ends[i] = e
 	}
 	return w
@@ -148,6 +154,8 @@ func (e *tcpEnd) send(sport uint16) {
 		}
 		m.Data, m.Run = frameRun(bodies...), len(bodies)
 	}
+	m.Owner = uint32(e.total)
+	e.live[uint32(e.total)] = m
 	e.c.Send(m)
 }
 
@@ -189,16 +197,22 @@ func (w *tcpWorld) step() {
 	}
 }
 
-func (e *tcpEnd) turn() {
-	w := e.w
-	if w.blind {
+// blind has the end not know that source ports say the lanes, if the world is so.
+func (e *tcpEnd) blind() {
+	if e.w.blind {
 		e.c.peer.bySPort = false
 	}
+}
+
+func (e *tcpEnd) turn() {
+	w := e.w
+	e.blind()
 	if e.trusts {
 		for i := range e.c.lanes {
 			e.c.lanes[i].lived = true
 		}
 	}
+	e.pause()
 	e.poll()
 	if at := e.c.NextTimeout(); at != 0 && at <= w.now {
 		e.c.Tick(w.now)
@@ -224,7 +238,7 @@ func (w *tcpWorld) settled() bool {
 }
 
 func (w *tcpWorld) drain() {
-	w.loss = 0
+	w.loss, w.halts = 0, 0
 	for i := 0; !w.settled(); i++ {
 		if i > 3_000_000 {
 			for _, e := range w.ends {
@@ -254,6 +268,9 @@ func runTCPWorld(t *testing.T, seed uint64) {
 	w.loss = int(seed % 5)
 	w.blind = seed%3 == 0
 	w.sleepy = seed%2 == 0
+	if !w.sleepy {
+		w.halts = [...]int{0, 500, 100}[seed/2%3]
+	}
 	if !w.blind {
 		w.ends[0].trusts, w.ends[1].trusts = seed%7 == 1, seed%7 == 2
 	}

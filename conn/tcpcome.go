@@ -68,6 +68,9 @@ func (c *TCP) HandleAccept(now int64, s Stream, port uint16) (int, error) {
 		}
 		l.redial.at = 0
 		l.start(s)
+		if c.halted {
+			l.finishStream(ErrHalted)
+		}
 		return l.n, nil
 	}
 	// The peer has lost a connection that we believe in. Whatever we send on it

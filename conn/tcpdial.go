@@ -1,7 +1,5 @@
 package conn
 
-import "errors"
-
 // tcpAttempt is an attempt to connect a lane.
 type tcpAttempt struct {
 	id     uint64
@@ -44,7 +42,7 @@ func (l *tcpLane) failed(err error) {
 	if l.n == 0 {
 		c.since = c.now
 	}
-	if !errors.Is(err, ErrPoked) {
+	if c.fault(err) {
 		l.why, c.why = err, err
 		c.stats.ConnectFailed++
 		c.host.Trace(c, EventConnectFailed, err)

@@ -39,8 +39,11 @@ func (l *tcpLane) broken(why error) {
 // which TCP finds out by itself, or its RDS has stopped.
 func (l *tcpLane) awaitEnd() {
 	wait := int64(endNs)
-	if l.c.closed {
+	switch {
+	case l.c.closed:
 		wait = l.c.cfg.CloseTimeout
+	case l.c.halted:
+		wait = haltEndNs
 	}
 	l.deadline = l.c.now + wait
 }

@@ -43,7 +43,7 @@ func (l *tcpLane) setState(to State) {
 func (l *tcpLane) wanted() bool {
 	c := l.c
 	switch {
-	case c.closed:
+	case c.closed, c.halted:
 		return false
 	case !c.smaller: // ask for the first lane; the peer brings all
 		if l.n > 0 || c.up > 0 {

@@ -105,7 +105,7 @@ func (h *hostile) hello(m *ipc.Message) error {
 		return err
 	}
 	ok := &ipc.HelloOK{Features: 7, Instance: 1, MaxSockets: 100, MaxBuffers: 100, MaxMessage: 1 << 20, MaxBytes: 1 << 30, Params: h.p}
-	fds := []int{h.maps[0].FD, h.maps[1].FD, h.own.send, h.bell.recv, h.maps[2].FD, h.maps[3].FD}
+	fds := []int{h.maps[0].Give(), h.maps[1].Give(), h.own.send, h.bell.recv, h.maps[2].Give(), h.maps[3].Give()}
 	for _, s := range h.atHello {
 		var err error
 		if fds, err = h.spoil(s, ok, fds, m.ID); err != nil {

@@ -31,7 +31,7 @@ func (h *hostile) spoil(s step, ok *ipc.HelloOK, fds []int, id uint32) ([]int, e
 		fds = fds[:i]
 	case badKind:
 		if len(fds) > 0 {
-			fds[i] = []int{h.bell.recv, h.own.send, h.maps[0].FD, h.maps[3].FD}[s.v%4]
+			fds[i] = []int{h.bell.recv, h.own.send, h.maps[0].Give(), h.maps[3].Give()}[s.v%4]
 		}
 	case badParams:
 		p := &ok.Params

@@ -219,8 +219,8 @@ func (o *Op) adopt(r *handover.Reader) {
 	o.state, o.status, o.errno, o.region = State(r.U8()), abi.Status(r.U8()), unix.Errno(r.U32()), r.U32()
 	known := o.state == StateTold || o.state == StateSettled
 	switch {
-	case o.Kind < abi.OpWrite || o.Kind > abi.OpCmpSwap:
-		r.Fail("an operation of kind %d", o.Kind)
+	case (o.Kind < abi.OpWrite || o.Kind > abi.OpCmpSwap) && o.state != StateSettled: // settled: it was refused because of its kind
+		r.Fail("an operation of kind %d in state %d", o.Kind, o.state)
 	case o.state >= numStates, o.status > abi.StatusUnknown, !known && o.status != 0,
 		o.errno != 0 && (o.state != StateSettled || o.status != abi.StatusRemoteError):
 		r.Fail("an operation in state %d with status %d and errno %d", o.state, o.status, o.errno)

@@ -236,6 +236,8 @@ func TestAdoptRefused(t *testing.T) {
 		"revoking, one not asked":    {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1}, grants: []grantee{{2, 1}}}).encode, export, false},
 		"operation":                  {(&Op{Kind: abi.OpRead, state: StateLocal}).encode, op, true},
 		"no kind":                    {(&Op{}).encode, op, false},
+		"refused for its kind":       {(&Op{Kind: 77, state: StateSettled, status: abi.StatusRemoteError, errno: unix.EINVAL}).encode, op, true},
+		"no kind, and told":          {(&Op{Kind: 77, state: StateTold}).encode, op, false},
 		"no state":                   {(&Op{Kind: abi.OpRead, state: numStates}).encode, op, false},
 		"a status that is not known": {(&Op{Kind: abi.OpRead, state: StateLocal, status: 1}).encode, op, false},
 		"no status":                  {(&Op{Kind: abi.OpRead, state: StateTold, status: 9}).encode, op, false},

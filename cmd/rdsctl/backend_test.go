@@ -23,6 +23,7 @@ type backend struct {
 	missed bool // a trace is not complete
 
 	captured []ctl.CaptureSpec
+	upgrades []ctl.Upgrade // answers
 }
 
 func (b *backend) Status() (ctl.Status, error) {
@@ -144,3 +145,19 @@ func (b *backend) ReadCapture() ([]byte, ctl.CaptureState, error) {
 }
 
 func (b *backend) EndCapture() {}
+
+// Upgrade answers with the next of b.upgrades, and with the last one again and again.
+func (b *backend) Upgrade() ctl.Upgrade {
+	if len(b.upgrades) == 0 {
+		return ctl.Upgrade{Generation: 2, PID: 4712, Version: "v0.2.0", Attempt: 1}
+	}
+	u := b.upgrades[0]
+	if len(b.upgrades) > 1 {
+		b.upgrades = b.upgrades[1:]
+	}
+	return u
+}
+
+func (b *backend) BeginUpgrade(binary string) (ctl.Upgrade, error) {
+	return ctl.Upgrade{Generation: 1, PID: 4711, Version: "v0.1.0", Attempt: 1, Running: true, Program: binary}, b.err
+}

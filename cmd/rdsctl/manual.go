@@ -190,6 +190,7 @@ func rdsdPage() *page {
 	p.heading("Signals")
 	p.terms([]term{
 		{"SIGHUP", "read the configuration again and apply what can be, as rdsctl config reload"},
+		{"SIGUSR2", "have a new process of the same program take over, as rdsctl daemon upgrade"},
 		{"SIGTERM, SIGINT", "say goodbye to clients, close the connections, and end"},
 	})
 	p.heading("Exit status")

@@ -112,6 +112,9 @@ func showStatus(w io.Writer, s *ctl.Status, counters bool) {
 		version = "(from the statistics mapping)"
 	}
 	line("daemon", "rdsd %s, pid %d, up %v, instance %v", version, s.PID, s.Uptime.Round(time.Second), s.Instance)
+	if text := upgradeText(&s.Upgrade); text != "" {
+		line("upgrades", "%s", text)
+	}
 	if !s.Offline {
 		line("socket", "%s", s.Socket)
 		line("listen", "%s", joined(s.Listen))

@@ -123,6 +123,7 @@ func verbs() []verb {
 			prepare: daemonDrainVerb, forms: allForms, about: "Peers may still send here. To stop that, drain their daemons, too. Messages that have arrived and are not read are reported. The drain does not wait for them.",
 			tries: []string{"daemon drain -wait 1m && systemctl stop rdsd"}},
 		{name: "daemon resume", summary: "end the daemon's drain", group: groupChange, prepare: daemonResumeVerb, forms: allForms},
+		upgradeEntry(),
 		configList().verb(verb{name: "config show", summary: "the configuration the daemon runs with, and where each value comes from", group: groupConfig, prepare: configShowVerb,
 			tries: []string{"config show -changed", "config show -filter 'key=limits.*'"}}),
 		{name: "config diff", summary: "differences between the daemon's sources and the configuration it runs with", group: groupConfig, prepare: configDiffVerb, forms: allForms},

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/succession"
 	"github.com/rdsd/rdsd/internal/version"
 )
 
@@ -26,6 +27,7 @@ type app struct {
 	uid            int
 	environ        []string
 	start          func(*config.Loaded, *slog.Logger, source) (runner, error)
+	predecessor    *succession.Link // nil: this is no successor
 }
 
 // source is what a running daemon reloads its configuration from.
@@ -80,9 +82,12 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return exitOK
 }
 
-// fail prints the error and cure. Of each error it prints a line and, below it, the place
-// in the file.
+// fail prints the error and cure, and tells a predecessor. Of each error it prints a line and,
+// below it, the place in the file.
 func (a *app) fail(code int, err error, cure string) int {
+	if a.predecessor != nil {
+		a.predecessor.GiveUp(err)
+	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		if !strings.HasPrefix(line, " ") {
 			line = "rdsd: " + line

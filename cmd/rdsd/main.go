@@ -1,8 +1,9 @@
 // Rdsd is the daemon of Reliable Datagram Sockets in user space.
 //
 // It runs in the foreground and logs to standard error. SIGTERM and SIGINT end it in order,
-// a second one ends it at once. SIGHUP reloads the configuration. The exit status is 0
-// after an end in order, 1 if it could not start or failed, and 2 for wrong usage or
+// a second one ends it at once. SIGHUP reloads the configuration. SIGUSR2 starts the program
+// anew and has it take over. The exit status is 0 after an end in order and when another
+// daemon has taken over, 1 if it could not start or failed, and 2 for wrong usage or
 // configuration.
 package main
 
@@ -17,6 +18,8 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/daemon"
 	"github.com/rdsd/rdsd/internal/service"
+	"github.com/rdsd/rdsd/internal/succession"
+	"github.com/rdsd/rdsd/internal/version"
 )
 
 // Exit statuses.
@@ -30,15 +33,19 @@ const (
 const engines = 1
 
 func main() {
+	if succession.IsStarter() {
+		os.Exit(succession.RunStarter())
+	}
 	// An engine never yields its thread, so control goroutines, the garbage collector and
 	// the signal handler need one more.
 	runtime.GOMAXPROCS(max(engines+1, runtime.GOMAXPROCS(0)))
 	// If the reader of the log goes away, the daemon goes on.
 	signal.Ignore(syscall.SIGPIPE)
 
-	// From here on SIGHUP does not end the program. Before Run it is kept until Run.
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
+	// From here on SIGHUP and SIGUSR2 do not end the program. Before Run they are kept
+	// until Run.
+	asked := make(chan os.Signal, 2)
+	signal.Notify(asked, syscall.SIGHUP, syscall.SIGUSR2)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	context.AfterFunc(ctx, stop) // after the first signal, a second one ends the program at once
 	a := &app{
@@ -46,41 +53,77 @@ func main() {
 		stderr:  os.Stderr,
 		uid:     os.Getuid(),
 		environ: os.Environ(),
-		start: func(cfg *config.Loaded, log *slog.Logger, from source) (runner, error) {
-			sockets, err := service.TakeSockets()
-			if err != nil {
-				return nil, err
-			}
-			defer sockets.Close() // closes the sockets that nobody has taken
-			d, err := daemon.NewUnder(daemon.Supervisor{Sockets: sockets, Notify: service.NewNotifier(log)}, cfg.Config, log)
-			if err != nil {
-				return nil, err
-			}
+	}
+	var err error
+	if a.predecessor, err = succession.Succeeds(); err != nil {
+		os.Exit(a.fail(exitFailed, err, ""))
+	}
+	a.start = func(cfg *config.Loaded, log *slog.Logger, from source) (runner, error) {
+		d, err := a.open(cfg, log, func(d *daemon.Daemon) {
 			d.ReloadFrom(from.load, cfg.Origins, from.level)
 			d.Confine(from.file)
-			return reloader{d, hup}, nil
-		},
+		})
+		return signalled{d, asked, log}, err
 	}
 	code := a.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
 }
 
-// reloader is a daemon that reloads at SIGHUP.
-type reloader struct {
-	*daemon.Daemon
-	hup <-chan os.Signal
+// open opens a daemon, which takes over from the predecessor if there is one.
+func (a *app) open(cfg *config.Loaded, log *slog.Logger, confine func(*daemon.Daemon)) (*daemon.Daemon, error) {
+	sockets, err := service.TakeSockets()
+	if err != nil {
+		return nil, err
+	}
+	defer sockets.Close() // closes the sockets that nobody has taken
+	super := daemon.Supervisor{Sockets: sockets, Notify: service.NewNotifier(log)}
+	if a.predecessor != nil {
+		return takeOver(a.predecessor, &daemon.Successor{Super: super, Config: cfg.Config, Log: log, Confine: confine})
+	}
+	d, err := daemon.NewUnder(super, cfg.Config, log)
+	if err == nil {
+		confine(d)
+	}
+	return d, err
 }
 
-// Run serves until ctx ends.
-func (r reloader) Run(ctx context.Context) error {
+// takeOver takes over from the daemon at the other end of l.
+func takeOver(l *succession.Link, s *daemon.Successor) (*daemon.Daemon, error) {
+	gone, forget, err := l.PeerGone()
+	if err != nil {
+		return nil, err
+	}
+	s.Gone = func() bool {
+		defer forget()
+		return gone()
+	}
+	if err := succession.TakeOver(l, s, version.String(), gone); err != nil {
+		return nil, err
+	}
+	return s.Daemon(), l.Close()
+}
+
+// signalled is a daemon that heeds SIGHUP and SIGUSR2.
+type signalled struct {
+	*daemon.Daemon
+	asked <-chan os.Signal
+	log   *slog.Logger
+}
+
+// Run serves until ctx ends, or until another daemon has taken over.
+func (r signalled) Run(ctx context.Context) error {
 	done, stop := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			select {
-			case <-r.hup:
-				_, _ = r.Reload() // it logs the result
+			case s := <-r.asked:
+				if s == syscall.SIGHUP {
+					_, _ = r.Reload() // it logs the result
+				} else if _, err := r.BeginUpgrade(""); err != nil {
+					r.log.Error("no upgrade", "err", err)
+				}
 			case <-stop:
 				return
 			}

@@ -133,8 +133,8 @@ func TestSupervised(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-socket", s.dir + "/s", "-port", s.port, "-listen", "127.0.0.2"}, "systemd passed sockets that listen and port do not name: 127.0.0.1:" + s.port},
-		{[]string{"-socket", s.dir + "/other", "-port", s.port}, "passed was unixpacket " + s.dir + "/s"},
+		{[]string{"-socket", s.dir + "/s", "-port", s.port, "-listen", "127.0.0.2"}, "systemd passed sockets that the settings socket, listen and port do not name: 127.0.0.1:" + s.port},
+		{[]string{"-socket", s.dir + "/other", "-port", s.port}, "systemd passed sockets that the settings socket, listen and port do not name: " + s.dir + "/s"},
 	} {
 		p := startWith(t, s.env, s.files, tc.args...)
 		if code := p.wait(); code != exitFailed || !strings.Contains(p.output(), tc.want) {

@@ -40,7 +40,7 @@ installed() {
 	for f in bash-completion/completions/rdsctl zsh/site-functions/_rdsctl fish/vendor_completions.d/rdsctl.fish; do
 		grep -q __complete "$root/usr/share/$f" || die "$1: /usr/share/$f is no completion"
 	done
-	for f in rdsd.service rdsd.socket; do [ -s "$root/usr/lib/systemd/system/$f" ] || die "$1: no $f"; done
+	for f in rdsd.service rdsd.socket rdsd-upgrade.service; do [ -s "$root/usr/lib/systemd/system/$f" ] || die "$1: no $f"; done
 	say "$1: installed, with user, manuals, completions and a valid configuration"
 }
 

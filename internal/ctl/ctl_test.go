@@ -119,7 +119,7 @@ func TestServeErrors(t *testing.T) {
 		{"newer", `{"schema":"rdsd.v3","kind":7}`, false, fake{}, CodeVersion, `request has schema "rdsd.v3", this daemon speaks "rdsd.v2": use the rdsctl`},
 		{"unknown field", `{"schema":"rdsd.v2","kind":"status","colour":1}`, false, fake{}, CodeBadRequest, `request: json: unknown field "colour"`},
 		{"bad address", `{"schema":"rdsd.v2","kind":"ping","addr":"x"}`, false, fake{}, CodeBadRequest, "request: "},
-		{"unknown kind", `{"schema":"rdsd.v2","kind":"reboot"}`, true, fake{}, CodeUnknownKind, `unknown request "reboot"; this daemon knows [status devices sockets processes peers ping peer-reset config config-reload config-diff queues backlog keys barriers congested stalls events errors stacks drain trace capture]`},
+		{"unknown kind", `{"schema":"rdsd.v2","kind":"reboot"}`, true, fake{}, CodeUnknownKind, `unknown request "reboot"; this daemon knows [status devices sockets processes peers ping peer-reset config config-reload config-diff queues backlog keys barriers congested stalls events errors stacks drain trace capture upgrade]`},
 		{"ping nobody", `{"schema":"rdsd.v2","kind":"ping"}`, false, fake{}, CodeBadRequest, "ping: no address"},
 		{"ping for ever", `{"schema":"rdsd.v2","kind":"ping","addr":"::1","timeout_ns":3600000000000}`, false, fake{}, CodeBadRequest, "ping: timeout 1h0m0s is not between 0 and 1m0s"},
 		{"ping before", `{"schema":"rdsd.v2","kind":"ping","addr":"::1","timeout_ns":-1}`, false, fake{}, CodeBadRequest, "ping: timeout -1ns is not"},

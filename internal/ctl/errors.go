@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 )
 
 // Code says what kind of error a response carries, for programs.
@@ -17,6 +18,7 @@ const (
 	CodeNotFound    Code = "not_found"    // no such peer
 	CodeTimeout     Code = "timeout"      // no answer in time
 	CodeUnsupported Code = "unsupported"  // not in this version of the daemon
+	CodeBusy        Code = "busy"         // what the request asks for is in progress already
 	CodeNoDaemon    Code = "no_daemon"    // set by rdsctl: no daemon answers
 	CodeFailed      Code = "failed"       // everything else
 )
@@ -38,6 +40,8 @@ func (e *Error) Is(target error) bool {
 		return e.Code == CodePermission
 	case ErrUnsupported:
 		return e.Code == CodeUnsupported
+	case syscall.EBUSY:
+		return e.Code == CodeBusy
 	case context.DeadlineExceeded:
 		return e.Code == CodeTimeout
 	}
@@ -65,6 +69,8 @@ func toError(err error) *Error {
 		code = CodePermission
 	case errors.Is(err, ErrUnsupported), errors.Is(err, errors.ErrUnsupported):
 		code = CodeUnsupported
+	case errors.Is(err, syscall.EBUSY):
+		code = CodeBusy
 	case errors.Is(err, context.DeadlineExceeded):
 		code = CodeTimeout
 	}

@@ -43,7 +43,7 @@ func (f *fake) Status() (Status, error) {
 		return Status{}, err
 	}
 	s := Status{
-		Version: "v0.1.0", Socket: "/run/rdsd/rdsd.sock", Stats: "/run/rdsd/rdsd.sock.stats",
+		Version: "v0.1.0", Socket: "/run/rdsd/rdsd.sock", Stats: "/run/rdsd/rdsd.sock.stats", Upgrade: f.Upgrade(),
 		Listen:  []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:18634"), netip.MustParseAddrPort("[::1]:18634")},
 		Metrics: "127.0.0.1:9464", CRC: "auto",
 		Transports: []Choice{{"soft", true, "the default"}, {"ibv", false, "built without it"}},

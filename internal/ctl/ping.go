@@ -6,6 +6,12 @@ import (
 	"time"
 )
 
+// Ping is one answered ping.
+type Ping struct {
+	Addr netip.Addr    `json:"addr"`
+	RTT  time.Duration `json:"rtt_ns"`
+}
+
 // PingReport is a series of pings, as rdsctl reports it.
 type PingReport struct {
 	Addr     netip.Addr    `json:"addr"`

@@ -43,6 +43,7 @@ type Backend interface {
 	Operator
 	Tracer
 	Capturer
+	Upgrader
 }
 
 // Caller is who asks, by the credentials of its connection. Admin is set for root and the
@@ -99,6 +100,7 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 	case KindStatus:
 		s, err := b.Status()
 		s.Normalize()
+		s.Upgrade.shownTo(who)
 		s.Users = visible(s.Users, who, func(u *User) uint32 { return u.UID })
 		Sort(s.Users, func(a, b User) int { return cmp.Compare(a.UID, b.UID) })
 		resp.Status = &s
@@ -148,6 +150,9 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 		return trace(r, who, b, resp)
 	case KindCapture:
 		return capture(r, who, b, resp)
+	case KindUpgrade:
+		resp.Upgrade, err = upgrade(r, who.Admin, b)
+		return err
 	}
 	if ok, err := look(r, who, b, resp); ok {
 		return err
@@ -286,6 +291,8 @@ func (r *Response) complete() bool {
 		return r.TraceState != nil
 	case KindCapture:
 		return r.CaptureState != nil
+	case KindUpgrade:
+		return r.Upgrade != nil
 	case KindCounters:
 		return r.Counters != nil
 	}

@@ -44,6 +44,7 @@ const (
 	KindDrain     Kind = "drain"
 	KindTrace     Kind = "trace"
 	KindCapture   Kind = "capture"
+	KindUpgrade   Kind = "upgrade"
 
 	// KindPingReport is what rdsctl prints for a series of pings. The daemon does not
 	// answer it.
@@ -62,7 +63,7 @@ const (
 // Kinds lists all kinds of requests.
 func Kinds() []Kind {
 	return []Kind{KindStatus, KindDevices, KindSockets, KindProcesses, KindPeers, KindPing, KindPeerReset, KindConfig, KindReload, KindDiff,
-		KindQueues, KindBacklog, KindKeys, KindBarriers, KindCongested, KindStalls, KindEvents, KindErrors, KindStacks, KindDrain, KindTrace, KindCapture}
+		KindQueues, KindBacklog, KindKeys, KindBarriers, KindCongested, KindStalls, KindEvents, KindErrors, KindStacks, KindDrain, KindTrace, KindCapture, KindUpgrade}
 }
 
 // Request is a request of rdsctl.
@@ -82,8 +83,12 @@ type Request struct {
 	Queue string `json:"queue,omitzero"`
 	// After is for events: the sequence of the last event that the caller has.
 	After uint64 `json:"after,omitzero"`
-	// Do is for drain: "begin", "resume", "look"; for trace and capture: "begin", "read", "end".
+	// Do is for drain: "begin", "resume", "look"; for trace and capture: "begin", "read", "end";
+	// for upgrade: "begin", "look".
 	Do string `json:"do,omitzero"`
+	// Program is for "begin" of an upgrade: the absolute path of the program to start. If it
+	// is absent, that is the path of the daemon's own program.
+	Program string `json:"program,omitzero"`
 	// Trace and Capture are for "begin": what to follow, and what to record.
 	Trace   *TraceSpec   `json:"trace,omitempty"`
 	Capture *CaptureSpec `json:"capture,omitempty"`
@@ -130,6 +135,7 @@ type Response struct {
 	// Capture has the next bytes of a file in pcapng.
 	Capture      []byte        `json:"capture,omitempty"`
 	CaptureState *CaptureState `json:"capture_state,omitempty"`
+	Upgrade      *Upgrade      `json:"upgrade,omitempty"`
 	// Merged and Clocks are what rdsctl trace merge prints.
 	Merged   []MergedMessage `json:"merged,omitzero"`
 	Clocks   *ClockOffset    `json:"clocks,omitempty"`
@@ -164,6 +170,7 @@ type Status struct {
 
 	Socket  string           `json:"socket"`
 	Stats   string           `json:"stats"`
+	Upgrade Upgrade          `json:"upgrade"`
 	Listen  []netip.AddrPort `json:"listen"`
 	Metrics string           `json:"metrics"` // "" = off
 
@@ -384,12 +391,6 @@ type TCPConn struct {
 	Sent       uint64 `json:"sent"`
 	Awaited    uint64 `json:"awaited"` // an acknowledgement up to here covers the last message
 	Acked      uint64 `json:"acked"`   // by the peer's TCP
-}
-
-// Ping is one answered ping.
-type Ping struct {
-	Addr netip.Addr    `json:"addr"`
-	RTT  time.Duration `json:"rtt_ns"`
 }
 
 // PeerReset is the answer to peer-reset.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
@@ -14,13 +15,22 @@ import (
 // memory file is its fail point's.
 
 // createStats makes the statistics file and the file of the lists. If the file system has
-// no room, createStats removes the files of a daemon that was killed and tries again.
-func createStats(path, lists string) (f, l *stats.File, err error) {
+// no room, createStats removes the files of a daemon that was killed and tries again. If
+// before is not 0, it makes them aside, while the process before has its own.
+func createStats(path, lists string, before int) (f, l *stats.File, err error) {
 	create := func() (err error) {
-		if f, err = stats.Create(path); err != nil {
+		if f, err = stats.CreateAside(path, before); err != nil {
 			return err
 		}
-		if l, err = stats.CreateLists(lists); err != nil {
+		if l, err = stats.CreateListsAside(lists, before); err != nil {
+			f.Close()
+			return err
+		}
+		if before != 0 {
+			return nil
+		}
+		if err = errors.Join(l.Own(), f.Own()); err != nil {
+			l.Close()
 			f.Close()
 		}
 		return err
@@ -78,4 +88,14 @@ func unmapAnon(b []byte) {
 	if b != nil {
 		_ = unix.Munmap(b)
 	}
+}
+
+// mapsLimit returns how many mappings clients may have. The runtime has raised the limit of
+// open files as far as it may.
+func mapsLimit() int {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return quota.MaxMaps
+	}
+	return quota.MapsWithin(files.Cur)
 }

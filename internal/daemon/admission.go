@@ -26,15 +26,16 @@ const (
 type admission struct {
 	arrivingSince atomic.Int64   // since when one connection is being taken in, unix ns; 0: none is
 	saidNothing   atomic.Uint64  // connections that ended without a word, since the last look
-	served        sync.WaitGroup // connections between enter and leave
+	served        sync.WaitGroup // connections between enter and exit
 
 	mu              sync.Mutex
 	ended           bool                     // guarded by mu
-	open            map[*connection]struct{} // guarded by mu
+	open            map[*connection]*session // guarded by mu
 	arrived         uint64                   // connections so far; guarded by mu
 	silent          []*connection            // the oldest first; guarded by mu
 	clients, ctlers int                      // ctlers: of users that are not trusted; guarded by mu
 	users           map[uint32]*admitted     // guarded by mu
+	inRecess        *recess                  // nil: there is none. Guarded by mu
 }
 
 // admitted counts the connections of one user that have said what they are.
@@ -44,21 +45,31 @@ type admitted struct{ clients, ctlers int }
 func (a *admission) arriving() { a.arrivingSince.Store(time.Now().UnixNano()) }
 
 // enter takes in a new connection. It returns false if the daemon is shutting down.
-// Who enters calls leave.
-func (a *admission) enter(c *connection) bool {
+// The session ends with exit.
+func (a *admission) enter(s *session) bool {
 	defer a.arrivingSince.Store(0)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ended {
 		return false
 	}
-	if a.open == nil {
-		a.open = map[*connection]struct{}{}
+	a.add(s)
+	if a.inRecess != nil {
+		s.hold()
 	}
-	a.open[c] = struct{}{}
-	a.addSilent(c)
-	a.served.Add(1)
+	a.addSilent(s.connection)
 	return true
+}
+
+// add adds a session. Guarded by mu.
+func (a *admission) add(s *session) {
+	if a.open == nil {
+		a.open, a.users = map[*connection]*session{}, map[uint32]*admitted{}
+	}
+	a.arrived++
+	s.nth = a.arrived
+	a.open[s.connection] = s
+	a.served.Add(1)
 }
 
 // end takes in nobody any more, says goodbye to every connection, and waits until all
@@ -76,7 +87,6 @@ func (a *admission) end(reason error) {
 // addSilent adds a connection that has not said what it is. If there are too many of
 // these, the user with the most loses its oldest. Guarded by mu.
 func (a *admission) addSilent(c *connection) {
-	a.arrived++
 	if len(a.silent) >= maxSilent {
 		count := map[uint32]int{}
 		for _, x := range a.silent {
@@ -100,22 +110,15 @@ func (a *admission) admit(c *connection, role ipc.Role, maxClients int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dropSilent(c)
-	if a.users == nil {
-		a.users = map[uint32]*admitted{}
-	}
-	own := a.users[c.user.UID]
-	if own == nil {
-		own = &admitted{}
+	var own admitted
+	if u := a.users[c.user.UID]; u != nil {
+		own = *u
 	}
 	switch role {
 	case ipc.RoleCtl:
 		if own.ctlers >= maxCtlers || !c.user.Trusted && own.ctlers >= maxCtlers-a.ctlers {
 			return fmt.Errorf("%w: the daemon answers %d rdsctl already, %d of uid %d: a user gets one more while it has less than are free of %d",
 				unix.EUSERS, max(own.ctlers, a.ctlers), own.ctlers, c.user.UID, maxCtlers)
-		}
-		own.ctlers++
-		if !c.user.Trusted {
-			a.ctlers++
 		}
 	case ipc.RoleClient:
 		if a.clients >= maxClients {
@@ -124,18 +127,33 @@ func (a *admission) admit(c *connection, role ipc.Role, maxClients int) error {
 		if err := c.user.May(config.Clients, uint64(own.clients), 1); err != nil {
 			return err
 		}
-		own.clients++
-		a.clients++
 	default:
 		return fmt.Errorf("%w: unknown role %d", unix.EINVAL, role)
 	}
-	a.users[c.user.UID] = own
-	c.role = role
+	a.count(c, role)
 	return nil
 }
 
-// leave ends what enter began. Nothing of c's session runs any more.
-func (a *admission) leave(c *connection) {
+// count counts c, which is of this role. Guarded by mu.
+func (a *admission) count(c *connection, role ipc.Role) {
+	own := a.users[c.user.UID]
+	if own == nil {
+		own = &admitted{}
+		a.users[c.user.UID] = own
+	}
+	if c.role = role; role == ipc.RoleClient {
+		own.clients++
+		a.clients++
+		return
+	}
+	own.ctlers++
+	if !c.user.Trusted {
+		a.ctlers++
+	}
+}
+
+// exit ends what enter began. Nothing of c's session runs any more.
+func (a *admission) exit(c *connection) {
 	a.remove(c)
 	a.served.Done()
 }
@@ -145,6 +163,7 @@ func (a *admission) remove(c *connection) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.open, c)
+	a.inRecess.look()
 	a.dropSilent(c)
 	own := a.users[c.user.UID]
 	switch c.role {

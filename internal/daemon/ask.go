@@ -26,7 +26,7 @@ func (l *loop) ask(ctx context.Context, f func()) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		err = fmt.Errorf("the engine does not answer: %w", ctx.Err())
+		err = fmt.Errorf("the engine does not answer: %w", context.Cause(ctx))
 	case <-l.done:
 		err = errShutdown
 	}

@@ -187,7 +187,7 @@ func TestStatsOfKilledDaemon(t *testing.T) {
 		}
 		f.Close()
 	}
-	f, l, err := createStats(path, lists)
+	f, l, err := createStats(path, lists, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

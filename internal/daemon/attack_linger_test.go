@@ -12,7 +12,7 @@ import (
 // delivers the descriptors that a process sends.
 func letDescriptorsIn(t *testing.T, d *Daemon) {
 	t.Helper()
-	raw, err := d.listener.SyscallConn()
+	raw, err := d.listeners.control.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

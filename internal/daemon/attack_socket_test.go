@@ -50,6 +50,13 @@ func startDaemonOf(t *testing.T, edit func(*config.Config), credOf func(*ipc.Con
 		t.Fatal(err)
 	}
 	d.credOf = credOf
+	runDaemon(t, d)
+	return d
+}
+
+// runDaemon runs d until the test ends.
+func runDaemon(t *testing.T, d *Daemon) {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
@@ -64,7 +71,6 @@ func startDaemonOf(t *testing.T, edit func(*config.Config), credOf func(*ipc.Con
 			t.Error("does not shut down")
 		}
 	})
-	return d
 }
 
 func dial(t *testing.T, d *Daemon) *ipc.Client {

@@ -9,10 +9,13 @@ import (
 )
 
 // Confine gives up, for the whole process and for good, what the daemon does not need to
-// serve. configFile is the file that Reload reads; "": there is none. Call Confine between
+// serve. Before that it starts the process that can start the daemon's successor.
+// configFile is the file that Reload reads; "": there is none. Call Confine between
 // New and Run, in a program that is nothing but this daemon.
 func (d *Daemon) Confine(configFile string) {
 	c := d.config()
+	writes := []string{filepath.Dir(c.Socket), filepath.Dir(c.Stats)}
+	d.keepStarter(writes)
 	if c.Sandbox == config.SandboxOff {
 		d.sandbox = "off"
 		return
@@ -25,7 +28,7 @@ func (d *Daemon) Confine(configFile string) {
 	r := sandbox.Rules{
 		// The process's own figures, for metrics.
 		Read:  []string{"/proc/self", "/etc/localtime", "/usr/share/zoneinfo"},
-		Write: []string{filepath.Dir(c.Socket), filepath.Dir(c.Stats)},
+		Write: writes,
 		// Congestion control that ordinary users may not choose; memory that
 		// devices write to.
 		Capabilities: []cap.Value{cap.NET_ADMIN, cap.IPC_LOCK},

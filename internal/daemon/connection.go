@@ -1,8 +1,11 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/quota"
@@ -16,8 +19,24 @@ type connection struct {
 	*ipc.Conn
 	id   ipc.Cred
 	user quota.User
-	role ipc.Role  // 0: has not said. Guarded by admission.mu
-	once sync.Once // for the goodbye, or the end without one
+	role ipc.Role      // 0: has not said. Guarded by admission.mu
+	once sync.Once     // for the goodbye, or the end without one
+	over chan struct{} // closed when the connection is closed
+	left bool          // the connection goes on in another daemon; before over
+	nth  uint64        // in the order of arrival. Guarded by admission.mu
+
+	request atomic.Uint32 // the ipc.Type of the last request
+	answers atomic.Int32  // answers on their way that the session's goroutine does not wait for
+
+	// For the recess. Guarded by admission.mu.
+	deadline  time.Time               // of the next request; zero: none
+	stands    bool                    // the session waits for the end of the recess
+	handed    bool                    // the connection is part of a state that was written in this recess
+	interrupt context.CancelCauseFunc // of the request in progress; nil: it has none
+}
+
+func newConnection(c *ipc.Conn, id ipc.Cred, user quota.User) *connection {
+	return &connection{Conn: c, id: id, user: user, over: make(chan struct{})}
 }
 
 // goodbye tells the process why its session ends, and closes the connection.
@@ -25,11 +44,17 @@ func (c *connection) goodbye(reason error) {
 	c.once.Do(func() {
 		_ = c.Send(0, &ipc.Goodbye{Text: reason.Error(), Ends: errors.Is(reason, errShutdown)})
 		c.Close()
+		close(c.over)
 	})
 }
 
 // end closes the connection without a word.
-func (c *connection) end() { c.once.Do(func() { c.Close() }) }
+func (c *connection) end() {
+	c.once.Do(func() {
+		c.Close()
+		close(c.over)
+	})
+}
 
 // fail answers request id with err. If err is that the daemon shuts down, there is no
 // answer: the session ends.
@@ -48,3 +73,15 @@ func (c *connection) answer(id uint32, ok ipc.Response, err error) error {
 	}
 	return c.Send(id, ok)
 }
+
+// leave closes the daemon's descriptor of the connection. Another daemon goes on with it.
+func (c *connection) leave() {
+	c.once.Do(func() {
+		c.left = true
+		_ = c.Leave()
+		close(c.over)
+	})
+}
+
+// closed reports whether the connection is closed.
+func (c *connection) closed() bool { return c.FD() < 0 }

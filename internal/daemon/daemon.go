@@ -39,11 +39,15 @@ type Daemon struct {
 	captures  feedPlaces
 	hub       capture.Hub // the engine's
 
-	listener  *ipc.Listener // the control socket
+	listeners *listeners
 	admission admission
+	upgrades  *upgrades
+	handing   *handing   // to a successor
+	inherited *inherited // nil: this daemon has taken over from nobody
 
 	statFile, listFile *stats.File
 	statistics         *stats.Reader // of statFile
+	lists              *stats.Lists  // in listFile, the engine's
 
 	log        *slog.Logger
 	summed     *summedLog // for what peers and clients can cause in a loop

@@ -29,6 +29,7 @@ type loop struct {
 	asleep atomic.Bool              // Engine.Do has to ring
 	evs    [64]unix.EpollEvent
 	stop   bool
+	pause  *pause        // nil: none
 	done   chan struct{} // closed when run has returned
 
 	turn      uint
@@ -158,6 +159,7 @@ func (l *loop) run(ctx context.Context) {
 	e.KeepTime(clock)
 	l.stats.SetState(stats.Running)
 	defer l.stats.SetState(stats.Stopped)
+	e.Resume() // if it has adopted another one's state
 	now := clock()
 	for !l.stop {
 		work := e.Turn(now, l.wall0+engine.Wall(now))
@@ -174,6 +176,10 @@ func (l *loop) run(ctx context.Context) {
 		}
 		if l.turn++; l.turn%lookEvery == 0 && e.Parked() {
 			l.collect(0)
+		}
+		if l.pause != nil && l.pauses() {
+			now = clock()
+			continue
 		}
 		if work {
 			l.waits.Over(now)
@@ -195,6 +201,9 @@ func (l *loop) run(ctx context.Context) {
 			continue
 		}
 		now = clock()
+	}
+	if e.Halted() { // another daemon goes on with it
+		return
 	}
 	// What the connections that Shutdown broke off still have in progress ends.
 	e.Hurry()

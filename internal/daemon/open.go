@@ -1,13 +1,13 @@
 package daemon
 
 import (
+	"context"
 	crand "crypto/rand"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
@@ -37,21 +37,24 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (*Daemon, e
 	_, _ = crand.Read(seed[:])
 	rng := rand.New(rand.NewChaCha8(seed))
 	d := &Daemon{log: log, started: time.Now(), summed: newSummedLog(log), peerEvents: newPeerEvents(),
-		credOf: (*ipc.Conn).Peer, notify: super.Notify}
+		credOf: (*ipc.Conn).Peer, listeners: newListeners(super.Sockets), upgrades: &upgrades{}, handing: newHanding(), notify: super.Notify}
+	if i := super.inherits; i != nil {
+		d.listeners, d.upgrades = i.listeners, i.upgrades
+	}
 	if err := resolve(&cfg); err != nil { // without the names; the status warns of them
 		log.Warn("names in peers.allow", "err", err)
 	}
 	d.set(&cfg)
 	d.credentials.Store(cred)
 	d.info = stats.Info{PID: os.Getpid(), Instance: rng.Uint64() | 1, Start: d.started.UnixNano()}
-	o := opening{Daemon: d, super: super, cfg: &cfg, rand: rng.Uint64}
+	o := opening{Daemon: d, cfg: &cfg, rand: rng.Uint64}
 	for _, open := range []func() error{
 		o.openControl, // first, because it says best that another daemon runs
 		o.openStats,
 		o.openEngine,
 		o.openTCP,
 		o.addAddresses,
-		o.noSocketLeft,
+		o.listeners.allTaken,
 		o.openMetrics,
 		o.openLoop,
 	} {
@@ -66,25 +69,17 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (*Daemon, e
 // opening is a daemon that NewUnder opens, with what only the opening needs.
 type opening struct {
 	*Daemon
-	super Supervisor
 	cfg   *config.Config
 	rand  func() uint64
 	block *stats.Block // set by openStats
-	lists *stats.Lists // set by openStats
 }
 
-// openControl listens on the control socket, or takes the one that the supervisor
-// listens on.
+// openControl listens on the control socket.
 func (o *opening) openControl() (err error) {
 	if err = failpoint.Hit(failpoint.ControlSocket); err != nil {
 		return err
 	}
-	if l := o.super.Sockets.TakeControl(); l != nil {
-		o.listener, err = ipc.Adopt(l, o.cfg.Socket)
-	} else {
-		o.listener, err = ipc.Listen(o.cfg.Socket, o.cfg.SocketMode)
-	}
-	return err
+	return o.listeners.openControl(o.cfg.Socket, o.cfg.SocketMode)
 }
 
 // openStats makes the statistics file and the file of the lists.
@@ -92,7 +87,7 @@ func (o *opening) openStats() (err error) {
 	if err = failpoint.Hit(failpoint.StatsFile); err != nil {
 		return err
 	}
-	if o.statFile, o.listFile, err = createStats(o.cfg.Stats, config.ListsPath(o.cfg.Stats)); err != nil {
+	if o.statFile, o.listFile, err = createStats(o.cfg.Stats, config.ListsPath(o.cfg.Stats), o.listeners.before); err != nil {
 		return err
 	}
 	if o.block, err = stats.NewBlock(o.statFile.Mem(), o.info); err != nil {
@@ -110,7 +105,7 @@ func (o *opening) openEngine() (err error) {
 	if err = failpoint.Hit(failpoint.Device); err != nil {
 		return err
 	}
-	if o.transport, err = openTransport(o.cfg, soft.Options{Congestion: o.congestionControl(), Listener: o.super.Sockets.Peer,
+	if o.transport, err = openTransport(o.cfg, soft.Options{Congestion: o.congestionControl(), Listen: o.listeners.listen,
 		TLS: o.tlsFor, Refused: o.tlsRefused, Late: &o.hub}); err != nil {
 		return err
 	}
@@ -134,7 +129,7 @@ func (o *opening) engineConfig() engine.Config {
 	cfg := o.cfg
 	return engine.Config{
 		Instance: o.info.Instance, Port: cfg.Port, HardCap: int(cfg.RecvHardCap), MaxSockets: cfg.Limits.MaxSockets,
-		OverflowBytes: int(cfg.Limits.MaxHeldBytes), MaxSharedBytes: sharedLimit(cfg),
+		OverflowBytes: int(cfg.Limits.MaxHeldBytes), MaxSharedBytes: sharedLimit(cfg), MaxMaps: mapsLimit(),
 		MaxRegisteredBytes: cfg.Limits.MaxRegisteredBytes, Policy: o.policy.Load(),
 		Rates:       rates(cfg),
 		Silence:     int64(cfg.Peers.Silence),
@@ -172,7 +167,8 @@ func (o *opening) openTCP() (err error) {
 		return nil
 	}
 	if o.tcp, err = rdstcp.New(rdstcp.Options{Port: o.cfg.TCP.Port, Timeout: o.cfg.TCP.Timeout, Congestion: o.congestionControl(),
-		Allowed: func(a netip.Addr) bool { return o.peerAllowed(a) && o.cfg.TCPFrom(a) }, Rand: o.rand, Tap: &o.hub}); err != nil {
+		Allowed: func(a netip.Addr) bool { return o.peerAllowed(a) && o.cfg.TCPFrom(a) }, Rand: o.rand, Tap: &o.hub,
+		Listen: o.listeners.listen}); err != nil {
 		return fmt.Errorf("RDS/TCP: %w", err)
 	}
 	o.engine.UseTCP(o.tcp, o.cfg.TCPPeer, o.cfg.TCP.Lanes)
@@ -182,20 +178,18 @@ func (o *opening) openTCP() (err error) {
 // addAddresses gives the engine the daemon's addresses, so that it listens on them.
 func (o *opening) addAddresses() error { return o.transport.addTo(o.engine, o.cfg.Port) }
 
-// noSocketLeft returns an error if the supervisor passed sockets that nothing has taken.
-func (o *opening) noSocketLeft() error {
-	if left := o.super.Sockets.Left(); len(left) > 0 {
-		return fmt.Errorf("systemd passed sockets that listen and port do not name: %s", strings.Join(left, ", "))
-	}
-	return nil
-}
-
 // openMetrics listens for Prometheus if the settings say so.
-func (o *opening) openMetrics() (err error) {
-	if a := o.cfg.Metrics.Listen; a.IsValid() {
-		o.metrics, err = metrics.Listen(a)
+func (o *opening) openMetrics() error {
+	a := o.cfg.Metrics.Listen
+	if !a.IsValid() {
+		return nil
 	}
-	return err
+	l, err := o.listeners.listen(context.Background(), a)
+	if err != nil {
+		return fmt.Errorf("metrics.listen: %w", err)
+	}
+	o.metrics = metrics.NewServer(l)
+	return nil
 }
 
 // openLoop makes the engine's thread, which Run starts.
@@ -208,9 +202,7 @@ func (o *opening) openLoop() (err error) {
 
 // closeAll releases what NewUnder opened. The engine's thread has ended or never ran.
 func (d *Daemon) closeAll() {
-	if d.listener != nil {
-		d.listener.Close()
-	}
+	d.listeners.close()
 	if d.populator != nil {
 		d.populator.cgroups.close()
 	}

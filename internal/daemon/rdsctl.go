@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -93,6 +94,9 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 	case err := <-failed:
 		return 0, fmt.Errorf("%v is not reached: %w", addr, err)
 	case <-ctx.Done():
+		if why := context.Cause(ctx); errors.Is(why, errReplaced) {
+			return 0, why
+		}
 		return 0, fmt.Errorf("connection is %s: %w", b.stateOf(p), ctx.Err())
 	case <-b.d.loop.done:
 		return 0, errShutdown

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -11,17 +10,13 @@ import (
 
 const ctlTimeout = time.Minute // how long rdsctl may be silent between two requests
 
-// serveCtl answers rdsctl.
-func (s *session) serveCtl(id uint32) error {
-	if err := s.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance}); err != nil {
-		return err
-	}
-	f := &feeds{user: &s.user}
-	defer f.end()
+// serveCtl answers rdsctl until it leaves.
+func (s *session) serveCtl() error {
+	defer s.feeds.end()
 	who := ctl.Caller{UID: s.user.UID, Admin: s.user.Trusted}
 	for {
-		_ = s.SetReadDeadline(time.Now().Add(ctlTimeout))
-		m, err := s.Recv()
+		s.d.admission.limit(s.connection, time.Now().Add(ctlTimeout))
+		m, err := s.d.admission.next(s.connection)
 		if err != nil {
 			return err
 		}
@@ -29,7 +24,10 @@ func (s *session) serveCtl(id uint32) error {
 		if !ok {
 			return fmt.Errorf("unexpected request %T", m.Body)
 		}
-		if err := s.SendJSON(m.ID, ctl.Serve(context.Background(), r.JSON, who, backend{s.d, f})); err != nil {
+		ctx, done := s.d.admission.interruptible(s.connection)
+		answer := ctl.Serve(ctx, r.JSON, who, backend{s.d, &s.feeds})
+		done()
+		if err := s.SendJSON(m.ID, answer); err != nil {
 			return err
 		}
 	}

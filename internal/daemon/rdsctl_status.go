@@ -15,6 +15,7 @@ func (b backend) Status() (ctl.Status, error) {
 	s := ctl.Status{
 		Version: version.String(),
 		Socket:  d.config().Socket, Stats: d.config().Stats, CRC: string(d.config().CRC),
+		Upgrade:    d.upgradeState(),
 		Transports: b.transports(),
 		Warnings:   b.warnings(),
 		Sandbox:    d.sandbox,

@@ -11,6 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/engine"
+	"golang.org/x/sys/unix"
 )
 
 // reloading is where a reload reads the configuration, and what it sets beside the
@@ -20,6 +21,7 @@ type reloading struct {
 	load    func() (*config.Loaded, error)
 	origins config.Origins // of live
 	level   *slog.LevelVar
+	refuse  bool // a successor has read the configuration
 }
 
 var errNoSource = fmt.Errorf("%w: this daemon was not started from a configuration that can be read again", ctl.ErrUnsupported)
@@ -33,6 +35,13 @@ func (d *Daemon) ReloadFrom(load func() (*config.Loaded, error), from config.Ori
 	d.reload.load, d.reload.origins, d.reload.level = load, from, level
 }
 
+// refuseReloads has Reload fail, or not any more.
+func (d *Daemon) refuseReloads(refuse bool) {
+	d.reload.mu.Lock()
+	defer d.reload.mu.Unlock()
+	d.reload.refuse = refuse
+}
+
 // Reload reads the configuration again and applies what differs, where a
 // running daemon can: nothing is interrupted but the connections to peers that
 // are no longer allowed. Quotas and bind rules hold for processes that attach
@@ -43,6 +52,9 @@ func (d *Daemon) Reload() (ctl.Reload, error) {
 	r := &d.reload
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.refuse {
+		return ctl.Reload{}, fmt.Errorf("%w: a new daemon is taking over, which reads the configuration by itself", unix.EBUSY)
+	}
 	d.notify.Reloading()
 	defer func() { d.notify.Ready(d.statusLine()) }()
 	out, next, err := d.compare()

@@ -147,7 +147,7 @@ func TestReload(t *testing.T) {
 // TestLowerMemoryLimit: below what is in use nothing more is given, and the
 // account does not run over.
 func TestLowerMemoryLimit(t *testing.T) {
-	m := quota.NewMemory(100, 100)
+	m := quota.NewMemory(quota.MaxMaps, 100, 100)
 	u := quota.Of(config.NoPolicy(), ipc.Cred{UID: alice})
 	if err := m.Take(&u, 60, 60); err != nil {
 		t.Fatal(err)

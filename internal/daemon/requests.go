@@ -11,19 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serveClient attaches the process and answers its requests until it leaves.
-func (s *session) serveClient(id uint32, hello *ipc.Hello) error {
-	p, err := engine.GrantParams(hello.Params)
-	if err != nil {
-		_ = s.fail(id, err)
-		return err
-	}
-	if err := s.attach(id, hello, p); err != nil {
-		_ = s.fail(id, err)
-		return err
-	}
+// serveClient answers the requests of a client until it leaves.
+func (s *session) serveClient() error {
 	for {
-		m, err := s.Recv()
+		m, err := s.d.admission.next(s.connection)
 		if err != nil {
 			return err
 		}
@@ -66,20 +57,29 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	if err != nil {
 		return s.fail(id, err)
 	}
-	file, err := s.memory.buffer(failpoint.Buffer, int(size))
+	b, err := s.memory.alloc(size)
 	if err != nil {
 		return s.fail(id, err)
 	}
-	var buffer uint32
+	number, err := s.addBuffer(b)
+	if err != nil {
+		return s.fail(id, err)
+	}
+	return s.memory.handOver(id, &ipc.AllocOK{Buffer: number, Size: size}, b.file)
+}
+
+// addBuffer gives the engine b, and returns its number. After an error b is unmapped.
+func (s *session) addBuffer(b *sessionBuffer) (number uint32, err error) {
 	err = s.ask(func() (err error) {
-		buffer, err = s.d.engine.AddBuffer(s.cl, file.Mem, func() { go s.memory.unmapBuffer(file) })
+		number, err = s.d.engine.AddBuffer(s.cl, b.mem(), s.memory.onFree(b))
 		return err
 	})
 	if err != nil {
-		s.memory.unmapBuffer(file)
-		return s.fail(id, err)
+		s.memory.unmapBuffer(b)
+		return 0, err
 	}
-	return s.memory.handOver(id, &ipc.AllocOK{Buffer: buffer, Size: size}, file)
+	s.memory.keepBuffer(number, b)
+	return number, nil
 }
 
 // importMemory makes a buffer of memory that the process has sent the descriptor of.
@@ -92,32 +92,53 @@ func (s *session) importMemory(m *ipc.Message, r *ipc.Import) error {
 	if err != nil {
 		return s.fail(m.ID, err)
 	}
-	file, err := s.memory.imported(m.FDs[0], r.Off, r.Len)
+	b, err := s.memory.imported(m.FDs[0], r.Off, r.Len)
 	if err != nil {
 		return s.fail(m.ID, err)
 	}
-	var buffer uint32
-	err = s.ask(func() (err error) {
-		buffer, err = s.d.engine.AddBuffer(s.cl, file.Mem[:r.Len:r.Len], func() { go s.memory.unmapBuffer(file) })
-		return err
-	})
+	m.FDs[0] = -1
+	number, err := s.addBuffer(b)
 	if err != nil {
-		s.memory.unmapBuffer(file)
 		return s.fail(m.ID, err)
 	}
-	return s.Send(m.ID, &ipc.ImportOK{Buffer: buffer})
+	return s.Send(m.ID, &ipc.ImportOK{Buffer: number})
 }
 
 // later answers r, which ends something, when nothing can touch that any more. Other
 // requests are answered in between.
 func (s *session) later(id uint32, r ipc.Request) error {
+	what := engine.AwaitedBy(r)
 	err := engine.InPlace(s.ask, func(p *engine.RingPlace) error {
-		return s.d.engine.ServeLater(s.cl, r, p, func(err error) { go func() { _ = s.answer(id, &ipc.OK{}, err) }() })
+		if _, waits := s.waits[what]; waits {
+			return s.d.engine.ServeLater(s.cl, r, p, func(error) {}) // refuses it
+		}
+		s.waits[what] = id
+		err := s.d.engine.ServeLater(s.cl, r, p, s.answerLater(what))
+		if err != nil {
+			delete(s.waits, what)
+		}
+		return err
 	})
 	if err != nil {
 		return s.fail(id, err)
 	}
 	return nil
+}
+
+// answerLater returns what answers the request that waits for what. It runs on the engine's
+// thread and does not block.
+func (s *session) answerLater(what engine.Awaited) func(error) {
+	return func(err error) {
+		id := s.waits[what]
+		delete(s.waits, what)
+		s.answers.Add(1)
+		go func() {
+			if s.answer(id, &ipc.OK{}, err) != nil {
+				s.end() // the process would wait for the answer for ever
+			}
+			s.d.admission.answered(s.connection)
+		}()
+	}
 }
 
 // growSend adds a window to the client's send arena.
@@ -132,7 +153,7 @@ func (s *session) growSend(id uint32) error {
 		if err != nil {
 			return err
 		}
-		s.memory.keep(window) // the client lives, so nothing frees the memory before this has returned
+		s.memory.send = append(s.memory.send, window) // the client lives, so nothing frees the memory before this has returned
 		windows = uint32(n)
 		return nil
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/metrics"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -16,7 +17,8 @@ import (
 )
 
 // Run serves until ctx ends, then shuts down in order: clients get a goodbye,
-// connections are closed, files removed. It returns nil after an orderly end.
+// connections are closed, files removed. If another daemon takes over before that, Run ends
+// without any of this. It returns nil after an orderly end.
 func (d *Daemon) Run(ctx context.Context) error {
 	loopCtx, stopLoop := context.WithCancel(context.Background())
 	defer stopLoop()
@@ -26,23 +28,30 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stopHelpers()
 	helpers.Go(func() { d.peerEvents.write(helpersCtx, d.summed) })
 	helpers.Go(func() { d.watch(helpersCtx) })
+	d.takeOver()
+	d.listeners.open()
 	helpers.Go(func() { d.accept() })
 	if d.metrics != nil {
 		helpers.Go(func() { d.serveMetrics(helpersCtx) })
 	}
 	d.log.Info("serving", "socket", d.config().Socket, "listen", d.config().Listen, "port", d.config().Port,
 		"instance", ctl.ID(d.info.Instance).String())
-	d.notify.Ready(d.statusLine())
-	if d.notify != nil {
-		helpers.Go(func() { d.reportTo(helpersCtx, d.notify) })
-	}
+	helpers.Go(func() {
+		d.waitForEnd()
+		if d.notify != nil {
+			d.reportTo(helpersCtx, d.notify)
+		}
+	})
 
-	<-ctx.Done()
-	d.log.Info("shutting down")
-	d.notify.Stopping()
-	d.listener.Close()
-	d.admission.end(errShutdown)
-	d.engine.Do(func() { d.engine.Shutdown() })
+	select {
+	case <-ctx.Done():
+	case <-d.handing.over:
+	}
+	if d.endHanding() {
+		d.leave()
+	} else {
+		d.sayGoodbye()
+	}
 	stopLoop()
 	<-d.loop.done
 	stopHelpers()
@@ -52,26 +61,46 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return nil
 }
 
+// sayGoodbye ends what the daemon serves.
+func (d *Daemon) sayGoodbye() {
+	d.log.Info("shutting down")
+	d.notify.Stopping()
+	d.listeners.control.Close()
+	d.admission.end(errShutdown)
+	d.engine.Do(func() { d.engine.Shutdown() })
+}
+
+// leave leaves what the daemon serves to its successor.
+func (d *Daemon) leave() {
+	<-d.loop.done
+	d.listeners.leave()
+	d.admission.leave()
+	d.leaveStats()
+}
+
 // accept serves clients and rdsctl until the control socket is closed.
 func (d *Daemon) accept() {
 	for {
-		c, err := d.listener.Accept()
+		err := d.listeners.control.AcceptTo(d.welcome)
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
 		if err != nil {
-			if errors.Is(err, os.ErrClosed) {
-				return
-			}
 			d.summed.write(time.Now(), slog.LevelWarn, nil, "control socket", "err", err)
 			time.Sleep(10 * time.Millisecond) // EMFILE: let descriptors come free
-			continue
 		}
-		d.admission.arriving()
-		id := d.credOf(c)
-		s := newSession(d, &connection{Conn: c, id: id, user: quota.Of(d.policy.Load(), id)})
-		if d.admission.enter(s.connection) {
-			go s.run()
-		} else {
-			c.Close()
-		}
+	}
+}
+
+// welcome begins the session of a connection.
+func (d *Daemon) welcome(c *ipc.Conn) {
+	d.admission.arriving()
+	id := d.credOf(c)
+	s := newSession(d, newConnection(c, id, quota.Of(d.policy.Load(), id)))
+	if d.admission.enter(s) {
+		go s.run()
+	} else {
+		c.Close()
 	}
 }
 

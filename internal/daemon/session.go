@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
 )
@@ -23,52 +24,84 @@ type session struct {
 	*connection
 	d *Daemon
 
+	feeds  feeds                 // of rdsctl
 	cl     *engine.Client        // nil: no client is attached
 	why    atomic.Pointer[error] // why the engine ended the client; nil: it has not
 	memory sessionMemory
+
+	// Of a client.
+	name   string
+	params shm.Params
+	// waits are the requests that wait, by what they wait for. Only the engine's thread uses
+	// it, or whoever has the engine while it stands still.
+	waits map[engine.Awaited]uint32
 }
 
 func newSession(d *Daemon, c *connection) *session {
-	return &session{connection: c, d: d, memory: sessionMemory{conn: c, engine: d.engine, populator: d.populator}}
+	return &session{connection: c, d: d, feeds: feeds{user: &c.user}, waits: map[engine.Awaited]uint32{},
+		memory: sessionMemory{conn: c, engine: d.engine, populator: d.populator}}
 }
 
 const helloTimeout = 5 * time.Second // how long a connection may be silent before its Hello
 
-// run serves the connection until it ends.
+// run serves the connection until it ends. The session may be one that another daemon has
+// begun.
 func (s *session) run() {
 	defer func() {
 		s.detach()
-		s.d.admission.leave(s.connection)
+		s.d.admission.exit(s.connection)
 	}()
-	_ = s.SetReadDeadline(time.Now().Add(helloTimeout))
-	m, err := s.Recv()
-	if err != nil {
-		s.badClient("hello", err)
+	if s.role == 0 && !s.greet() {
 		return
 	}
-	hello, ok := m.Body.(*ipc.Hello)
-	if !ok {
-		s.badClient("hello", fmt.Errorf("first message is %T", m.Body))
-		return
-	}
-	_ = s.SetReadDeadline(time.Time{})
-	if err := hello.Check(); err != nil {
-		_ = s.fail(m.ID, err)
-		s.badClient("hello", err)
-		return
-	}
-	err = s.d.admission.admit(s.connection, hello.Role, s.d.config().Limits.MaxClients)
-	switch {
-	case err != nil:
-		_ = s.fail(m.ID, err)
-	case hello.Role == ipc.RoleClient:
-		err = s.serveClient(m.ID, hello)
-	default:
-		err = s.serveCtl(m.ID)
+	var err error
+	if s.cl != nil {
+		err = s.serveClient()
+	} else {
+		err = s.serveCtl()
 	}
 	if err != nil {
 		s.badClient("session", err)
 	}
+}
+
+// greet answers Hello. It returns false if the session ends with that.
+func (s *session) greet() bool {
+	s.d.admission.limit(s.connection, time.Now().Add(helloTimeout))
+	m, err := s.d.admission.next(s.connection)
+	if err != nil {
+		s.badClient("hello", err)
+		return false
+	}
+	hello, ok := m.Body.(*ipc.Hello)
+	if !ok {
+		s.badClient("hello", fmt.Errorf("first message is %T", m.Body))
+		return false
+	}
+	s.d.admission.limit(s.connection, time.Time{})
+	if err := hello.Check(); err != nil {
+		_ = s.fail(m.ID, err)
+		s.badClient("hello", err)
+		return false
+	}
+	if err := s.begin(m.ID, hello); err != nil {
+		_ = s.fail(m.ID, err)
+		s.badClient("session", err)
+		return false
+	}
+	return true
+}
+
+// begin admits the connection, attaches a client, and answers Hello.
+func (s *session) begin(id uint32, hello *ipc.Hello) error {
+	err := s.d.admission.admit(s.connection, hello.Role, s.d.config().Limits.MaxClients)
+	if err == nil && hello.Role == ipc.RoleClient {
+		return s.attach(id, hello)
+	}
+	if err == nil {
+		err = s.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance})
+	}
+	return err
 }
 
 // badClient counts and logs what a process did wrong, once per connection. It passes over
@@ -97,8 +130,12 @@ func (s *session) warn(msg string, err error, more ...any) {
 }
 
 // detach ends the session: the engine lets go of the client. The memory is unmapped when no
-// work request uses it.
+// work request uses it. If the session goes on in another daemon, this one keeps nothing.
 func (s *session) detach() {
+	if s.left {
+		s.memory.leave()
+		return
+	}
 	if why := s.why.Load(); why != nil {
 		s.goodbye(*why)
 	}

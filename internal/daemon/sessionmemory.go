@@ -1,31 +1,31 @@
 package daemon
 
 import (
-	"fmt"
 	"net"
 	"sync"
 
 	"github.com/rdsd/rdsd/internal/engine"
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
-	"golang.org/x/sys/unix"
 )
 
 // sessionMemory is the shared memory and the doorbells of one process. Memory is reserved
 // for the process's user before it is made. The engine has it unmapped and closed when the
-// last work request is done with it, which may be while the session is still at work.
+// last work request is done with it, which may be while the session is still at work. Its
+// descriptors stay open until then, because a successor of this daemon needs them.
 type sessionMemory struct {
 	conn      *connection
 	engine    *engine.Engine
 	populator *populator
 
-	mu     sync.Mutex
-	maps   []*shm.Mapping
-	shared uint64        // bytes of maps
-	client *shm.Doorbell // the daemon rings it
-	daemon *shm.Doorbell // the client rings it
+	mu             sync.Mutex
+	segment, table *shm.Mapping
+	send, recv     []*shm.Mapping            // windows
+	client         *shm.Doorbell             // the daemon rings it
+	daemon         *shm.Doorbell             // the client rings it
+	buffers        map[uint32]*sessionBuffer // by the engine's number
 }
 
 // reserve reserves memory for one mapping: bytes of rings, tables and arenas, or of a
@@ -43,7 +43,7 @@ func (m *sessionMemory) giveBack(shared, buffer uint64) {
 	m.engine.Memory().Give(&m.conn.user, 1, shared, buffer)
 }
 
-// memfd makes a memory file for rings, tables or arenas. It belongs to nobody until keep.
+// memfd makes a memory file for rings, tables or arenas. unmap ends it.
 func (m *sessionMemory) memfd(name string, size int, readOnly bool) (*shm.Mapping, error) {
 	create := createMemfd
 	if readOnly {
@@ -60,98 +60,111 @@ func (m *sessionMemory) memfd(name string, size int, readOnly bool) (*shm.Mappin
 	return file, nil
 }
 
-// keep adds a memory file to what free frees. The caller knows that nothing frees the
-// session's memory at the same time.
-func (m *sessionMemory) keep(file *shm.Mapping) {
-	m.maps = append(m.maps, file)
-	m.shared += uint64(len(file.Mem))
-}
-
-// memfdKept is memfd and keep.
-func (m *sessionMemory) memfdKept(name string, size int, readOnly bool) (*shm.Mapping, error) {
-	file, err := m.memfd(name, size, readOnly)
-	if err != nil {
-		return nil, err
-	}
-	m.keep(file)
-	return file, nil
-}
-
-// unmap unmaps a memory file that was never kept.
+// unmap unmaps what memfd made.
 func (m *sessionMemory) unmap(file *shm.Mapping) {
 	size := uint64(len(file.Mem))
-	file.Close()
+	_ = file.Close()
 	m.giveBack(size, 0)
 }
 
-// buffer makes the memory file of a buffer for RDMA.
-func (m *sessionMemory) buffer(name string, size int) (*shm.Mapping, error) {
-	if err := m.reserve(0, uint64(size)); err != nil {
-		return nil, err
+// makeFor makes the segment, the table, the doorbells and the arenas of a client. What it
+// made before an error stays for free.
+func (m *sessionMemory) makeFor(p shm.Params) (err error) {
+	if m.segment, err = m.memfd(failpoint.Segment, shm.SegmentSize(p), false); err != nil {
+		return err
 	}
-	file, err := m.populator.populate(m.conn, size, func() (*shm.Mapping, error) { return createMemfd(name, size) })
-	if err != nil {
-		m.giveBack(0, uint64(size))
-		return nil, err
+	if _, err = shm.NewSegment(m.segment.Mem, p); err != nil {
+		return err
 	}
-	return file, nil
+	if m.table, err = m.memfd(failpoint.Table, shm.TableSize(p.Slots, p.Cells), true); err != nil {
+		return err
+	}
+	if m.daemon, err = newDoorbell(failpoint.DaemonDoorbell); err != nil {
+		return err
+	}
+	if m.client, err = newDoorbell(failpoint.ClientDoorbell); err != nil {
+		return err
+	}
+	for range p.SendWindows {
+		w, err := m.memfd(failpoint.SendWindow, shm.WindowSize, false)
+		if err != nil {
+			return err
+		}
+		m.send = append(m.send, w)
+	}
+	for range p.RecvWindows {
+		w, err := m.memfd(failpoint.RecvWindow, shm.WindowSize, true)
+		if err != nil {
+			return err
+		}
+		m.recv = append(m.recv, w)
+	}
+	return nil
 }
 
-// imported maps n bytes at off of a memory file of the process, as a buffer. They count as
-// if the daemon had made them, because its use of them can be what allocates them.
-func (m *sessionMemory) imported(fd int, off, n uint64) (*shm.Mapping, error) {
-	i, err := shm.CheckImport(fd, off, n)
-	if err != nil {
-		return nil, err
+// files are all mappings but buffers, in no order.
+func (m *sessionMemory) files() (all []*shm.Mapping) {
+	for _, file := range []*shm.Mapping{m.segment, m.table} {
+		if file != nil {
+			all = append(all, file)
+		}
 	}
-	if i.Huge && !m.conn.user.Trusted && !mutant.On(mutant.HugeOfAnyone) {
-		// The process could punch a hole, and use the pool up before the daemon touches it.
-		return nil, fmt.Errorf("import: %w: huge pages are only for root and the daemon's own user, because a hole in them can end the daemon; use a memfd of normal pages",
-			unix.EPERM)
-	}
-	size := i.Mapped()
-	if err := m.reserve(0, size); err != nil {
-		return nil, err
-	}
-	file, err := m.populator.populate(m.conn, int(size), func() (*shm.Mapping, error) { return mapImport(i) })
-	if err != nil {
-		m.giveBack(0, size)
-		return nil, err
-	}
-	return file, nil
+	return append(append(all, m.send...), m.recv...)
 }
 
-// unmapBuffer unmaps a buffer. It waits for a handOver in progress.
-func (m *sessionMemory) unmapBuffer(file *shm.Mapping) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	size := uint64(len(file.Mem))
-	file.Close()
-	m.giveBack(0, size)
+// attachment sets in at what the engine gets of a client's memory: the segment that p sizes,
+// the table, the receive arena and how much all is. It returns the windows of the send arena.
+func (m *sessionMemory) attachment(at *engine.Attachment) (windows [][]byte, err error) {
+	p := at.Params
+	if at.Seg, err = shm.AttachSegment(m.segment.Mem, p); err != nil {
+		return nil, err
+	}
+	at.Table = shm.NewTable(m.table.Mem, p.Slots, p.Cells)
+	at.Recv = shm.NewArena()
+	for _, w := range m.recv {
+		at.Recv.AddWindow(w.Mem)
+	}
+	for _, w := range m.send {
+		windows = append(windows, w.Mem)
+	}
+	at.Shared = 0
+	for _, file := range m.files() {
+		at.Shared += uint64(len(file.Mem))
+	}
+	return windows, nil
 }
 
-// handOver answers request id with the descriptor of file, and closes the daemon's copy of
-// it. It holds the lock because a descriptor that is closed before it is sent could come
-// back as the number of another client's memory.
+// handOver answers request id with the descriptor of file. It holds the lock because a
+// descriptor that is closed before it is sent could come back as the number of another
+// client's memory.
 func (m *sessionMemory) handOver(id uint32, answer ipc.Response, file *shm.Mapping) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	defer func() { _ = file.CloseFD() }()
 	if file.FD < 0 {
 		return net.ErrClosed // the engine has ended the client in between
 	}
-	return m.conn.Send(id, answer, file.FD)
+	return m.conn.Send(id, answer, file.Give())
 }
 
-// handOverAll is handOver of everything that a client gets when it attaches.
-func (m *sessionMemory) handOverAll(id uint32, answer ipc.Response, fds []int) error {
+// handOverAll is handOver of everything that a client gets when it attaches, in the order in
+// which the client expects it.
+func (m *sessionMemory) handOverAll(id uint32, answer ipc.Response) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := m.conn.Send(id, answer, fds...)
-	for _, file := range m.maps {
-		_ = file.CloseFD()
+	if m.segment == nil {
+		return net.ErrClosed
 	}
-	_ = m.daemon.CloseSend()
+	fds := []int{m.segment.Give(), m.table.Give(), m.daemon.Send, m.client.Recv}
+	for _, w := range m.send {
+		fds = append(fds, w.Give())
+	}
+	for _, w := range m.recv {
+		fds = append(fds, w.Give())
+	}
+	err := m.conn.Send(id, answer, fds...)
+	for _, file := range m.files() {
+		_ = file.Given()
+	}
 	_ = m.client.CloseRecv()
 	return err
 }
@@ -160,15 +173,24 @@ func (m *sessionMemory) handOverAll(id uint32, answer ipc.Response, fds []int) e
 func (m *sessionMemory) free() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, file := range m.maps {
-		file.Close()
+	for _, file := range m.files() {
+		m.unmap(file)
 	}
-	m.engine.Memory().Give(&m.conn.user, len(m.maps), m.shared, 0)
-	m.maps, m.shared = nil, 0
-	if m.client != nil {
-		m.client.Close()
+	m.segment, m.table, m.send, m.recv = nil, nil, nil, nil
+	for _, bell := range []*shm.Doorbell{m.client, m.daemon} {
+		if bell != nil {
+			_ = bell.Close()
+		}
 	}
-	if m.daemon != nil {
-		m.daemon.Close()
+}
+
+// leave unmaps and closes everything, buffers too. Another daemon goes on with the memory, so
+// that the process notices nothing. This daemon's engine must not work any more.
+func (m *sessionMemory) leave() {
+	m.free()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range m.buffers {
+		m.endBuffer(b)
 	}
 }

@@ -14,14 +14,17 @@ import (
 type Supervisor struct {
 	Sockets *service.Sockets  // open already; New takes the sockets that it listens on
 	Notify  *service.Notifier // is notified of the daemon's state
+
+	inherits *inheritance // nil: the daemon takes over from nobody
 }
 
 const statusEvery = 10 * time.Second // between two notices of the status
 
-// reportTo notifies the supervisor that the daemon is alive, as often as it asks for, and
-// of the daemon's status. It does so only while the engine turns, because that this
+// reportTo notifies the supervisor that the daemon serves, then that it is alive, as often as
+// the supervisor asks for, and of the daemon's status. It does so only while the engine turns, because that this
 // goroutine runs proves nothing. It returns when ctx ends.
 func (d *Daemon) reportTo(ctx context.Context, to *service.Notifier) {
+	to.Ready(d.statusLine())
 	every := statusEvery
 	if w := to.Watchdog; w > 0 {
 		every = min(every, max(w/3, time.Millisecond))

@@ -8,6 +8,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -17,6 +18,7 @@ type world struct {
 	t   *testing.T
 	net *sim.Network
 	es  []*Engine
+	tcp func(*Engine, int) // gives an engine RDS/TCP; nil: none has it
 }
 
 func newWorld(t *testing.T, hosts int, cfg Config) *world {
@@ -31,6 +33,10 @@ func newWorld(t *testing.T, hosts int, cfg Config) *world {
 
 // boot starts an engine on host i.
 func (w *world) boot(i int, instance uint64, c Config) *Engine {
+	return w.bootOn(w.net.Device(hostAddr(i)), i, instance, c)
+}
+
+func (w *world) bootOn(dev verbs.Device, i int, instance uint64, c Config) *Engine {
 	w.t.Helper()
 	addr, seed := hostAddr(i), uint64(i)
 	c.Instance = instance
@@ -44,7 +50,10 @@ func (w *world) boot(i int, instance uint64, c Config) *Engine {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	e, err := New(w.net.Device(addr), c, st)
+	e, err := New(dev, c, st)
+	if err == nil && w.tcp != nil {
+		w.tcp(e, i)
+	}
 	if err == nil {
 		err = e.AddLocal(addr)
 	}

@@ -116,6 +116,9 @@ func (e *Engine) newTCP(p *peer) {
 		IgnorePings: e.cfg.IgnorePings, Rand: e.cfg.Rand, Scratch: e.tcp.scratch, Ctx: t, Posted: e.posted,
 	}, e.tcp)
 	e.carriedBy(p, t)
+	if e.halt.stage == haltBreak {
+		t.Halt(e.now)
+	}
 }
 
 // Deliver, Begin, Commit and Abort are the up-calls of arriving messages.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -30,8 +31,9 @@ type Config struct {
 	HardCap       int // bytes a socket may hold over its receive buffer before it refuses
 	OverflowBytes int // daemon memory for messages that found no room, in all
 
-	// What clients may have, see memory. 0: no limit.
+	// What clients may have, see memory. 0: no limit, or quota.MaxMaps.
 	MaxSharedBytes, MaxRegisteredBytes uint64
+	MaxMaps                            int
 	Policy                             *config.Policy // what each user may have and do; nil: everything
 
 	RevokeTimeout int64 // ns a peer may take to retire a revoked key
@@ -113,6 +115,7 @@ func (c *Config) setDefaults() {
 	if c.Port6 == 0 {
 		c.Port6 = c.Port
 	}
+	c.MaxMaps = cmp.Or(c.MaxMaps, quota.MaxMaps)
 	c.MaxSharedBytes = cmp.Or(c.MaxSharedBytes, math.MaxUint64)
 	c.MaxRegisteredBytes = cmp.Or(c.MaxRegisteredBytes, math.MaxUint64)
 	if c.Policy == nil {

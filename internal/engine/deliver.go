@@ -58,8 +58,9 @@ type arrival struct {
 }
 
 // holdsIn looks at what arrived, where it has been copied to, and notes what it holds.
-// false: the frames are not what the sender said, see badRun. No process can write there:
-// what a run holds stays what was found.
+// false: the frames are not what the sender said, see badRun. Only processes of the
+// daemon's own user can write there. What a run is said to hold stays what was found here:
+// nothing that follows depends on the frames.
 func (a *arrival) holdsIn(mem []byte) (ok bool) {
 	if a.run == 0 {
 		a.sum = frames.Sum{Datagrams: 1, NonEmpty: min(a.n, 1), Bytes: a.n}

@@ -58,6 +58,7 @@ type Engine struct {
 	queued   queued
 
 	halt     halting
+	pings    lists.List[Ping]
 	throttle throttle
 	drains   drains
 	homeless homeless
@@ -92,7 +93,7 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 		cfg: cfg, st: st,
 		addrs:   addresses{by: map[netip.Addr]*localAddr{}},
 		peers:   peerTable{hosts: map[remoteKey]*remote{}, byKey: map[verbs.PeerKey]*peer{}},
-		users:   userTable{accounts: map[uint32]*account{}, mem: quota.NewMemory(cfg.MaxSharedBytes, cfg.MaxRegisteredBytes)},
+		users:   userTable{accounts: map[uint32]*account{}, mem: quota.NewMemory(cfg.MaxMaps, cfg.MaxSharedBytes, cfg.MaxRegisteredBytes)},
 		keys:    keyTable{by: map[uint32]*region{}},
 		devices: devices{recvLeft: cfg.RecvBufs},
 	}
@@ -150,7 +151,7 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 		}
 		e.polled()
 	}
-	work = !e.halts() && e.pollTCP() || work
+	work = e.pollTCP() || work
 	work = e.runSameHostJobs() || work
 	work = e.placesGiven() || work
 	if e.due.next != 0 && now >= e.due.next {
@@ -181,12 +182,12 @@ func (e *Engine) Active() bool {
 	}
 	return e.finishing() ||
 		e.users.wanted.N > 0 || e.overflow.released && e.overflow.short.N > 0 ||
-		e.post.has.Load() || e.clients.rung.Load() || e.tcpBusy()
+		e.post.has.Load() || e.clients.rung.Load()
 }
 
 // finishing reports whether something goes on in the next turn, whatever comes.
 func (e *Engine) finishing() bool {
-	return e.jobs.N > 0 || e.chores.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0
+	return e.jobs.N > 0 || e.chores.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0 || e.tcpBusy()
 }
 
 // Shutdown ends every connection in order: what is not sent stays unsent.

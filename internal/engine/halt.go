@@ -1,20 +1,22 @@
 package engine
 
-import "github.com/rdsd/rdsd/internal/mutant"
+import (
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
+)
 
 // A planned pause has three stages.
 //
 //   - haltOps: nothing is taken in from clients, no posted closure runs, and no further
-//     operation is posted. Operations in progress end with their statuses, for at most
+//     operation is posted. Pings end with errReplaced. Operations in progress end with their statuses, for at most
 //     haltOpsNs.
-//   - haltBreak: the connections by queue pairs are broken off, and their queue pairs empty.
-//     Chores and operations within the host are done to their end.
+//   - haltBreak: connections are broken off, and queue pairs empty. Those by RDS/TCP end in
+//     order, so that nothing is lost that a peer holds for delivered. Chores and operations within the host are done to their end.
 //   - haltStill: no work request and no copy touches memory. Turns do nothing, and the
 //     state stands still.
 //
 // Resume goes on from any of them. The engine's clock stands still with the engine: what
-// is due at a time is due later by the pause. Connections by RDS/TCP are left as they are,
-// and nobody reads or writes them while the engine stands still.
+// is due at a time is due later by the pause.
 type haltStage uint8
 
 const (
@@ -28,10 +30,15 @@ const (
 // with their connections.
 const haltOpsNs = 50_000_000
 
+// haltTCPNs is how long an attempt to connect by RDS/TCP may take that is in progress in
+// haltBreak.
+const haltTCPNs = 1_000_000_000
+
 // halting is the engine's part.
 type halting struct {
 	stage  haltStage
 	opsEnd int64 // of haltOps, by the engine's clock
+	tcpEnd int64 // of attempts to connect by RDS/TCP
 	behind int64 // ns that the engine's clock is behind that of Turn
 	behold bool  // the next turn sets behind
 
@@ -45,6 +52,10 @@ func (e *Engine) Halt() {
 		return
 	}
 	e.halt.stage, e.halt.opsEnd = haltOps, e.now+haltOpsNs
+	e.endPings()
+	if e.tcp != nil {
+		e.tcp.net.Pause()
+	}
 	for _, p := range e.peers.all {
 		p.c.to.HoldOps()
 	}
@@ -75,6 +86,9 @@ func (e *Engine) Resume() {
 	for _, p := range e.peers.all {
 		p.c.Resume(e.now)
 	}
+	if e.tcp != nil {
+		e.tcp.net.Resume()
+	}
 	e.due.by(e.now)
 }
 
@@ -95,7 +109,8 @@ func (e *Engine) haltOn() bool {
 			e.due.by(e.halt.opsEnd)
 			return false
 		}
-		e.halt.stage = haltBreak
+		e.halt.stage, e.halt.tcpEnd = haltBreak, e.now+haltTCPNs
+		e.due.by(e.halt.tcpEnd)
 		for i := 0; i < len(e.peers.all); i++ { // a break may have one forgotten
 			p := e.peers.all[i]
 			p.halted = p.isUp
@@ -103,6 +118,11 @@ func (e *Engine) haltOn() bool {
 		}
 		return true
 	case haltBreak:
+		if e.tcp != nil && e.now >= e.halt.tcpEnd {
+			e.tcp.net.GiveUp()
+		} else {
+			e.due.by(e.halt.tcpEnd)
+		}
 		if e.stands() {
 			e.halt.stage = haltStill
 			return true
@@ -131,7 +151,7 @@ func (e *Engine) stands() bool {
 			return false
 		}
 	}
-	return e.chores.N == 0 && e.jobs.N == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
+	return e.tcpStands() && e.chores.N == 0 && e.jobs.N == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
 }
 
 // partedDown notes that p is down because of a pause. It reports whether that is so:
@@ -162,9 +182,23 @@ func (e *Engine) partedLost(p *peer) {
 	}
 }
 
-// The connections' parts: RDS/TCP has none.
+// tcpStands reports whether nothing of RDS/TCP is in progress.
+func (e *Engine) tcpStands() bool {
+	if e.tcp == nil {
+		return true
+	}
+	if left, _ := e.tcp.net.Left(); left > 0 {
+		return false
+	}
+	for _, p := range e.peers.all {
+		if _, is := p.c.to.(*byTCP); is && p.c.State() != conn.Down {
+			return false
+		}
+	}
+	return true
+}
+
+// RDS/TCP has no operations.
 
 func (t *byTCP) HoldOps()      {}
 func (t *byTCP) OpsOpen() bool { return false }
-func (t *byTCP) Halt(int64)    {}
-func (t *byTCP) Resume(int64)  {}

@@ -21,23 +21,11 @@ import (
 // records of its kind in the state.
 
 var (
-	errMoving  = errors.New("engine: handed over before it stands still")
-	errRemains = errors.New("engine: handed over with something of a process that has ended")
-	errStarted = errors.New("engine: adopts after it has begun to work")
+	errMoving   = errors.New("engine: handed over before it stands still")
+	errRemains  = errors.New("engine: handed over with something of a process that has ended")
+	errAccepted = errors.New("engine: connections by RDS/TCP were accepted while it stood still")
+	errStarted  = errors.New("engine: adopts after it has begun to work")
 )
-
-// Heir is what an engine that adopts has of the process around it.
-type Heir interface {
-	// Client returns the record of a client, made by NewClient and given its send windows
-	// with Inherit. It returns nil if there is no such client.
-	Client(number uint32) *Client
-	// Buffer returns the memory of a client's buffer and what unmaps it. It returns nil if
-	// there is no such buffer.
-	Buffer(client, buffer uint32) (mem []byte, onFree func())
-	// Later returns what answers a Free or Release that waits. The request is named by the
-	// buffer or region that it ends.
-	Later(client, request uint32) func(error)
-}
 
 // handing is an engine that is being written.
 type handing struct {
@@ -106,11 +94,17 @@ func (e *Engine) Encode(w *handover.Writer, number func(*Client) uint32) error {
 	if !e.Halted() {
 		return errMoving
 	}
+	e.EndDetached()
 	h := &handing{Engine: e, w: w, name: number}
 	h.collect()
 	for _, s := range h.socks.all {
 		if s.cl.dead {
 			return errRemains
+		}
+	}
+	if h.tcp != nil {
+		if _, late := h.tcp.net.Left(); late > 0 {
+			return errAccepted
 		}
 	}
 	w.Begin(handover.TagEngine)
@@ -128,6 +122,13 @@ func (e *Engine) Encode(w *handover.Writer, number func(*Client) uint32) error {
 	}
 	w.End()
 	return h.err
+}
+
+// EndDetached ends all of the processes that were detached while the engine stood still, and
+// has others notified. Encode does so, too.
+func (e *Engine) EndDetached() {
+	e.endAtOnce()
+	e.publish()
 }
 
 // Adopt has a new engine go on from what Encode wrote. It has its devices and addresses, and

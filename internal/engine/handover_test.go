@@ -7,6 +7,7 @@ import (
 	"flag"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 var writeGolden = flag.Bool("handover.write", false, "write the golden bytes anew")
@@ -25,8 +27,9 @@ const goldenFile = "testdata/handover.1.hex"
 // users and processes.
 type handedOver struct {
 	*world
-	all []*opSide
-	cfg Config
+	all   []*opSide
+	cfg   Config
+	later Awaited // by a request of the first
 }
 
 // handOver makes one.
@@ -142,8 +145,9 @@ func (h *handedOver) buffers(a, b *opSide) {
 	old := a.must(&ipc.Alloc{Size: 8192}).(*ipc.AllocOK).Buffer
 	a.submit(shm.Sub{Slot: 2, Len: 3000, Flags: shm.SubFromBuf, Buf: old})
 	h.run()
-	a.at.shared.waits[old] = func(error) {}
-	a.e.freeBuffer(a.cl.buffers[old], a.at.shared.waits[old])
+	h.later = Awaited{Number: old}
+	a.at.shared.waits[h.later] = func(error) {}
+	a.e.freeBuffer(a.cl.buffers[old], a.at.shared.waits[h.later])
 	r := b.must(&ipc.Register{Sock: b.sock, Buffer: b.buf, Off: 4096, Len: 64, Access: abi.RightRead | abi.UseOnce}).(*ipc.RegisterOK)
 	b.e.keys.by[r.Region].spent = true
 	if a.cl.buffers[old] == nil {
@@ -172,14 +176,16 @@ func (h *handedOver) pending(a, b *opSide) {
 }
 
 // state is what the engine hands over.
-func (h *handedOver) state() (*InProcessHeirs, []byte) {
+func (h *handedOver) state() (*InProcessHeirs, []byte) { return h.stateOf(h.es[0]) }
+
+func (h *handedOver) stateOf(e *Engine) (*InProcessHeirs, []byte) {
 	h.t.Helper()
 	var all []*InProcess
 	for _, s := range h.all {
 		all = append(all, s.at)
 	}
 	heirs := NewInProcessHeirs(all)
-	return heirs, h.encode(h.es[0], heirs)
+	return heirs, h.encode(e, heirs)
 }
 
 func (h *handedOver) encode(e *Engine, heirs *InProcessHeirs) []byte {
@@ -262,8 +268,32 @@ func TestHandoverRefused(t *testing.T) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
+	heirs, _ := h.state()
+	waits := h.all[0].at.shared.waits
+	waits[Awaited{true, h.later.Number}] = waits[h.later]
+	delete(waits, h.later)
+	if err := heirs.Adopt(h.next(), state); !errors.Is(err, handover.ErrFormat) {
+		t.Errorf("a request that waits for a region, not for a buffer: %v", err)
+	}
 	h.es[0].Resume()
 	if err := h.es[0].Encode(handover.NewWriter(1), nil); !errors.Is(err, errMoving) {
 		t.Errorf("an engine that moves: %v", err)
+	}
+}
+
+// TestHandoverDetached: a process that ends while the engine stands still, with more than a turn
+// may look at, keeps nobody from handing over the others.
+func TestHandoverDetached(t *testing.T) {
+	for i := range 3 {
+		h := handOver(t)
+		e := h.es[0]
+		e.chores.left = 0
+		e.Detach(h.all[i].cl)
+		h.all = slices.Delete(h.all, i, i+1)
+		h.succeed(0, func(d verbs.Device) verbs.Device { return d }, h.cfg, h.all...)
+		h.run()
+		for _, s := range h.all {
+			s.alive(true)
+		}
 	}
 }

@@ -119,7 +119,7 @@ func (t *taking) adoptBuffers(c *Client, name uint32) {
 			return
 		}
 		if waits {
-			b.waiting = t.heir.Later(name, b.id)
+			b.waiting = t.later(c, Awaited{Number: b.id})
 		}
 		c.buffers[b.id] = b
 		c.refs++

@@ -16,7 +16,6 @@ const (
 	laneParted
 	laneAsked // by the user that follows
 	laneOnTCP
-	laneIsUp // on RDS/TCP: its connections end with their process
 
 	laneAll = 1<<iota - 1
 )
@@ -28,11 +27,11 @@ const ctlNumber = 1 << 31
 // encodePeer writes a lane.
 func (e *Engine) encodePeer(w *handover.Writer, p *peer, number func(*conn.Msg) uint32) error {
 	q, ok := p.c.to.(*byQP)
-	if len(p.partials) > 0 || p.breaking || p.emptying || ok && p.isUp {
+	if len(p.partials) > 0 || p.breaking || p.emptying || p.isUp {
 		return errNotStill
 	}
 	f := uint16(0)
-	for i, is := range [...]bool{p.wasUp, p.parted && !mutant.On(mutant.HandoverParted), p.askedBy != nil, !ok, p.isUp} {
+	for i, is := range [...]bool{p.wasUp, p.parted && !mutant.On(mutant.HandoverParted), p.askedBy != nil, !ok} {
 		if is {
 			f |= 1 << i
 		}
@@ -58,7 +57,9 @@ func (e *Engine) encodePeer(w *handover.Writer, p *peer, number func(*conn.Msg) 
 	putText(w, p.lastEvent)
 	encodeTimes(w, &p.took)
 	if !ok {
-		return nil
+		state, err := p.c.to.(*byTCP).Encode(w.Version(), number)
+		w.Blob(state)
+		return err
 	}
 	w.Int(q.misses)
 	w.I64(q.fallUntil)
@@ -116,8 +117,7 @@ func (e *Engine) adoptPeer(r *handover.Reader, h *remote, find func(uint32) *con
 	switch {
 	case r.Err() != nil:
 		return
-	case h.lane(lane) != nil, f&^laneAll != 0, f&laneParted != 0 && f&laneWasUp == 0, f&laneIsUp != 0 && f&(laneOnTCP|laneWasUp) != laneOnTCP|laneWasUp,
-		onTCP && lane != 0:
+	case h.lane(lane) != nil, f&^laneAll != 0, f&laneParted != 0 && f&laneWasUp == 0, onTCP && lane != 0:
 		r.Fail("lane %d of %v is there twice, or its flags are %#x", lane, h.addr, f)
 		return
 	case onTCP != (f&laneOnTCP != 0):
@@ -138,8 +138,10 @@ func (e *Engine) adoptPeer(r *handover.Reader, h *remote, find func(uint32) *con
 	}
 	q, ok := p.c.to.(*byQP)
 	if !ok {
-		if f&laneIsUp != 0 {
-			p.downs++
+		t := p.c.to.(*byTCP)
+		t.QueueCong(&p.local.cong)
+		if err := t.Adopt(r.Blob(mostState), find); err != nil {
+			r.Fail("%v: %v", p.addr, err)
 		}
 		return
 	}

@@ -101,13 +101,13 @@ func (h *handing) encodePayload(t *txMsg) {
 	if t.buf != nil {
 		buf = t.buf.id
 	}
-	run := t.m.Run
+	data, run := t.m.Whole()
 	if mutant.On(mutant.HandoverRun) {
 		run = 0
 	}
 	w.U32(buf)
 	w.U64(t.m.Addr)
-	w.Int(len(t.m.Data))
+	w.Int(len(data))
 	w.Int(run)
 }
 

@@ -3,8 +3,6 @@ package engine
 import (
 	"errors"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -78,7 +76,7 @@ func (t *taking) adoptRegions() {
 		}
 		g.cookie = rdmaop.MakeCookie(g.id, uint32(iova))
 		if f&regionWaits != 0 {
-			g.waiting = t.heir.Later(t.names[g.cl], g.id)
+			g.waiting = t.later(g.cl, Awaited{true, g.id})
 		}
 		t.registerAgain(g, iova)
 	}
@@ -88,9 +86,12 @@ func (t *taking) adoptRegions() {
 	}
 }
 
-// registerAgain makes g a region with the key that it had.
+// registerAgain makes g a region with the key that it had, if the devices take it.
 func (t *taking) registerAgain(g *region, iova uint64) {
-	mr, err := t.regMRKey(failpoint.RegisterRegion, g.buf.mem[g.off:][:g.n:g.n], iova, regionAccess(g.rights), g.id)
+	mr, err := t.regMRKey(failpoint.RegisterRegion, g.sock.local, g.buf.mem[g.off:][:g.n:g.n], iova, regionAccess(g.rights), g.id)
+	if errors.Is(err, errChooses) {
+		mr, err = lostMR{}, nil
+	}
 	if err != nil {
 		t.r.Fail("register region %#x: %v", g.id, err)
 		return
@@ -109,16 +110,57 @@ func (t *taking) registerAgain(g *region, iova uint64) {
 // errChooses says that a region cannot have a key of the daemon's choice.
 var errChooses = errors.New("the device chooses keys")
 
-// regMRKey is regMR with a key that another engine had.
-func (e *Engine) regMRKey(point string, mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error) {
+// regMRKey registers memory, that a socket at l grants, with a key that another engine had, on
+// the devices that l is on. errChooses.
+func (e *Engine) regMRKey(point string, l *localAddr, mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error) {
 	if err := failpoint.Hit(point); err != nil {
 		return nil, err
 	}
-	pd, ok := e.devices.rails[0].pd.(verbs.Keyed)
-	if !ok || len(e.devices.rails) > 1 {
-		return nil, errors.Join(unix.EOPNOTSUPP, errChooses)
+	var all verbs.MR
+	for i, r := range e.devices.rails {
+		if l.listeners[i] == nil {
+			continue
+		}
+		m, err := verbs.MR(nil), errChooses
+		if pd, ok := r.pd.(verbs.Keyed); ok {
+			m, err = pd.RegMRKey(mem, iova, access, key)
+		}
+		switch {
+		case err != nil && all != nil:
+			return nil, errors.Join(err, all.Dereg())
+		case err != nil:
+			return nil, err
+		case all != nil:
+			m = &twoMR{all, m}
+		}
+		all = m
 	}
-	return pd.RegMRKey(mem, iova, access, key)
+	if all == nil {
+		return nil, errChooses
+	}
+	return all, nil
+}
+
+// lostMR stands for the memory of a region whose key the device did not take. The region is
+// there until those who were granted it have given its key back, and no other one gets the key
+// before.
+type lostMR struct{ verbs.MR }
+
+func (lostMR) Allow(verbs.PeerKey)    {}
+func (lostMR) Disallow(verbs.PeerKey) {}
+func (lostMR) Dereg() error           { return nil }
+
+// endLost takes back the keys that the devices did not take.
+func (e *Engine) endLost() {
+	var lost []*region
+	for at := e.keys.all.Head; at != nil; at = at.Next {
+		if _, is := at.Of.mr.(lostMR); is && !mutant.On(mutant.HandoverLost) {
+			lost = append(lost, at.Of)
+		}
+	}
+	for _, g := range lost {
+		e.releaseRegion(g)
+	}
 }
 
 // regionAccess is what a device is told of a region's rights.

@@ -276,6 +276,7 @@ func (e *Engine) beginAdopted() {
 			e.placesWanted(a)
 		}
 	}
+	e.endLost()
 	e.due.by(e.homeless.at)
 	e.due.by(e.due.limits.Next())
 	e.sweepSoon()

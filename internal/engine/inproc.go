@@ -47,7 +47,7 @@ type InProcess struct {
 // run and wake as in InProcess; both are needed.
 func NewInProcess(e *Engine, run func(f func()), wake func()) *InProcess {
 	return &InProcess{Run: run, Wake: wake, e: e, gone: make(chan struct{}), mem: map[int][]byte{}, next: 1,
-		shared: inProcessMemory{buffers: map[uint32]inProcessBuffer{}, waits: map[uint32]func(error){}}}
+		shared: inProcessMemory{buffers: map[uint32]inProcessBuffer{}, waits: map[Awaited]func(error){}}}
 }
 
 // Map returns the memory that a descriptor stands for.
@@ -183,7 +183,7 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 func (p *InProcess) later(r ipc.Request) (ipc.Response, error) {
 	done := make(chan struct{})
 	var used error // before done is closed
-	waits, ends := p.shared.waits, requestOf(r)
+	waits, ends := p.shared.waits, AwaitedBy(r)
 	answer := func(why error) {
 		delete(waits, ends)
 		used = why

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -16,7 +15,7 @@ type inProcessMemory struct {
 	seg, table []byte
 	send, recv [][]byte
 	buffers    map[uint32]inProcessBuffer
-	waits      map[uint32]func(error) // by what a request ends: its answers
+	waits      map[Awaited]func(error) // answers of requests
 }
 
 type inProcessBuffer struct {
@@ -40,17 +39,6 @@ func (p *InProcess) client(seg *shm.Segment, give func()) *Client {
 		at.Recv.AddWindow(mem)
 	}
 	return NewClient(&at)
-}
-
-// requestOf is what a request that may wait ends: the buffer or the region.
-func requestOf(r ipc.Request) uint32 {
-	switch r := r.(type) {
-	case *ipc.Free:
-		return r.Buffer
-	case *ipc.Release:
-		return r.Region
-	}
-	return 0
 }
 
 // InProcessHeirs is the Heir of an engine that takes over from another one in the same
@@ -104,8 +92,8 @@ func (h *InProcessHeirs) Buffer(client, buffer uint32) ([]byte, func()) {
 }
 
 // Later implements Heir.
-func (h *InProcessHeirs) Later(client, request uint32) func(error) {
-	return h.all[client].shared.waits[request]
+func (h *InProcessHeirs) Later(client uint32, what Awaited) func(error) {
+	return h.all[client].shared.waits[what]
 }
 
 // Adopt has e adopt state. The clients go on with e then.

@@ -154,6 +154,7 @@ func (e *Engine) peerUp(p *peer, restarted bool) {
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++
 	p.isUp = true
+	p.halted = e.halt.stage == haltBreak // it ends at once, see byTCP
 	if p.wasUp && !p.partedUp(restarted) {
 		p.ups++
 	}

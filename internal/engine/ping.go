@@ -1,26 +1,36 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
+// errReplaced is why a ping ends that is in progress when the engine is to stand still.
+var errReplaced = errors.New("the daemon is being replaced by another one: try again")
+
 // Ping is a ping in progress. Only the engine's goroutine uses it.
 type Ping struct {
-	e    *Engine
-	sock *socket
-	addr netip.Addr
+	e      *Engine
+	sock   *socket
+	addr   netip.Addr
+	failed func(error) // nil: it was called
+	in     lists.Link[Ping]
 }
 
 // Ping sends a ping from a port of the daemon's own. pong, with room for one, is sent
 // to when it is answered; failed is called, once at most, when an attempt to connect
-// has failed.
+// has failed, and with errReplaced when the ping ends because of Halt.
 func (e *Engine) Ping(addr netip.Addr, pong chan<- struct{}, failed func(error)) (*Ping, error) {
 	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
 		return nil, fmt.Errorf("%w: %v is not a host's address", ctl.ErrNotFound, addr)
+	}
+	if e.halts() {
+		return nil, errReplaced
 	}
 	var l *localAddr
 	for _, x := range e.addrs.all {
@@ -47,18 +57,37 @@ func (e *Engine) Ping(addr netip.Addr, pong chan<- struct{}, failed func(error))
 	}
 	s := &socket{local: l, port: port, inc: 1, ping: pongTo(pong)}
 	l.ports.set(port, s)
+	x := &Ping{e: e, sock: s, addr: addr, failed: failed}
+	e.pings.Add(&x.in, x)
 	if p == nil {
 		s.ping(e.now)
-		return &Ping{e, s, addr}, nil
+		return x, nil
 	}
 	if !p.c.Ready() {
-		p.reach.pings = append(p.reach.pings, failed)
+		p.reach.pings = append(p.reach.pings, x)
 	}
 	m := e.ctl(p, 0, 0)
 	m.m.SPort, m.m.SrcInc = port, s.inc
 	e.st.C[stats.SendPong]++
 	e.sendCtl(p, m, nil)
-	return &Ping{e, s, addr}, nil
+	return x, nil
+}
+
+// fail reports that x is not answered.
+func (x *Ping) fail(err error) {
+	if f := x.failed; f != nil {
+		x.failed = nil
+		f(err)
+	}
+}
+
+// endPings ends all pings, because the daemon is being replaced.
+func (e *Engine) endPings() {
+	for e.pings.N > 0 {
+		x := e.pings.Head.Of
+		x.fail(errReplaced)
+		x.End()
+	}
 }
 
 // Peer describes the connection that the ping goes by. It returns false if there is none:
@@ -73,9 +102,13 @@ func (x *Ping) Peer() (i ctl.PeerInfo, ok bool) {
 
 func (x *Ping) peer() *peer { return x.e.peers.hosts[remoteKey{x.sock.local.addr, x.addr}].lane(0) }
 
-// End withdraws a ping that was not answered and frees its port.
+// End withdraws a ping that was not answered and frees its port. A second End does nothing.
 func (x *Ping) End() {
 	e, s := x.e, x.sock
+	if !x.in.On() {
+		return
+	}
+	e.pings.Del(&x.in)
 	s.local.ports.set(s.port, nil)
 	if p := x.peer(); p != nil {
 		p.c.CancelMatching(func(m *connMsg) bool { _, ok := m.Owner.(*ctlMsg); return ok && m.Internal == 0 && m.SPort == s.port }, cancelled)

@@ -1,6 +1,12 @@
 package engine
 
-import "testing"
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/rdsd/rdsd/verbs"
+)
 
 // TestPingPeer: a ping describes the connection that it goes by, lane 0, and none when
 // there is none.
@@ -26,5 +32,42 @@ func TestPingPeer(t *testing.T) {
 	x.End()
 	if i, ok := ping(0).Peer(); ok {
 		t.Errorf("a ping of this host goes by %+v", i)
+	}
+}
+
+// TestPingHandedOver: pings in progress end with an error when the engine is to stand still, once,
+// and nothing of them is handed over.
+func TestPingHandedOver(t *testing.T) {
+	w := newWorld(t, 2, Config{})
+	w.net.Faults.Unreachable = 1e6
+	s := w.opSide(0, 10)
+	e := w.es[0]
+	var failed []error
+	ping := func(host int) *Ping {
+		x, err := e.Ping(hostAddr(host), make(chan struct{}, 1), func(err error) { failed = append(failed, err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	x := []*Ping{ping(1), ping(0), ping(1)}
+	x[2].End()
+	w.still(0)
+	if _, err := e.Ping(hostAddr(1), nil, nil); !errors.Is(err, errReplaced) {
+		t.Errorf("a ping while the engine stands still: %v", err)
+	}
+	if want := []error{errReplaced, errReplaced}; !slices.Equal(failed, want) {
+		t.Errorf("failed: %v", failed)
+	}
+	for _, x := range x { // as the daemon does, late
+		x.End()
+	}
+	w.succeed(0, func(d verbs.Device) verbs.Device { return d }, Config{}, s)
+	if e.addrs.all[0].ports.get(x[0].sock.port) != nil {
+		t.Error("the ping's port is in use")
+	}
+	w.run()
+	if len(failed) != 2 {
+		t.Errorf("failed: %v", failed)
 	}
 }

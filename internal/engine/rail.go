@@ -129,14 +129,14 @@ func (e *Engine) regMR(point string, mem []byte, iova uint64, access verbs.Acces
 		return nil, err
 	}
 	m, err := e.devices.rails[0].pd.RegMR(mem, iova, access)
-	if err != nil || len(e.devices.rails) == 1 {
-		return m, err
+	if err != nil {
+		return nil, err
 	}
-	two, err := e.devices.rails[1].twin(m, mem, iova, access)
-	if errors.Is(err, unix.EEXIST) { // the second device's own pool has it: take another
+	all, err := e.onAll(m, mem, iova, access)
+	if errors.Is(err, unix.EEXIST) { // take another key
 		first := m
 		if m, err = e.devices.rails[0].pd.RegMR(mem, iova, access); err == nil {
-			two, err = e.devices.rails[1].twin(m, mem, iova, access)
+			all, err = e.onAll(m, mem, iova, access)
 		}
 		_ = first.Dereg()
 	}
@@ -146,7 +146,19 @@ func (e *Engine) regMR(point string, mem []byte, iova uint64, access verbs.Acces
 		}
 		return nil, err
 	}
-	return two, nil
+	return all, nil
+}
+
+// onAll has the memory of m, which is registered on the first device, on all devices. EEXIST:
+// the key is in use, by memory that the first device does not have.
+func (e *Engine) onAll(m verbs.MR, mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
+	if e.keys.by[m.RKey()] != nil {
+		return nil, unix.EEXIST
+	}
+	if len(e.devices.rails) == 1 {
+		return m, nil
+	}
+	return e.devices.rails[1].twin(m, mem, iova, access)
 }
 
 func (r *rail) recvWR(i int) verbs.RecvWR {

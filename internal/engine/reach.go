@@ -16,7 +16,7 @@ import (
 type reach struct {
 	why   uint8 // shm.Reach..., 0: it is reached, or nobody tries
 	last  uint8 // of the last failed attempt
-	pings []func(error)
+	pings []*Ping
 }
 
 // reachOf classifies the error of an attempt to connect.
@@ -60,8 +60,8 @@ func (e *Engine) unreached(p *peer, err error) {
 		return
 	}
 	e.setReach(p, why)
-	for _, told := range p.reach.pings {
-		told(err)
+	for _, x := range p.reach.pings {
+		x.fail(err)
 	}
 	p.reach.pings = nil
 }

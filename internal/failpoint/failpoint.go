@@ -3,7 +3,8 @@
 // is nil and costs nothing.
 //
 // With the tag, the environment variable RDSD_FAIL = "name:count[,name:count]"
-// makes the count-th Hit of a name fail, once, with an error that is ENOMEM.
+// makes the count-th Hit of a name fail, once, with an error that is ENOMEM. With a "!"
+// behind the count the process is killed there instead.
 package failpoint
 
 // The names.
@@ -41,11 +42,27 @@ const (
 	RegisterBuffer = "register buffer"
 	RegisterRegion = "register region"
 	QueuePair      = "queue pair"
+
+	// When it hands over: in the old daemon, and in the new one.
+
+	Successor = "successor" // is started
+	Passing   = "passing"   // of the listening sockets
+	Park      = "park"      // the engine stands still
+	Go        = "go"        // the new daemon has adopted everything
+	Taking    = "taking"    // of the listening sockets
+	Adopt     = "adopt"     // the state has come
+	Adopted   = "adopted"   // everything is checked
 )
 
 // Names lists all names.
 func Names() []string {
 	return []string{ControlSocket, StatsFile, Device, ProtectionDomain, CompletionQueue, ReceiveQueue, SendPool, ReceivePool,
 		Listen, Epoll, Eventfd, Segment, Table, SendWindow, RecvWindow, DaemonDoorbell, ClientDoorbell, RegisterWindow, Watch,
-		Buffer, Import, RegisterBuffer, RegisterRegion, QueuePair}
+		Buffer, Import, RegisterBuffer, RegisterRegion, QueuePair,
+		Successor, Passing, Park, Go, Taking, Adopt, Adopted}
+}
+
+// InHandover lists those of a hand-over.
+func InHandover() []string {
+	return []string{Successor, Passing, Park, Go, Taking, Adopt, Adopted}
 }

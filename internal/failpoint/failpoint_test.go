@@ -21,7 +21,10 @@ func TestHit(t *testing.T) {
 			t.Errorf("hit %d of %s: %v", i, tc.name, err)
 		}
 	}
-	for _, bad := range []string{"nothing:1", "listen", "listen:0", "listen:x", "listen:1,"} {
+	if p, err := parse("go:2!"); err != nil || p.left[Go] != 2 || !p.kill[Go] {
+		t.Errorf("%v, %v", p, err)
+	}
+	for _, bad := range []string{"nothing:1", "listen", "listen:0", "listen:x", "listen:1,", "listen:!"} {
 		if _, err := parse(bad); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}

@@ -16,6 +16,7 @@ import (
 type points struct {
 	mu   sync.Mutex
 	left map[string]int // hits until the failure; guarded by mu
+	kill map[string]bool
 }
 
 // configured is made at the first Hit. It panics if RDSD_FAIL has an unknown name or a bad
@@ -29,17 +30,18 @@ var configured = sync.OnceValue(func() *points {
 })
 
 func parse(s string) (*points, error) {
-	p := &points{left: map[string]int{}}
+	p := &points{left: map[string]int{}, kill: map[string]bool{}}
 	if s == "" {
 		return p, nil
 	}
 	for item := range strings.SplitSeq(s, ",") {
 		name, count, _ := strings.Cut(item, ":")
+		count, kill := strings.CutSuffix(count, "!")
 		n, err := strconv.Atoi(count)
 		if err != nil || n < 1 || !slices.Contains(Names(), name) {
 			return nil, fmt.Errorf("RDSD_FAIL: %q is not name:count with a count from 1 and a name of %q", item, Names())
 		}
-		p.left[name] = n
+		p.left[name], p.kill[name] = n, kill
 	}
 	return p, nil
 }
@@ -59,5 +61,8 @@ func (p *points) hit(name string) error {
 		return nil
 	}
 	delete(p.left, name)
+	if p.kill[name] {
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
+	}
 	return fmt.Errorf("fail point %q: %w", name, syscall.ENOMEM)
 }

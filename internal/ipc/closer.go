@@ -46,9 +46,21 @@ func (cl *closer) close(c *net.UnixConn, uid uint32) error {
 	if err != nil {
 		return err
 	}
+	if err := raw.Control(func(f uintptr) { _ = unix.Shutdown(int(f), unix.SHUT_RDWR) }); err != nil {
+		return err
+	}
+	return cl.release(c, uid)
+}
+
+// release closes this process's descriptor of c. It is the last one unless another process
+// has the connection, too. c must not be used afterwards.
+func (cl *closer) release(c *net.UnixConn, uid uint32) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
 	fd := -1
 	if err := raw.Control(func(f uintptr) {
-		_ = unix.Shutdown(int(f), unix.SHUT_RDWR)
 		fd, _ = unix.FcntlInt(f, unix.F_DUPFD_CLOEXEC, 0)
 	}); err != nil {
 		return err

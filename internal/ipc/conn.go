@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -53,6 +54,9 @@ type Conn struct {
 	closer *closer // set at the daemon's end
 	taker  *taker  // set at the daemon's end, which takes descriptors with Import alone
 	takes  bool    // TakeImports was called
+
+	sending     sync.Mutex
+	sendTimeout time.Duration // set by SetSendTimeout; 0: sendTimeout. Guarded by sending
 }
 
 // NewConn takes over c, a connected SOCK_SEQPACKET socket.
@@ -111,13 +115,32 @@ func (c *Conn) HungUp() bool {
 	return err != nil || !up
 }
 
-// SetReadDeadline bounds Recv. After the deadline Recv fails with os.ErrDeadlineExceeded.
-// The zero time is no bound.
+// SetReadDeadline bounds Recv, also one in progress. After the deadline Recv fails with
+// os.ErrDeadlineExceeded and has read nothing. The zero time is no bound.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.c.SetReadDeadline(t) }
 
+// SetSendTimeout bounds every Send by d from now on, also one in progress. 0 is sendTimeout.
+func (c *Conn) SetSendTimeout(d time.Duration) {
+	c.sending.Lock()
+	c.sendTimeout = d
+	c.sending.Unlock()
+	_ = c.limitSend()
+}
+
+// limitSend gives a Send its time.
+func (c *Conn) limitSend() error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	d := c.sendTimeout
+	if d == 0 {
+		d = sendTimeout
+	}
+	return c.c.SetWriteDeadline(time.Now().Add(d))
+}
+
 // Send sends one frame. The descriptors stay the caller's. It blocks while the other side's
-// queue is full, for at most sendTimeout (os.ErrDeadlineExceeded). EPIPE means that the
-// other side has closed.
+// queue is full, for at most sendTimeout or what SetSendTimeout says
+// (os.ErrDeadlineExceeded). EPIPE means that the other side has closed.
 func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 	if len(fds) > MaxFDs {
 		return fmt.Errorf("%v with %d descriptors, %d go with one frame: %w", m.Type(), len(fds), MaxFDs, unix.E2BIG)
@@ -130,7 +153,7 @@ func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	if err := c.c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+	if err := c.limitSend(); err != nil {
 		return err
 	}
 	_, _, err := c.c.WriteMsgUnix(b, oob, nil)
@@ -139,7 +162,7 @@ func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 
 // Recv receives one frame. io.EOF means that the other side has closed. ErrProtocol means
 // that it sent something that is not allowed; descriptors that came along are closed. After
-// any error the caller should close the connection.
+// any error but os.ErrDeadlineExceeded the caller should close the connection.
 func (c *Conn) Recv() (*Message, error) {
 	if c.closer != nil {
 		if with, err := c.peek(); err != nil {

@@ -235,6 +235,49 @@ func TestConnGarbage(t *testing.T) {
 	}
 }
 
+// TestConnDeadlines: a Recv whose deadline is set to the past ends and has read nothing. A
+// Send in progress takes over a shorter time, and later ones have the usual time again.
+func TestConnDeadlines(t *testing.T) {
+	a, b := connPair(t)
+	if err := a.Send(7, &Addrs{}); err != nil {
+		t.Fatal(err)
+	}
+	b.SetReadDeadline(time.Unix(1, 0))
+	if m, err := b.Recv(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%+v, %v", m, err)
+	}
+	b.SetReadDeadline(time.Time{})
+	if m, err := b.Recv(); err != nil || m.ID != 7 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	ended := make(chan error)
+	go func() {
+		var err error
+		for err == nil {
+			err = a.Send(8, &Addrs{})
+		}
+		ended <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	start := time.Now()
+	a.SetSendTimeout(20 * time.Millisecond)
+	if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) > sendTimeout/2 {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+	a.SetSendTimeout(0)
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		for {
+			if _, err := b.Recv(); err != nil {
+				return
+			}
+		}
+	}()
+	if err := a.Send(9, &Addrs{}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestConnSilence(t *testing.T) {
 	_, b := connPair(t)
 	b.SetReadDeadline(time.Now().Add(10 * time.Millisecond))

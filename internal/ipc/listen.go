@@ -19,12 +19,11 @@ var errClosed = fmt.Errorf("control socket: %w", errors.Join(net.ErrClosed, os.E
 
 // Listener is the daemon's control socket.
 type Listener struct {
-	l       *net.UnixListener
-	path    string
-	ino     uint64
-	adopted bool // another program owns the socket file
-	closer  closer
-	taker   taker
+	l      *net.UnixListener
+	path   string
+	ino    uint64 // of the socket file, 0 if another program owns that
+	closer closer
+	taker  taker
 }
 
 // Listen makes the control socket at path with the given permissions. It replaces a socket
@@ -63,7 +62,7 @@ func Listen(path string, mode fs.FileMode) (*Listener, error) {
 }
 
 // Adopt makes a Listener of the control socket at path that another program opened. That
-// program stays responsible for the file. The error is EINVAL if l is not such a socket or
+// program stays responsible for the file, until Own. The error is EINVAL if l is not such a socket or
 // is elsewhere.
 func Adopt(l *net.UnixListener, path string) (*Listener, error) {
 	a := l.Addr()
@@ -74,7 +73,7 @@ func Adopt(l *net.UnixListener, path string) (*Listener, error) {
 	if raw, err := l.SyscallConn(); err == nil {
 		_ = raw.Control(refuseDescriptors) // connections that wait already are not affected
 	}
-	return &Listener{l: l, path: path, adopted: true}, nil
+	return &Listener{l: l, path: path}, nil
 }
 
 // checkPath refuses paths that do not fit a socket address. It also refuses abstract
@@ -154,8 +153,9 @@ func inode(path string) (uint64, error) {
 }
 
 // Accept waits for the next process. Recv ends the connection with ErrProtocol if the
-// process sends descriptors, but for the one of an Import once TakeImports was called. After Close the error is os.ErrClosed and net.ErrClosed. Other
-// errors (EMFILE) may be temporary.
+// process sends descriptors, but for the one of an Import once TakeImports was called.
+// After Close the error is os.ErrClosed and net.ErrClosed. Other errors (EMFILE) may be
+// temporary.
 func (l *Listener) Accept() (*Conn, error) {
 	c, err := l.l.AcceptUnix()
 	if errors.Is(err, net.ErrClosed) {
@@ -164,6 +164,11 @@ func (l *Listener) Accept() (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.conn(c)
+}
+
+// conn makes the daemon's end of a connection.
+func (l *Listener) conn(c *net.UnixConn) (*Conn, error) {
 	conn, err := NewConn(c)
 	if err != nil {
 		return nil, err
@@ -172,19 +177,51 @@ func (l *Listener) Accept() (*Conn, error) {
 	return conn, nil
 }
 
+// SetDeadline bounds every Accept, those that wait included. Accept then returns
+// os.ErrDeadlineExceeded. The zero time removes the bound.
+func (l *Listener) SetDeadline(t time.Time) error { return l.l.SetDeadline(t) }
+
+// Addr is the address listened on.
+func (l *Listener) Addr() net.Addr { return l.l.Addr() }
+
 // SyscallConn is the listening socket, for options that its connections inherit.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) { return l.l.SyscallConn() }
 
 // Path is where the socket is.
 func (l *Listener) Path() string { return l.path }
 
-// Close stops listening. It removes the socket file unless another listener has replaced
-// it.
+// Inode is the inode of the socket file, 0 if another program owns the file.
+func (l *Listener) Inode() uint64 { return l.ino }
+
+// Own makes l the owner of the socket file, with the given permissions. The program that
+// owned it calls Leave. ino is that program's Inode. A file that was replaced
+// stays as it is. From then on processes that connect see this process at the other end.
+func (l *Listener) Own(ino uint64, mode fs.FileMode) error {
+	if there, err := inode(l.path); err != nil || there != ino {
+		return nil
+	}
+	l.ino = ino
+	raw, err := l.l.SyscallConn()
+	if err == nil {
+		// The kernel takes the credentials from the process that listened last.
+		err = raw.Control(func(fd uintptr) { _ = unix.Listen(int(fd), unix.SOMAXCONN) })
+	}
+	if err == nil {
+		err = os.Chmod(l.path, mode)
+	}
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	return nil
+}
+
+// Leave has Close not remove the socket file, which is another process's from now on.
+func (l *Listener) Leave() { l.ino = 0 }
+
+// Close stops listening. It removes the socket file unless another program owns it or
+// another listener has replaced it.
 func (l *Listener) Close() error {
 	err := l.l.Close()
-	if l.adopted {
-		return err
-	}
 	if ino, e := inode(l.path); e == nil && ino == l.ino {
 		err = errors.Join(err, os.Remove(l.path))
 	}

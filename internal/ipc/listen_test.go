@@ -96,6 +96,53 @@ func TestListenerClosesOnlyItsOwnFile(t *testing.T) {
 	}
 }
 
+// TestListenerChangesOwner: the socket file is its owner's. One that owned it does not
+// remove it, and a file that was replaced gets no new owner.
+func TestListenerChangesOwner(t *testing.T) {
+	path := shortDir(t) + "/s"
+	first, err := Listen(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := first.l.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := net.FileListener(f)
+	f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Adopt(same.(*net.UnixListener), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Own(first.Inode()+1, 0o640); err != nil || second.Inode() != 0 {
+		t.Errorf("owns another file: %v", err)
+	}
+	if err := second.Own(first.Inode(), 0o640); err != nil {
+		t.Error(err)
+	}
+	first.Leave()
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if fi, err := os.Lstat(path); err != nil || fi.Mode().Perm() != 0o640 {
+		t.Fatalf("%v, %v", fi, err)
+	}
+	c, err := Dial(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket file stays: %v", err)
+	}
+}
+
 func TestListenErrors(t *testing.T) {
 	dir := shortDir(t)
 	if err := os.WriteFile(dir+"/file", []byte("keep"), 0o600); err != nil {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -18,10 +17,7 @@ func TestCrowd(t *testing.T) {
 	src, b := source(t, noPeers)
 	b.Publish(time.Now().UnixNano())
 	b.SetState(stats.Running)
-	s, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := listen(t)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, Handler(src), nil, slog.New(slog.DiscardHandler)) }()

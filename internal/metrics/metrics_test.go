@@ -31,13 +31,20 @@ func source(t *testing.T, peers func() ([]ctl.PeerInfo, error)) (Source, *stats.
 	return Source{Stats: r, Peers: peers, Users: noUsers, Version: "v1"}, b
 }
 
-// scrape serves src on a real listener and returns what a scrape gets.
-func scrape(t *testing.T, src Source) string {
+// listen returns a Server at an address of its own.
+func listen(t *testing.T) *Server {
 	t.Helper()
-	s, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return NewServer(l)
+}
+
+// scrape serves src on a real listener and returns what a scrape gets.
+func scrape(t *testing.T, src Source) string {
+	t.Helper()
+	s := listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, Handler(src), nil, slog.New(slog.DiscardHandler)) }()
@@ -222,25 +229,6 @@ func TestPeersStuck(t *testing.T) {
 	release <- struct{}{}
 	if _, err := c.askPeers.ask(); err != nil {
 		t.Errorf("the late answer: %v", err)
-	}
-}
-
-func TestListenErrors(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	addr := l.Addr().(*net.TCPAddr).AddrPort()
-	if _, err := Listen(addr); err == nil || !strings.HasPrefix(err.Error(), "metrics.listen: ") || !strings.Contains(err.Error(), "address already in use") {
-		t.Errorf("address in use: %v", err)
-	}
-	s, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -16,10 +15,7 @@ import (
 // TestSecure: with TLS a scrape needs a certificate of the authority.
 func TestSecure(t *testing.T) {
 	src, _ := source(t, noPeers)
-	s, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := listen(t)
 	ca := tlstest.NewCA(t)
 	secure := ca.Config(t, tlstest.IPs("127.0.0.1"))
 	secure.ClientAuth = tls.RequireAndVerifyClientCert

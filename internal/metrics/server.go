@@ -37,15 +37,8 @@ type Server struct {
 	l net.Listener
 }
 
-// Listen takes the address, so that an address in use is an error at the daemon's start.
-// Errors name metrics.listen.
-func Listen(addr netip.AddrPort) (*Server, error) {
-	l, err := net.Listen("tcp", addr.String())
-	if err != nil {
-		return nil, fmt.Errorf("metrics.listen: %w", err)
-	}
-	return &Server{l: l}, nil
-}
+// NewServer returns a Server on a listening TCP socket, which it closes in the end.
+func NewServer(l net.Listener) *Server { return &Server{l: l} }
 
 // Addr is the address listened on.
 func (s *Server) Addr() netip.AddrPort { return s.l.Addr().(*net.TCPAddr).AddrPort() }
@@ -88,5 +81,5 @@ func (s *Server) Serve(ctx context.Context, h http.Handler, secure *tls.Config, 
 	return nil
 }
 
-// Close gives up an address that Serve was not called for.
+// Close closes a socket that Serve was not called for.
 func (s *Server) Close() error { return s.l.Close() }

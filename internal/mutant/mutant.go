@@ -38,27 +38,33 @@ const (
 
 	// A planned pause.
 
-	HaltBreaksOps    Name = "halt-breaks-ops"   // operations in progress are broken off with their connections
-	HaltTold         Name = "halt-told"         // destinations are told that a pause broke their connection off
-	HaltRequest      Name = "halt-request"      // a request to connect that comes in a pause is answered at once
-	HandoverReceived Name = "handover-received" // a connection is handed over without what it has received
-	HandoverPosted   Name = "handover-posted"   // ... without which operations were posted
-	HandoverStopped  Name = "handover-stopped"  // ... without which ports have refused
-	HandoverAnswered Name = "handover-answered" // ... without which atomics have their result
-	HandoverGrants   Name = "handover-grants"   // a host is handed over without what it grants
-	HandoverUs       Name = "handover-us"       // ... without what this daemon is to it
-	HandoverMet      Name = "handover-met"      // ... without which instance of it was met
-	HandoverPast     Name = "handover-past"     // ... without the lanes that were forgotten
-	HandoverUntold   Name = "handover-untold"   // ... without which keys it may not know to be taken back
-	HandoverWarned   Name = "handover-warned"   // ... as if each lane had been warned of all of them
-	HandoverParted   Name = "handover-parted"   // ... without which lanes a pause has parted
-	HandoverReach    Name = "handover-reach"    // ... without why it is not reached
-	HandoverQueued   Name = "handover-queued"   // ... without which GRANTs are of which region
-	HandoverExport   Name = "handover-export"   // a region is handed over without who was granted it
-	HandoverOpState  Name = "handover-op-state" // an operation is handed over as if it had not been posted
-	HandoverRoom     Name = "handover-room"     // a ring is handed over as if the client had taken all of it
-	HandoverTaken    Name = "handover-taken"    // ... as if what was taken and not released had not been taken
-	HaltTimePasses   Name = "halt-time-passes"  // time goes on while the engine stands still
+	HaltBreaksOps    Name = "halt-breaks-ops"    // operations in progress are broken off with their connections
+	HaltTold         Name = "halt-told"          // destinations are told that a pause broke their connection off
+	HaltRequest      Name = "halt-request"       // a request to connect that comes in a pause is answered at once
+	HandoverReceived Name = "handover-received"  // a connection is handed over without what it has received
+	HandoverPosted   Name = "handover-posted"    // ... without which operations were posted
+	HandoverStopped  Name = "handover-stopped"   // ... without which ports have refused
+	HandoverAnswered Name = "handover-answered"  // ... without which atomics have their result
+	HandoverGrants   Name = "handover-grants"    // a host is handed over without what it grants
+	HandoverTCPSeen  Name = "handover-tcp-seen"  // a connection by RDS/TCP is handed over without what it has received
+	HandoverTCPAgain Name = "handover-tcp-again" // ... without which of its lanes were up
+	HandoverUs       Name = "handover-us"        // ... without what this daemon is to it
+	HandoverMet      Name = "handover-met"       // ... without which instance of it was met
+	HandoverPast     Name = "handover-past"      // ... without the lanes that were forgotten
+	HandoverUntold   Name = "handover-untold"    // ... without which keys it may not know to be taken back
+	HandoverWarned   Name = "handover-warned"    // ... as if each lane had been warned of all of them
+	HandoverParted   Name = "handover-parted"    // ... without which lanes a pause has parted
+	HandoverReach    Name = "handover-reach"     // ... without why it is not reached
+	HandoverQueued   Name = "handover-queued"    // ... without which GRANTs are of which region
+	HandoverExport   Name = "handover-export"    // a region is handed over without who was granted it
+	HandoverOpState  Name = "handover-op-state"  // an operation is handed over as if it had not been posted
+	HandoverRoom     Name = "handover-room"      // a ring is handed over as if the client had taken all of it
+	HandoverTaken    Name = "handover-taken"     // ... as if what was taken and not released had not been taken
+	HandoverOffset   Name = "handover-offset"    // imported memory is handed over without its place in its file
+	HaltTimePasses   Name = "halt-time-passes"   // time goes on while the engine stands still
+	SocketFileTaken  Name = "socket-file-taken"  // a daemon that has handed over removes the control socket's file
+	CountersByPlace  Name = "counters-by-place"  // statistics are taken over without that their names are read
+	GateAjar         Name = "gate-ajar"          // a connection is still accepted once no more are to be
 
 	// What an engine hands over.
 
@@ -83,6 +89,7 @@ const (
 	HandoverOver      Name = "handover-over"      // ... without what waits in overflow
 	HandoverSteps     Name = "handover-steps"     // ... without which parts of runs were given back
 	HandoverWaiters   Name = "handover-waiters"   // ... without who waits for a socket's room
+	HandoverLost      Name = "handover-lost"      // a region whose key a device did not take stays granted
 
 	// Runs.
 
@@ -169,8 +176,12 @@ const (
 	LoopbackTrusted            Name = "loopback-trusted"              // loopback is a peer of a daemon that other hosts reach
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
 	DescriptorsTakenInSession  Name = "descriptors-taken-in-session"  // a session receives and closes the descriptor of an import itself
+	WritableGiven              Name = "writable-given"                // processes get memory that they may only read with a descriptor to write
 	HugeOfAnyone               Name = "huge-of-anyone"                // any user may have huge pages mapped, which a hole can take away
 	PartialUncharged           Name = "partial-uncharged"             // a message that was begun takes memory without limit
+	RecessAnswers              Name = "recess-answers"                // a recess does not wait for answers on their way
+	HandoverImports            Name = "handover-imports"              // a session is handed over without whether its process may import
+	RecessUnheeded             Name = "recess-unheeded"               // a session that ends a request in a recess reads on
 	PopulateAtOnce             Name = "populate-at-once"              // any number of sessions make memory at a time
 	UpdatesUncharged           Name = "updates-uncharged"             // a peer changes its TLS key as often as it likes
 	SourceTakesAll             Name = "source-takes-all"              // one address takes all places for connections in set-up
@@ -201,9 +212,9 @@ const (
 func Names() []Name {
 	return []Name{
 		UnreachedUntold, KernelBelieved, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
-		HandoverClock, HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps, HandoverWaiters,
+		HandoverClock, HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps, HandoverWaiters, HandoverLost,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
-		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
+		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen, HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
 		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
 		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,
@@ -213,7 +224,8 @@ func Names() []Name {
 		GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
 		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice,
 		TakenForgotten, LengthUnbounded, PieceFailureLost, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
-		DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone, PartialUncharged, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
+		HandoverOffset, WritableGiven,
+		DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, RecessUnheeded, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
 	}
 }

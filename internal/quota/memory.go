@@ -14,16 +14,21 @@ const (
 	// and arenas of all clients together. A client of the default size uses half of
 	// SharedEach.
 	SharedEach = 40 << 20
-	// maxMaps bounds the mappings made for clients. The kernel gives a process 65530
+	// MaxMaps bounds the mappings made for clients. The kernel gives a process 65530
 	// (vm.max_map_count), and the Go runtime ends a process that gets no mapping.
-	maxMaps = 32 << 10
+	MaxMaps = 32 << 10
 )
+
+// MapsWithin returns how many mappings clients may have in a process that may open so many
+// files. Each mapping has a descriptor. The other half is for connections.
+func MapsWithin(files uint64) int { return int(min(files/2, MaxMaps)) }
 
 // Memory counts the memory of the daemon that all clients together have. A session reserves
 // memory here before it maps it, and gives back what it has unmapped. Any goroutine may
 // call the methods.
 type Memory struct {
-	maxShared, maxRegistered uint64
+	maxMaps                  int
+	maxShared, maxRegistered uint64 // guarded by mu
 
 	mu    sync.Mutex
 	all   Taken
@@ -36,8 +41,10 @@ type Taken struct {
 	Shared, Registered uint64
 }
 
-func NewMemory(maxShared, maxRegistered uint64) *Memory {
-	return &Memory{maxShared: maxShared, maxRegistered: maxRegistered, users: map[uint32]*Taken{}}
+// NewMemory returns a Memory of which all clients together have at most so many mappings and
+// bytes.
+func NewMemory(maxMaps int, maxShared, maxRegistered uint64) *Memory {
+	return &Memory{maxMaps: maxMaps, maxShared: maxShared, maxRegistered: maxRegistered, users: map[uint32]*Taken{}}
 }
 
 // SetLimits sets other limits. A user with more than the new limit keeps it.
@@ -55,10 +62,7 @@ func over(used, more, limit uint64) bool { return used > limit || more > limit-u
 func (m *Memory) Take(u *User, shared, registered uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	own := m.users[u.UID]
-	if own == nil {
-		own = &Taken{}
-	}
+	own := m.of(u)
 	switch {
 	case over(m.all.Shared, shared, m.maxShared):
 		return fmt.Errorf("%w: rings and arenas of all clients have %d bytes, at most %d (limits.max_clients times %d)",
@@ -68,15 +72,40 @@ func (m *Memory) Take(u *User, shared, registered uint64) error {
 			unix.ENOBUFS, registered, m.maxRegistered, m.all.Registered)
 	}
 	if err := cmp.Or(
-		u.MayShare("mappings for clients", own.Maps, m.all.Maps, maxMaps),
+		u.MayShare("mappings for clients", own.Maps, m.all.Maps, m.maxMaps),
 		u.May(config.QueuedBytes, own.Shared, shared),
 		u.May(config.RegisteredBytes, own.Registered, registered)); err != nil {
 		return err
 	}
+	m.take(u, own, shared, registered)
+	return nil
+}
+
+// Keep is Take of a mapping that u had of the daemon before this one. A user keeps what it
+// has under other limits and quotas, so only the number of all mappings is limited.
+func (m *Memory) Keep(u *User, shared, registered uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all.Maps >= m.maxMaps {
+		return fmt.Errorf("%w: the daemon has its %d mappings for clients", unix.ENOBUFS, m.maxMaps)
+	}
+	m.take(u, m.of(u), shared, registered)
+	return nil
+}
+
+// of returns what u has. Guarded by mu.
+func (m *Memory) of(u *User) *Taken {
+	if own := m.users[u.UID]; own != nil {
+		return own
+	}
+	return &Taken{}
+}
+
+// take counts one more mapping of u, which has own. Guarded by mu.
+func (m *Memory) take(u *User, own *Taken, shared, registered uint64) {
 	m.users[u.UID] = own
 	own.add(1, shared, registered)
 	m.all.add(1, shared, registered)
-	return nil
 }
 
 // Give returns maps mappings with so many bytes in all.

@@ -40,6 +40,9 @@ type Options struct {
 	Allowed func(netip.Addr) bool
 	Rand    func() uint64 // for source ports; called on the owner's thread; nil for any source
 	Tap     Tap           // nil: nobody sees the streams
+	// Listen opens the listening sockets, whose connections are *net.TCPConn. The Net
+	// closes them.
+	Listen func(ctx context.Context, addr netip.AddrPort) (net.Listener, error)
 }
 
 // Handler is the owner of a Net. Poll calls it.
@@ -85,6 +88,7 @@ type Net struct {
 	waiting []dialed // guarded by mu
 	ended   bool     // guarded by mu
 	holds   int      // how many connections are held
+	pause   pause
 	lns     []net.Listener
 }
 
@@ -99,11 +103,15 @@ func New(opt Options) (*Net, error) {
 	if opt.Rand == nil {
 		opt.Rand = func() uint64 { return 0 }
 	}
+	if opt.Listen == nil {
+		opt.Listen = openTCP
+	}
 	n := &Net{opt: opt, buf: make([]byte, readBuf), tapOn: &off}
 	if opt.Tap != nil {
 		n.tapOn = opt.Tap.On()
 	}
 	n.ctx, n.stop = context.WithCancel(context.Background())
+	n.mayDial()
 	var err error
 	if n.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
@@ -123,9 +131,7 @@ func (n *Net) FD() int { return n.ep }
 
 // Listen accepts connections at addr from hosts that Options.Allowed permits.
 func (n *Net) Listen(addr netip.Addr) error {
-	var lc net.ListenConfig
-	lc.SetMultipathTCP(false)
-	ln, err := lc.Listen(n.ctx, "tcp", netip.AddrPortFrom(addr, n.opt.Port).String())
+	ln, err := n.opt.Listen(n.ctx, netip.AddrPortFrom(addr, n.opt.Port))
 	if err != nil {
 		return err
 	}
@@ -134,46 +140,26 @@ func (n *Net) Listen(addr netip.Addr) error {
 	return nil
 }
 
-func (n *Net) accept(ln net.Listener) {
-	for {
-		tc, err := ln.Accept()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil: // such as EMFILE: wait for free descriptors
-			select {
-			case <-time.After(10 * time.Millisecond):
-				continue
-			case <-n.ctx.Done():
-				return
-			}
-		}
-		from := tc.RemoteAddr().(*net.TCPAddr).AddrPort()
-		if n.opt.Allowed != nil && !n.opt.Allowed(from.Addr().Unmap()) {
-			_ = tc.(*net.TCPConn).SetLinger(0)
-			tc.Close()
-			continue
-		}
-		c, err := n.adopt(tc)
-		if err == nil {
-			c.tap.passive = true
-			n.leave(dialed{c: c})
-		}
-	}
+func openTCP(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	return lc.Listen(ctx, "tcp", addr.String())
 }
 
 // Dial connects local to remote from a free source port that is lane modulo 8. If there is
 // none, Dial takes any port, or fails with ErrPort if must is set. It returns at once.
 // Handler.Dialed follows with ctx, which must not be nil.
 func (n *Net) Dial(local, remote netip.Addr, lane int, must bool, ctx any) {
-	start := n.opt.Rand()
+	start, until := n.opt.Rand(), n.pause.dials
+	n.dialing(1)
 	n.wg.Go(func() {
-		c, err := n.dial(local, remote, lane, must, start)
+		c, err := n.dial(until, local, remote, lane, must, start)
 		n.leave(dialed{ctx: ctx, c: c, err: err})
+		n.dialing(-1)
 	})
 }
 
-func (n *Net) dial(local, remote netip.Addr, lane int, must bool, start uint64) (*Conn, error) {
+func (n *Net) dial(until context.Context, local, remote netip.Addr, lane int, must bool, start uint64) (*Conn, error) {
 	const span = (lastPort - firstPort) / 8
 	for i := uint64(0); ; i++ {
 		port := uint16(0)
@@ -185,7 +171,7 @@ func (n *Net) dial(local, remote netip.Addr, lane int, must bool, start uint64) 
 		}
 		d := net.Dialer{Timeout: dialTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(local, port)), KeepAlive: -1}
 		d.SetMultipathTCP(false)
-		tc, err := d.DialContext(n.ctx, "tcp", netip.AddrPortFrom(remote, n.opt.Port).String())
+		tc, err := d.DialContext(until, "tcp", netip.AddrPortFrom(remote, n.opt.Port).String())
 		if err == nil {
 			c, err := n.adopt(tc)
 			if err == nil {

@@ -27,6 +27,8 @@ type dialed struct {
 	ctx any
 	c   *Conn
 	err error
+
+	early bool // accepted before a pause
 }
 
 // leave queues d for Poll. It closes an accepted connection if too many wait.
@@ -63,7 +65,7 @@ func (n *Net) mayWait(c *Conn) bool {
 // takeNews hands over the first connection, or failure, that need not wait.
 func (n *Net) takeNews(h Handler) {
 	n.mu.Lock()
-	i := slices.IndexFunc(n.waiting, func(d dialed) bool { return d.ctx != nil || !n.unread(d.c) })
+	i := slices.IndexFunc(n.waiting, func(d dialed) bool { return d.ctx != nil || !n.late(d) && !n.unread(d.c) })
 	if i < 0 { // Hold and the next Poll that reads try again
 		n.news.Store(len(n.ready) > 0)
 		n.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
@@ -68,6 +69,11 @@ func TestMain(m *testing.M) {
 			say("connect", err)
 			if err == nil {
 				c.Close()
+			}
+			m, err := shm.CreateMemfdReadOnly("sandbox-test", 4096)
+			say("memory", err)
+			if err == nil {
+				m.Close()
 			}
 			var lc net.ListenConfig
 			lc.SetMultipathTCP(false) // Landlock does not know of it
@@ -133,7 +139,7 @@ func apply(t *testing.T, cgo string) {
 	if caps != "" {
 		t.Errorf("capabilities: %s", caps)
 	}
-	want := map[string]string{"conf": "allowed", "one": "allowed", "make": "allowed", "remove": "allowed", "connect": "allowed", "capabilities": "denied"}
+	want := map[string]string{"conf": "allowed", "one": "allowed", "make": "allowed", "remove": "allowed", "connect": "allowed", "memory": "allowed", "capabilities": "denied"}
 	abi, _, _ := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if files == "" {
 		for _, k := range []string{"secret", "write-conf", "outside", "root", "exec"} {
@@ -151,7 +157,7 @@ func apply(t *testing.T, cgo string) {
 			t.Errorf("%s: %s, want %s (Landlock ABI %d)", what, got, w, abi)
 		}
 	}
-	if n := len(lines) - 1; n != 3*12 {
+	if n := len(lines) - 1; n != 3*13 {
 		t.Errorf("%d lines: %s", n, b)
 	}
 }

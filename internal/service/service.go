@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"time"
 
@@ -79,50 +78,8 @@ func (s *Sockets) add(name string, l net.Listener) error {
 	return nil
 }
 
-// Peer returns the listener at addr and removes it from s. It returns nil if there is none.
-func (s *Sockets) Peer(addr netip.AddrPort) net.Listener {
-	if s == nil {
-		return nil
-	}
-	for i, l := range s.Peers {
-		if a := l.Addr().(*net.TCPAddr).AddrPort(); netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) == addr {
-			s.Peers = append(s.Peers[:i], s.Peers[i+1:]...)
-			return l
-		}
-	}
-	return nil
-}
-
-// TakeControl returns the control socket and removes it from s. It returns nil if there is
-// none.
-func (s *Sockets) TakeControl() *net.UnixListener {
-	if s == nil {
-		return nil
-	}
-	l := s.Control
-	s.Control = nil
-	return l
-}
-
-// Left names the sockets that are still in s.
-func (s *Sockets) Left() (names []string) {
-	if s == nil {
-		return nil
-	}
-	if s.Control != nil {
-		names = append(names, s.Control.Addr().String())
-	}
-	for _, l := range s.Peers {
-		names = append(names, l.Addr().String())
-	}
-	return names
-}
-
 // Close closes the sockets that are still in s.
 func (s *Sockets) Close() {
-	if s == nil {
-		return
-	}
 	if s.Control != nil {
 		s.Control.Close()
 	}
@@ -165,6 +122,10 @@ func (n *Notifier) Status(status string) { n.tell("STATUS=" + status) }
 func (n *Notifier) Reloading() {
 	n.tell(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
+
+// MainPID says that the process pid is the service's from now on. systemd takes it from the
+// process that has been the service's main process until then.
+func (n *Notifier) MainPID(pid int) { n.tell(fmt.Sprintf("MAINPID=%d", pid)) }
 
 // Stopping says that the daemon is ending.
 func (n *Notifier) Stopping() { n.tell(daemon.SdNotifyStopping) }

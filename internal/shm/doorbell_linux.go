@@ -19,35 +19,53 @@ import (
 // other side could clear its O_NONBLOCK and fill the counter, and the next ring would block
 // for good. The ends of a pipe are two open files, and each side has only its own.
 type Doorbell struct {
-	Recv, Send int // -1 when closed or handed over
-	// A second Send end. If the side that rings closes its end, Recv must not poll as "hung
-	// up" for ever.
-	keep int
+	Recv, Send int // -1 when closed
 }
 
-// NewDoorbell makes a doorbell, both ends close-on-exec and non-blocking.
+// NewDoorbell makes a doorbell, both ends close-on-exec and non-blocking. The side that
+// sleeps keeps a copy of Send: if the side that rings closes its own, Recv must not poll as
+// "hung up" for ever.
 func NewDoorbell() (*Doorbell, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("doorbell: %w", explain("pipe2", err))
 	}
-	keep, err := unix.FcntlInt(uintptr(p[1]), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		unix.Close(p[0])
-		unix.Close(p[1])
-		return nil, fmt.Errorf("doorbell: %w", explain("dup", err))
+	return &Doorbell{Recv: p[0], Send: p[1]}, nil
+}
+
+// AdoptDoorbell makes a doorbell of the ends that another process of the same side had. recv
+// is -1 if that side rings. They are the doorbell's from then on. After an error they are
+// still the caller's. The error says that an end is none, or that its use could block.
+func AdoptDoorbell(recv, send int) (*Doorbell, error) {
+	used, access := recv, unix.O_RDONLY
+	if recv < 0 {
+		used, access = send, unix.O_WRONLY
 	}
-	return &Doorbell{Recv: p[0], Send: p[1], keep: keep}, nil
+	// The other side has the same open file as the other end, and may have changed its flags.
+	for _, fd := range []int{used, send} {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return nil, fmt.Errorf("doorbell: %w", explain("fstat", err))
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFIFO {
+			return nil, fmt.Errorf("doorbell: %w: not a pipe", unix.EINVAL)
+		}
+	}
+	flags, err := unix.FcntlInt(uintptr(used), unix.F_GETFL, 0)
+	if err != nil {
+		return nil, fmt.Errorf("doorbell: %w", explain("fcntl", err))
+	}
+	if flags&unix.O_NONBLOCK == 0 || flags&unix.O_ACCMODE != access {
+		return nil, fmt.Errorf("doorbell: %w: the end blocks, or is the wrong one (flags %#x)", unix.EINVAL, flags)
+	}
+	return &Doorbell{Recv: recv, Send: send}, nil
 }
 
 // Close closes the ends that are still here. A caller that has handed over an end has set
 // it to -1.
 func (d *Doorbell) Close() error {
-	return errors.Join(closeFD(&d.Recv), closeFD(&d.Send), closeFD(&d.keep))
+	return errors.Join(closeFD(&d.Recv), closeFD(&d.Send))
 }
-
-// CloseSend closes the Send end after it was handed over.
-func (d *Doorbell) CloseSend() error { return closeFD(&d.Send) }
 
 // CloseRecv closes the Recv end after it was handed over.
 func (d *Doorbell) CloseRecv() error { return closeFD(&d.Recv) }

@@ -79,8 +79,11 @@ func TestDoorbellHostile(t *testing.T) {
 	for readable(t, d.Recv) {
 		ClearBell(d.Recv)
 	}
-	unix.Close(d.Send)
-	d.Send = -1
+	theirs, err := unix.FcntlInt(uintptr(d.Send), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(theirs)
 	if readable(t, d.Recv) {
 		t.Error("rings for ever after the ringer has closed its end")
 	}
@@ -89,6 +92,33 @@ func TestDoorbellHostile(t *testing.T) {
 	unix.Close(d.Recv)
 	d.Recv = -1
 	Ring(d.Send) // the other end is closed: neither a signal nor an error
+}
+
+// TestAdoptDoorbell: ends that another process had are taken only if their use cannot block.
+// The other side can make its own end block, which is no reason.
+func TestAdoptDoorbell(t *testing.T) {
+	d := newTestDoorbell(t)
+	for name, ends := range map[string][2]int{"the wrong ends": {d.Send, d.Recv}, "to ring, the wrong end": {-1, d.Recv}, "nothing": {-1, -1},
+		"no pipe": {0, d.Send}, "half": {d.Recv, -1}} {
+		if a, err := AdoptDoorbell(ends[0], ends[1]); err == nil {
+			t.Errorf("%s: adopted as %+v", name, a)
+		}
+	}
+	if err := unix.SetNonblock(d.Send, false); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := AdoptDoorbell(d.Recv, d.Send); err != nil || a.Recv != d.Recv || a.Send != d.Send {
+		t.Errorf("to sleep: %+v, %v", a, err)
+	}
+	if a, err := AdoptDoorbell(-1, d.Send); err == nil {
+		t.Errorf("to ring, and block: adopted as %+v", a)
+	}
+	if err := unix.SetNonblock(d.Send, true); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := AdoptDoorbell(-1, d.Send); err != nil || a.Recv != -1 || a.Send != d.Send {
+		t.Errorf("to ring: %+v, %v", a, err)
+	}
 }
 
 func TestFDWaiter(t *testing.T) {

@@ -66,17 +66,27 @@ func CheckImport(fd int, off, n uint64) (*Import, error) {
 // Mapped is how many bytes are mapped: whole pages.
 func (i *Import) Mapped() uint64 { return (i.n + i.page - 1) &^ (i.page - 1) }
 
-// MapImport maps i. All pages are allocated. The caller keeps the descriptor. Errors: ENOMEM;
-// EPERM or EACCES if the descriptor or the file may not be written.
+// MapImport maps i. All pages are allocated. The caller keeps the descriptor: a caller that
+// sets Mapping.FD to it has Close close it. Errors: ENOMEM; EPERM or EACCES if the descriptor
+// or the file may not be written.
 func MapImport(i *Import) (*Mapping, error) {
-	mem, err := unix.Mmap(i.fd, i.off, int(i.Mapped()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	m, err := AdoptImport(i)
 	if err != nil {
-		return nil, fmt.Errorf("import %d bytes: %w", i.n, explain("mmap", err))
+		return nil, err
 	}
-	m := &Mapping{Mem: mem, FD: -1}
-	if err := populate(i.fd, i.off, mem); err != nil {
+	if err := populate(i.fd, i.off, m.Mem); err != nil {
 		_ = m.Close()
 		return nil, fmt.Errorf("import %d bytes: %w", i.n, err)
 	}
 	return m, nil
+}
+
+// AdoptImport is MapImport of memory that another process has mapped with MapImport. No page
+// is allocated or entered in the page table.
+func AdoptImport(i *Import) (*Mapping, error) {
+	mem, err := unix.Mmap(i.fd, i.off, int(i.Mapped()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("import %d bytes: %w", i.n, explain("mmap", err))
+	}
+	return &Mapping{Mem: mem, FD: -1, read: -1}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,7 +19,9 @@ var ErrMapping = errors.New("not a sealed memory file of the announced size")
 // Mapping is mapped shared memory. Only Close unmaps it.
 type Mapping struct {
 	Mem []byte
-	FD  int // of CreateMemfd: the descriptor to hand over; -1 if it is closed, and after MapFD
+	FD  int // to read and write it; -1: Close closes none
+
+	read int // the same file, opened for reading; -1: there is none
 }
 
 // CreateMemfd makes and maps size bytes of shared memory that anybody with the descriptor
@@ -26,16 +29,17 @@ type Mapping struct {
 // shows. Errors name cause and cure: EMFILE, ENFILE, ENOMEM, ENOSPC, EINVAL for a size
 // below 1.
 func CreateMemfd(name string, size int) (*Mapping, error) {
-	return createMemfd(name, size, sizeSeals)
+	return createMemfd(name, size, false)
 }
 
-// CreateMemfdReadOnly makes memory that only this mapping can write. All later mappings are
-// read-only (F_SEAL_FUTURE_WRITE, Linux 5.1).
+// CreateMemfdReadOnly makes memory of which Give is a descriptor opened for reading. The
+// file has mode 0400: only processes of its maker's user, and root, can open it again for
+// writing. ENOENT: /proc is not mounted.
 func CreateMemfdReadOnly(name string, size int) (*Mapping, error) {
-	return createMemfd(name, size, sizeSeals|unix.F_SEAL_FUTURE_WRITE)
+	return createMemfd(name, size, true)
 }
 
-func createMemfd(name string, size, seals int) (_ *Mapping, err error) {
+func createMemfd(name string, size int, readOnly bool) (_ *Mapping, err error) {
 	if size < 1 {
 		return nil, fmt.Errorf("shared memory %q of %d bytes: %w", name, size, unix.EINVAL)
 	}
@@ -48,7 +52,7 @@ func createMemfd(name string, size, seals int) (_ *Mapping, err error) {
 	if err != nil {
 		return nil, explain("memfd_create", err)
 	}
-	m := &Mapping{FD: fd}
+	m := &Mapping{FD: fd, read: -1}
 	defer func() {
 		if err != nil {
 			m.Close()
@@ -63,10 +67,27 @@ func createMemfd(name string, size, seals int) (_ *Mapping, err error) {
 	if err := populate(fd, 0, m.Mem); err != nil {
 		return nil, err
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sizeSeals); err != nil {
 		return nil, explain("seal", err)
 	}
-	return m, nil
+	if readOnly {
+		err = m.openForReading()
+	}
+	return m, err
+}
+
+// openForReading makes the descriptor that Give returns. Others than the file's owner cannot
+// open it again.
+func (m *Mapping) openForReading() (err error) {
+	if err := unix.Fchmod(m.FD, 0o400); err != nil {
+		return explain("fchmod", err)
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d", m.FD)
+	if m.read, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		m.read = -1
+		return explain("open "+path, err)
+	}
+	return nil
 }
 
 // populate allocates every page of mem, which is mapped from off of fd, and enters it in the
@@ -94,16 +115,8 @@ func ignoringEINTR(f func() error) error {
 // caller keeps fd and may close it at once. Errors: ErrMapping; EACCES or EPERM if writable
 // is wanted and the memory is read-only; ENOMEM.
 func MapFD(fd int, size int, writable bool) (*Mapping, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("shared memory: %w", explain("fstat", err))
-	}
-	if size < 1 || st.Size != int64(size) {
-		return nil, fmt.Errorf("%w: %d bytes, announced %d", ErrMapping, st.Size, size)
-	}
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&sizeSeals != sizeSeals {
-		return nil, fmt.Errorf("%w: seals %#x, want %#x (SHRINK, GROW, SEAL)", ErrMapping, max(seals, 0), sizeSeals)
+	if err := checkSealed(fd, size); err != nil {
+		return nil, err
 	}
 	prot := unix.PROT_READ
 	if writable {
@@ -113,20 +126,69 @@ func MapFD(fd int, size int, writable bool) (*Mapping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shared memory of %d bytes: %w", size, explain("mmap", err))
 	}
-	return &Mapping{Mem: mem, FD: -1}, nil
+	return &Mapping{Mem: mem, FD: -1, read: -1}, nil
 }
 
-// CloseFD closes the descriptor and keeps the memory.
-func (m *Mapping) CloseFD() error { return closeFD(&m.FD) }
+// AdoptMemfd maps memory that CreateMemfd or CreateMemfdReadOnly made in another process. fd
+// is the FD that the other process had. No page is allocated or entered in the page table.
+// The mapping has fd from then on. After an error fd is still the caller's. Errors:
+// ErrMapping, EACCES, EPERM, ENOMEM.
+func AdoptMemfd(fd int, size int) (*Mapping, error) {
+	if err := checkSealed(fd, size); err != nil {
+		return nil, err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return nil, fmt.Errorf("shared memory: %w", explain("fstatfs", err))
+	}
+	if fs.Type == unix.HUGETLBFS_MAGIC {
+		return nil, fmt.Errorf("%w: it has huge pages", ErrMapping)
+	}
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("shared memory of %d bytes: %w", size, explain("mmap", err))
+	}
+	return &Mapping{Mem: mem, FD: fd, read: -1}, nil
+}
 
-// Close unmaps the memory and closes the descriptor. Mem must not be used afterwards.
+// checkSealed returns an error unless fd is a memory file of size bytes, of which nobody can
+// change the size.
+func checkSealed(fd int, size int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("shared memory: %w", explain("fstat", err))
+	}
+	if size < 1 || st.Size != int64(size) {
+		return fmt.Errorf("%w: %d bytes, announced %d", ErrMapping, st.Size, size)
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&sizeSeals != sizeSeals {
+		return fmt.Errorf("%w: seals %#x, want %#x (SHRINK, GROW, SEAL)", ErrMapping, max(seals, 0), sizeSeals)
+	}
+	return nil
+}
+
+// Give returns the descriptor for the other process: FD, or of CreateMemfdReadOnly one that
+// is opened for reading. It stays the mapping's.
+func (m *Mapping) Give() int {
+	if m.read >= 0 && !mutant.On(mutant.WritableGiven) {
+		return m.read
+	}
+	return m.FD
+}
+
+// Given closes the descriptor that was opened for reading, if there is one. Give must not be
+// called again.
+func (m *Mapping) Given() error { return closeFD(&m.read) }
+
+// Close unmaps the memory and closes the descriptors. Mem must not be used afterwards.
 func (m *Mapping) Close() error {
 	var err error
 	if m.Mem != nil {
 		err = os.NewSyscallError("munmap", unix.Munmap(m.Mem))
 		m.Mem = nil
 	}
-	return errors.Join(err, closeFD(&m.FD))
+	return errors.Join(err, closeFD(&m.FD), closeFD(&m.read))
 }
 
 // explain adds to the error of a failed call what to do about it.
@@ -144,6 +206,7 @@ func explain(call string, err error) error {
 		{unix.EAGAIN, "at the limit of locked memory; raise ulimit -l (LimitMEMLOCK=)"},
 		{unix.EPERM, "the memory was made read-only for this process"},
 		{unix.EACCES, "the memory was made read-only for this process"},
+		{unix.ENOENT, "/proc has to be mounted"},
 	} {
 		if errors.Is(err, c.errno) {
 			return fmt.Errorf("%w: %s", err, c.cure)

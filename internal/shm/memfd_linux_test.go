@@ -3,6 +3,8 @@ package shm
 import (
 	"errors"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -51,10 +53,6 @@ func TestMemfd(t *testing.T) {
 	if flags, _ := unix.FcntlInt(uintptr(m.FD), unix.F_GETFD, 0); flags&unix.FD_CLOEXEC == 0 {
 		t.Error("descriptor is inherited over exec")
 	}
-	if err := m.CloseFD(); err != nil || m.FD != -1 {
-		t.Error(err, m.FD)
-	}
-	m.Mem[5] = 3
 	if err := errors.Join(peer.Close(), m.Close(), m.Close()); err != nil {
 		t.Error(err)
 	}
@@ -69,23 +67,96 @@ func TestMemfdReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if w, err := MapFD(m.FD, 4096, true); !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
+	given := m.Give()
+	if w, err := MapFD(given, 4096, true); !errors.Is(err, unix.EACCES) {
 		t.Fatalf("mapped writable: %v, %v", w, err)
 	}
-	if _, err := unix.Pwrite(m.FD, []byte{1}, 0); err != unix.EPERM {
-		t.Errorf("write: %v, want EPERM", err)
+	if _, err := unix.Pwrite(given, []byte{1}, 0); err != unix.EBADF {
+		t.Errorf("write: %v, want EBADF", err)
 	}
-	r, err := MapFD(m.FD, 4096, false)
+	if err := unix.Fallocate(given, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4096); err != unix.EBADF {
+		t.Errorf("a hole: %v, want EBADF", err)
+	}
+	r, err := MapFD(given, 4096, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
+	if err := reopenAsAnother(t, given); err != unix.EACCES {
+		t.Errorf("another user opens it for writing: %v, want EACCES", err)
+	}
+	if err := m.Given(); err != nil || m.Give() != m.FD {
+		t.Errorf("%v, and %d is still given, the mapping's is %d", err, m.Give(), m.FD)
+	}
 	if err := unix.Mprotect(r.Mem, unix.PROT_READ|unix.PROT_WRITE); err == nil {
 		t.Error("the read-only mapping was made writable")
 	}
 	m.Mem[0] = 9 // its maker can still write
 	if r.Mem[0] != 9 {
 		t.Error("the maker's write is not seen")
+	}
+}
+
+// reopenAsAnother opens fd for writing as a user that did not make it.
+func reopenAsAnother(t *testing.T, fd int) (err error) {
+	if os.Geteuid() != 0 {
+		t.Log("not root: nobody else to be")
+		return unix.EACCES
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if err = unix.Setfsuid(65534); err != nil {
+			return
+		}
+		var again int
+		if again, err = unix.Open("/proc/thread-self/fd/"+strconv.Itoa(fd), unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
+			unix.Close(again)
+		}
+	}()
+	<-done
+	return err
+}
+
+// A process that takes over from the maker maps the memory for writing.
+func TestAdoptMemfd(t *testing.T) {
+	before := openFDs(t)
+	for name, create := range map[string]func(string, int) (*Mapping, error){"both write": CreateMemfd, "one writes": CreateMemfdReadOnly} {
+		m, err := create("rdsd-test", 8192)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.FcntlInt(uintptr(m.FD), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := AdoptMemfd(fd, 4096); !errors.Is(err, ErrMapping) {
+			t.Errorf("%s: of another size: %v, %v", name, a, err)
+		}
+		a, err := AdoptMemfd(fd, 8192)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if a.FD != fd || a.Give() != fd {
+			t.Errorf("%s: has %d, gives %d, want %d", name, a.FD, a.Give(), fd)
+		}
+		a.Mem[0] = 7
+		if err := a.Close(); err != nil || m.Mem[0] != 7 {
+			t.Errorf("%s: %v, the maker sees %d", name, err, m.Mem[0])
+		}
+		m.Close()
+	}
+	file, err := os.Create(t.TempDir() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if a, err := AdoptMemfd(int(file.Fd()), 8192); err == nil {
+		t.Errorf("a file was adopted: %v", a)
+	}
+	if after := openFDs(t); after != before+1 {
+		t.Errorf("%d descriptors open, want %d", after, before+1)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestTwoProcesses(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+strconv.Itoa(n))
 	cmd.Stderr = os.Stderr
-	for _, fd := range []int{seg.FD, send.FD, recv.FD, own.Send, bell.Recv} {
+	for _, fd := range []int{seg.Give(), send.Give(), recv.Give(), own.Send, bell.Recv} {
 		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)

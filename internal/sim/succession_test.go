@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/rds"
 )
 
 // succeed replaces the host's engine, which stands still, by another one that has nothing of
@@ -101,3 +102,48 @@ func (h *host) replace(s *script) {
 // TestSuccessionAnywhere: a host's engine is replaced at every event in the life of messages
 // and operations between two hosts. Applications on the host notice nothing but a pause.
 func TestSuccessionAnywhere(t *testing.T) { haltedAnywhere(t, (*host).succeed) }
+
+// TestSuccessionKilled: a process ends at every event in the life of messages and operations, at
+// once or a few events before its host's engine is to stand still. That never keeps the engine
+// from being handed over.
+func TestSuccessionKilled(t *testing.T) {
+	stride := 3
+	if testing.Short() {
+		stride = 11
+	}
+	for _, before := range []int{0, 1, 3, 20} { // events from the end of the process to Halt
+		for n := 0; killedAt(t, n, before); n += stride {
+			if n > 3000 {
+				t.Fatal("the work does not end")
+			}
+		}
+	}
+}
+
+// killedAt is one such run, in which the process ends after n events. It reports whether anything
+// was left to be done by then.
+func killedAt(t *testing.T, n, before int) (more bool) {
+	t.Helper()
+	s := newScript(t)
+	defer s.explain()
+	s.datagrams(6)
+	s.back(1)
+	s.a.send(s.b.ap, 300_000, extra{})
+	s.issue(s.a, 3, rds.Write, 20, false)
+	s.issue(s.a, 2, rds.Read, 20, false)
+	s.back(3)
+	more = true
+	for range n {
+		more = more && s.step()
+	}
+	e := []*endpoint{s.a, s.b}[n%2]
+	h := e.h
+	e.c.kill()
+	for range before {
+		s.step()
+	}
+	h.replace(s)
+	s.drain()
+	s.finish()
+	return more
+}

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,17 +19,52 @@ var ErrInUse = errors.New("in use by another daemon")
 type File struct {
 	f    *os.File
 	mem  []byte
-	path string
+	path string // where readers look for it
+	name string // where it is; "": another daemon's file is there
 }
 
 // Create makes the file at path, mode 0644, and replaces the file of a daemon that is gone.
 // Readers of the old file keep the old file. Its error is ErrInUse or the file system's.
 // Blocks are allocated here, so that ENOSPC cannot happen later.
-func Create(path string) (*File, error) { return createSized(path, Size, 0o644) }
+func Create(path string) (*File, error) { return owned(CreateAside(path, 0)) }
 
 // CreateLists is Create for the lists. Their mode is 0600, because they show what all users
 // do.
-func CreateLists(path string) (*File, error) { return createSized(path, ListSize, 0o600) }
+func CreateLists(path string) (*File, error) { return owned(CreateListsAside(path, 0)) }
+
+// CreateAside is Create without that readers find the file, until Own. The process pid may
+// own the file at path.
+func CreateAside(path string, pid int) (*File, error) { return createSized(path, pid, Size, 0o644) }
+
+// CreateListsAside is CreateAside for the lists.
+func CreateListsAside(path string, pid int) (*File, error) {
+	return createSized(path, pid, ListSize, 0o600)
+}
+
+// owned is f, which Own was called for.
+func owned(f *File, err error) (*File, error) {
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Own(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Own has readers find f at its path, instead of the file that was there.
+func (f *File) Own() error {
+	if err := os.Rename(f.name, f.path); err != nil {
+		return fmt.Errorf("statistics file: %w", err)
+	}
+	f.name = f.path
+	return nil
+}
+
+// Leave has Close not remove the file at the path, because another process owns that from
+// now on.
+func (f *File) Leave() { f.name = "" }
 
 // RemoveDead removes the file at path if no process has it open for writing.
 func RemoveDead(path string) {
@@ -35,30 +73,39 @@ func RemoveDead(path string) {
 	}
 }
 
-func createSized(path string, size int, mode os.FileMode) (*File, error) {
-	if pid, live := owner(path); live {
+func createSized(path string, instead, size int, mode os.FileMode) (*File, error) {
+	if pid, live := owner(path); live && (pid != instead || pid == 0) {
 		return nil, fmt.Errorf("statistics file %s: %w (pid %d)", path, ErrInUse, pid)
 	}
-	f, err := create(path, size, mode)
+	removeAside(path)
+	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
+	f, err := create(tmp, size, mode)
 	if err != nil {
 		return nil, fmt.Errorf("statistics file: %w", err)
 	}
 	mem, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		os.Remove(path)
+		os.Remove(tmp)
 		f.Close()
 		return nil, fmt.Errorf("statistics file %s: mmap: %w", path, err)
 	}
-	return &File{f: f, mem: mem, path: path}, nil
+	return &File{f: f, mem: mem, path: path, name: tmp}, nil
 }
 
-// create makes the file under a temporary name. It renames the file when the file is locked
-// and has all its blocks.
-func create(path string, size int, mode os.FileMode) (_ *os.File, err error) {
-	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+// removeAside removes files that CreateAside made for path, of processes that were killed
+// before Own.
+func removeAside(path string) {
+	entries, _ := os.ReadDir(filepath.Dir(path))
+	for _, e := range entries {
+		pid, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
+		if _, err := strconv.ParseUint(pid, 10, 32); ok && err == nil {
+			RemoveDead(path + "." + pid)
+		}
 	}
+}
+
+// create makes a file that is locked and has all its blocks.
+func create(tmp string, size int, mode os.FileMode) (_ *os.File, err error) {
 	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
 	if err != nil {
 		return nil, err
@@ -76,16 +123,20 @@ func create(path string, size int, mode os.FileMode) (_ *os.File, err error) {
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(size)); err != nil {
 		return nil, &os.PathError{Op: "fallocate", Path: tmp, Err: err}
 	}
-	return f, os.Rename(tmp, path)
+	return f, nil
 }
 
 // Mem is the mapped memory for NewBlock, valid until Close.
 func (f *File) Mem() []uint64 { return asWords(f.mem) }
 
-// Close unmaps and removes the file. The Block and the Readers of Mem must not be used
+// Close unmaps and removes the file, unless Leave was called. The Block and the Readers of Mem must not be used
 // afterwards.
 func (f *File) Close() error {
-	return errors.Join(os.Remove(f.path), unix.Munmap(f.mem), f.f.Close())
+	var err error
+	if f.name != "" {
+		err = os.Remove(f.name)
+	}
+	return errors.Join(err, unix.Munmap(f.mem), f.f.Close())
 }
 
 // Mapping is the mapping on the side of a reader in another process.
@@ -180,6 +231,9 @@ func owner(path string) (pid int, live bool) {
 	}
 	if m, err := Open(path); err == nil {
 		pid = m.Snapshot().PID
+		m.Close()
+	} else if m, err := OpenLists(path); err == nil {
+		pid = m.Info().PID
 		m.Close()
 	}
 	return pid, true

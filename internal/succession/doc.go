@@ -1,7 +1,7 @@
 // Package succession is how one daemon takes over from another without that a client
 // notices: how the successor is started, and the private connection by which the
 // predecessor passes it state and descriptors (docs/adr/0032). What the state says is not
-// known here; package handover has its format. No daemon uses this package yet.
+// known here; package handover has its format.
 //
 // The steps:
 //

@@ -227,25 +227,25 @@ func closeAll(fds []int) {
 
 // PeerGone returns a function that reports whether the process that made the connection has
 // ended. It waits for the end for at most PauseTime: a process that ends closes its
-// descriptors before the kernel says so.
-func (l *Link) PeerGone() (func() bool, error) {
+// descriptors before the kernel says so. forget has to be called when gone is needed no more.
+func (l *Link) PeerGone() (gone func() bool, forget func(), err error) {
 	raw, err := l.c.SyscallConn()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var cred *unix.Ucred
 	var got error
 	if err := raw.Control(func(fd uintptr) { cred, got = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if got != nil {
-		return nil, os.NewSyscallError("getsockopt SO_PEERCRED", got)
+		return nil, nil, os.NewSyscallError("getsockopt SO_PEERCRED", got)
 	}
 	pidfd, err := unix.PidfdOpen(int(cred.Pid), 0) // it lives: it waits for this process's hello
 	if err != nil {
-		return nil, os.NewSyscallError("pidfd_open", err)
+		return nil, nil, os.NewSyscallError("pidfd_open", err)
 	}
-	return func() bool {
+	gone = func() bool {
 		p := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 		for end := time.Now().Add(l.pause); ; {
 			n, err := unix.Poll(p, int(max(0, time.Until(end)).Milliseconds()))
@@ -253,5 +253,6 @@ func (l *Link) PeerGone() (func() bool, error) {
 				return err == nil && n > 0
 			}
 		}
-	}, nil
+	}
+	return gone, func() { unix.Close(pidfd) }, nil
 }

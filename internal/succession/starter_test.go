@@ -94,11 +94,12 @@ func beSuccessor(role string) {
 		fmt.Println(err)
 		return
 	}
-	gone, err := l.PeerGone()
+	gone, forget, err := l.PeerGone()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	defer forget()
 	switch role {
 	case "dies":
 		os.Exit(3)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
 )
 
@@ -72,6 +73,9 @@ func (l *Link) pass(state Parcel) error {
 	if _, err := l.recv(kindAdopted, 0); err != nil {
 		return at("adoption", err)
 	}
+	if err := failpoint.Hit(failpoint.Go); err != nil {
+		return at("go", err)
+	}
 	// The last step. Once "go" is in the successor's queue there is no way back.
 	return at("go", l.send(kindGo, nil))
 }
@@ -101,6 +105,10 @@ func (l *Link) welcome() (uint16, error) {
 
 // ErrVersion says that the two daemons have no version of the state in common.
 var ErrVersion = errors.New("no common version: restart the daemon instead")
+
+// GiveUp tells the predecessor why this process does not take over. It is for what goes wrong
+// before TakeOver.
+func (l *Link) GiveUp(why error) { l.giveUp(why) }
 
 // TakeOver takes over from the predecessor at the other end of l. text is this program's
 // version. After an error s must not serve. If the predecessor dies after s has adopted its

@@ -84,20 +84,23 @@ func (d *Device) Listen(addr netip.AddrPort) (verbs.Listener, error) {
 	if !addr.IsValid() {
 		return nil, fmt.Errorf("soft: listen needs an address: %w", unix.EINVAL)
 	}
-	var l net.Listener
-	if d.opt.Listener != nil {
-		l = d.opt.Listener(addr)
+	open := d.opt.Listen
+	if open == nil {
+		open = openTCP
 	}
-	if l == nil {
-		var lc net.ListenConfig
-		var err error
-		if l, err = lc.Listen(d.ctx, "tcp", addr.String()); err != nil {
-			return nil, fmt.Errorf("soft: %w", err)
-		}
+	l, err := open(d.ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("soft: %w", err)
 	}
 	d.ctl.own(l)
 	d.ctl.spawn(func() { d.ctl.accept(l) })
 	return &listener{l, d.ctl}, nil
+}
+
+// openTCP opens a listening socket.
+func openTCP(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", addr.String())
 }
 
 func (l *listener) Addr() netip.AddrPort { return addrOf(l.l.Addr()) }

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/netip"
@@ -44,9 +45,9 @@ type Options struct {
 	// LingerTimeout limits how long a closed connection is kept to deliver what was
 	// written, above all a Terminate; 0: 2 s.
 	LingerTimeout time.Duration
-	// Listener, if not nil, is asked for a listening TCP socket that is open
-	// already, before Listen opens one. It returns nil if there is none.
-	Listener func(addr netip.AddrPort) net.Listener
+	// Listen, if not nil, opens the listening TCP sockets. Its connections are
+	// *net.TCPConn. The device closes the listeners.
+	Listen func(ctx context.Context, addr netip.AddrPort) (net.Listener, error)
 	// TLS, if not nil, says how connections with a peer are secured, in either
 	// direction: nil for plain connections, else by TLS 1.3. Both ends then show a
 	// certificate that has their address as an IP SAN, or as a DNS SAN the

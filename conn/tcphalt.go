@@ -1,0 +1,39 @@
+package conn
+
+import "errors"
+
+// haltEndNs is how long a peer may take to end its side of a connection that Halt ends.
+const haltEndNs = 1_000_000_000
+
+// Halt ends all lanes in order and has the TCP make no other connection until Resume. What the
+// peer has sent is still received, up to its end: the peer holds it for delivered. A peer that
+// does not end its side in time is cut off. When State is Down nothing uses a message's memory,
+// and no message is half received.
+func (c *TCP) Halt(now int64) {
+	c.calls.called(callDrive)
+	c.now, c.halted = now, true
+	for i := range c.lanes[:c.taken] {
+		l := &c.lanes[i]
+		switch l.state {
+		case Up:
+			l.finishStream(ErrHalted)
+		case Connecting:
+			if l.attempt.doomed = ErrHalted; l.attempt.poke {
+				l.abandon(ErrHalted)
+			}
+		case Error:
+			l.deadline = sooner(l.deadline, now+haltEndNs)
+		}
+	}
+}
+
+// Resume ends what Halt has begun.
+func (c *TCP) Resume(now int64) {
+	c.calls.called(callDrive)
+	c.now, c.halted = now, false
+}
+
+// fault reports whether err shows that the peer is not reached.
+func (c *TCP) fault(err error) bool {
+	return !errors.Is(err, ErrPoked) && !c.halted
+}

@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"github.com/rdsd/rdsd/internal/engine"
+	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/quota"
+	"golang.org/x/sys/unix"
+)
+
+// heirs are the sessions that this daemon takes over from another one. It is the engine.Heir
+// of its engine. A client's number is its place.
+type heirs struct {
+	d     *Daemon
+	all   []*session
+	asked int // requests that the engine waits with
+}
+
+// adoptSessions makes the sessions that encodeSessions of another daemon wrote. They stand
+// until start. The engine has its loop, which does not run yet. If r fails, then or later,
+// leave has to follow.
+func (d *Daemon) adoptSessions(r *handover.Reader, f *inFiles) *heirs {
+	h := &heirs{d: d}
+	r.Begin(tagSessions)
+	for range r.Count(mostSessions, 1+4) {
+		h.adopt(r, f)
+		if r.Err() != nil {
+			return h
+		}
+	}
+	r.End()
+	return h
+}
+
+// adopt reads one session.
+func (h *heirs) adopt(r *handover.Reader, f *inFiles) {
+	role := ipc.Role(r.U8())
+	fd := f.take(r, r.U32())
+	if r.Err() != nil {
+		return
+	}
+	if role != 0 && role != ipc.RoleClient && role != ipc.RoleCtl {
+		_ = unix.Close(fd)
+		r.Fail("a connection of role %d", role)
+		return
+	}
+	conn, err := h.d.listeners.file.Conn(fd)
+	if err != nil {
+		r.Fail("%v", err)
+		return
+	}
+	id := h.d.credOf(conn)
+	s := newSession(h.d, newConnection(conn, id, quota.Of(h.d.policy.Load(), id)))
+	h.d.admission.inherit(s, role)
+	h.all = append(h.all, s)
+	if role == ipc.RoleClient {
+		s.adopt(r, f)
+	}
+}
+
+// inherit takes in a session of another daemon. Limits are for what comes after it.
+func (a *admission) inherit(s *session, role ipc.Role) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.add(s)
+	if role == 0 {
+		a.silent = append(a.silent, s.connection) // none is closed, because the other daemon has it, too
+	} else {
+		a.count(s.connection, role)
+	}
+}
+
+// Client implements engine.Heir.
+func (h *heirs) Client(number uint32) *engine.Client {
+	if uint64(number) >= uint64(len(h.all)) {
+		return nil
+	}
+	s := h.all[number]
+	if s.role != ipc.RoleClient || s.cl != nil {
+		return nil
+	}
+	c, windows, err := s.client()
+	if err != nil || s.watch(c) != nil {
+		return nil
+	}
+	c.Inherit(windows...)
+	s.cl = c
+	return c
+}
+
+// Buffer implements engine.Heir.
+func (h *heirs) Buffer(client, buffer uint32) ([]byte, func()) {
+	return h.all[client].memory.buffer(buffer)
+}
+
+// Later implements engine.Heir.
+func (h *heirs) Later(client uint32, what engine.Awaited) func(error) {
+	s := h.all[client]
+	if _, waits := s.waits[what]; !waits {
+		return nil
+	}
+	h.asked++
+	return s.answerLater(what)
+}
+
+// complete makes r fail if a session has something that the engine does not know. It follows
+// Engine.Adopt.
+func (h *heirs) complete(r *handover.Reader) {
+	waits := 0
+	for i, s := range h.all {
+		if waits += len(s.waits); s.role != ipc.RoleClient {
+			continue
+		}
+		if s.cl == nil {
+			r.Fail("client %d is not one of the engine", i)
+		}
+		s.memory.adopted(r)
+	}
+	if waits != h.asked {
+		r.Fail("%d requests wait, the engine has %d", waits, h.asked)
+	}
+}
+
+// start has the sessions serve on.
+func (h *heirs) start() {
+	for _, s := range h.all {
+		go s.run()
+	}
+}
+
+// leave gives the sessions up, whose processes are with the other daemon. The engine must not
+// work.
+func (h *heirs) leave() {
+	for _, s := range h.all {
+		if s.cl != nil {
+			h.d.loop.unwatchBell(s.memory.daemon.Recv)
+		}
+		s.connection.leave()
+		s.memory.leave()
+		h.d.admission.exit(s.connection)
+	}
+	h.all = nil
+}

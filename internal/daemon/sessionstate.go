@@ -1,0 +1,172 @@
+package daemon
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/rdsd/rdsd/internal/engine"
+	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// tagSessions is the list of control connections.
+const tagSessions = handover.TagDaemon + 2
+
+// encodeSessions writes the control connections. There is a recess, and the caller has the
+// engine, which stands still. The result names clients for Engine.Encode. A process that
+// cannot be handed over ends. Connections of rdsctl with a trace or a capture are left out.
+func (d *Daemon) encodeSessions(w *handover.Writer, f *outFiles) (number func(*engine.Client) uint32) {
+	d.admission.answerAll()
+	for gone := map[*session]bool{}; d.admission.endRest(gone); {
+		d.engine.EndDetached() // which can answer others' requests
+		d.admission.answerAll()
+	}
+	numbers := map[*engine.Client]uint32{}
+	all := d.admission.handOver()
+	w.Begin(tagSessions)
+	w.Count(len(all))
+	for i, s := range all {
+		s.encode(w, f)
+		if s.cl != nil {
+			numbers[s.cl] = uint32(i)
+		}
+	}
+	w.End()
+	return func(c *engine.Client) uint32 {
+		if i, ok := numbers[c]; ok {
+			return i
+		}
+		return handover.NoFile
+	}
+}
+
+// endRest has the engine let go of processes whose sessions have ended in the recess, or
+// whose memory no other daemon could map, and adds them to gone. It returns false if there
+// were none.
+func (a *admission) endRest(gone map[*session]bool) (any bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for c, s := range a.open {
+		if s.cl == nil || gone[s] {
+			continue
+		}
+		if err := s.memory.mayHandOver(); err != nil && !c.closed() {
+			s.why.Store(&err)
+			go s.goodbye(err)
+		}
+		if c.closed() || s.why.Load() != nil {
+			s.d.engine.Detach(s.cl)
+			gone[s], any = true, true
+		}
+	}
+	return any
+}
+
+// answerAll waits until no answer is on its way. A process has recessSend to read it.
+func (a *admission) answerAll() {
+	for {
+		a.mu.Lock()
+		r, on := a.inRecess, false
+		for c := range a.open {
+			on = on || c.answers.Load() > 0
+		}
+		a.mu.Unlock()
+		if !on {
+			return
+		}
+		<-r.changed
+	}
+}
+
+// handOver returns the sessions that go on in another daemon, in the order of their arrival.
+func (a *admission) handOver() (all []*session) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for c, s := range a.open {
+		c.handed = !c.closed() && s.why.Load() == nil && s.feeds.trace == nil && s.feeds.capture == nil
+		if c.handed {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *session) int { return cmp.Compare(a.nth, b.nth) })
+	return all
+}
+
+// leave ends all sessions when another daemon goes on with what encodeSessions wrote. Those
+// that are left out are notified. The engine's thread has ended. leave waits until all
+// sessions have.
+func (a *admission) leave() {
+	a.mu.Lock()
+	a.ended = true
+	for c, s := range a.open {
+		if c.handed {
+			go c.leave()
+			continue
+		}
+		reason := errReplaced
+		if why := s.why.Load(); why != nil {
+			reason = *why
+		}
+		go c.goodbye(reason)
+	}
+	a.mu.Unlock()
+	a.served.Wait()
+}
+
+// encode writes a session that stands.
+func (s *session) encode(w *handover.Writer, f *outFiles) {
+	w.U8(uint8(s.role))
+	w.U32(f.add(s.FD()))
+	if s.role != ipc.RoleClient {
+		return
+	}
+	w.String(s.name)
+	p := &s.params
+	for _, v := range []uint32{p.SubEntries, p.EventEntries, p.MaxMsgs, p.MaxRx, p.Slots, p.Cells, p.SendWindows, p.RecvWindows} {
+		w.U32(v)
+	}
+	w.Bool(s.TakesImports() && !mutant.On(mutant.HandoverImports))
+	waits := slices.SortedFunc(maps.Keys(s.waits), func(a, b engine.Awaited) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(s.waits[a], s.waits[b]))
+	})
+	w.Count(len(waits))
+	for _, what := range waits {
+		w.Bool(what.Region)
+		w.U32(what.Number)
+		w.U32(s.waits[what])
+	}
+	s.memory.encode(w, f)
+}
+
+// adopt reads what encode wrote of a client behind its descriptor.
+func (s *session) adopt(r *handover.Reader, f *inFiles) {
+	s.name = r.String(ipc.MaxName)
+	s.params = shm.Params{SubEntries: r.U32(), EventEntries: r.U32(), MaxMsgs: r.U32(), MaxRx: r.U32(),
+		Slots: r.U32(), Cells: r.U32(), SendWindows: r.U32(), RecvWindows: r.U32()}
+	if s.name != printable(s.name) {
+		r.Fail("a name that no process can have: %q", s.name)
+	}
+	if imports := r.Bool(); imports && r.Err() == nil {
+		if err := s.TakeImports(); err != nil {
+			r.Fail("%v", err)
+		}
+	}
+	for range r.Count(mostWaits, 1+4+4) {
+		what, id := engine.Awaited{Region: r.Bool(), Number: r.U32()}, r.U32()
+		if _, twice := s.waits[what]; r.Err() == nil && (twice || id == 0) {
+			r.Fail("request %d waits for the end of %+v, which may be waited for already", id, what)
+		}
+		s.waits[what] = id
+	}
+	if r.Err() == nil {
+		s.memory.adopt(r, f, s.params)
+	}
+}
+
+const (
+	mostSessions = 1 << 20 // in a state
+	mostWaits    = 1 << 24 // of a session
+)

@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/succession"
+)
+
+// Successor makes a daemon that takes over from another one (succession.Successor). After an
+// error of a method there is no daemon.
+type Successor struct {
+	// Super, Config and Log are those of NewUnder.
+	Super  Supervisor
+	Config config.Config
+	Log    *slog.Logger
+
+	// Confine is called before anything is read that comes from clients or peers.
+	Confine func(*Daemon)
+	// Gone waits for the predecessor's end, for a while. It is called once.
+	Gone func() bool
+
+	daemon *Daemon
+}
+
+// inheritance is what a daemon takes over before it opens anything.
+type inheritance struct {
+	upgrades  *upgrades
+	listeners *listeners
+}
+
+// inherited is what a daemon that takes over does when it begins to serve.
+type inherited struct {
+	heirs *heirs
+	stood time.Time   // when the predecessor stopped serving
+	gone  func() bool // waits for the predecessor's end
+}
+
+// Open implements succession.Successor.
+func (s *Successor) Open(_ uint16, p succession.Parcel) (err error) {
+	f := &inFiles{all: p.Files}
+	defer f.close()
+	if err := failpoint.Hit(failpoint.Taking); err != nil {
+		return err
+	}
+	r, err := handover.NewReader(p.State)
+	if err != nil {
+		return err
+	}
+	i := &inheritance{upgrades: &upgrades{}}
+	r.Begin(handover.TagDaemon)
+	i.upgrades.adopt(r)
+	i.listeners = adoptListeners(r, f)
+	r.End()
+	if err := r.Close(); err != nil {
+		return err
+	}
+	s.Super.inherits = i
+	if s.daemon, err = NewUnder(s.Super, s.Config, s.Log); err != nil {
+		return err
+	}
+	s.Confine(s.daemon)
+	return nil
+}
+
+// Adopt implements succession.Successor.
+func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
+	f := &inFiles{all: p.Files}
+	defer f.close()
+	if err := failpoint.Hit(failpoint.Adopt); err != nil {
+		return err
+	}
+	r, err := handover.NewReader(p.State)
+	if err != nil {
+		return err
+	}
+	d := s.daemon
+	r.Begin(handover.TagDaemon)
+	info := stats.Info{PID: os.Getpid(), Instance: r.U64(), Start: r.I64()}
+	stood := time.Unix(0, r.I64())
+	h := d.adoptSessions(r, f)
+	d.adoptStats(r, info)
+	err = d.engine.Adopt(r, h)
+	h.complete(r)
+	r.End()
+	if err = cmp.Or(r.Close(), err, failpoint.Hit(failpoint.Adopted)); err != nil {
+		h.leave()
+		return err
+	}
+	d.inherited = &inherited{heirs: h, stood: stood, gone: s.Gone}
+	return nil
+}
+
+// Daemon is the daemon that has taken over, ready to Run.
+func (s *Successor) Daemon() *Daemon { return s.daemon }
+
+// takeOver has d serve in the place of its predecessor. The engine's thread has started.
+func (d *Daemon) takeOver() {
+	i := d.inherited
+	if i == nil {
+		return
+	}
+	if err := errors.Join(d.listeners.own(d.config().SocketMode), d.ownStats()); err != nil {
+		d.log.Error("takes over, but not all files", "err", err)
+	}
+	i.heirs.start()
+	d.tookOver(i.stood)
+}
+
+// waitForEnd waits for the predecessor's end, if there is one: a supervisor heeds only the
+// main process.
+func (d *Daemon) waitForEnd() {
+	if d.inherited != nil && d.inherited.gone != nil {
+		d.inherited.gone()
+	}
+}

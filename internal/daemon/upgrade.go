@@ -1,0 +1,205 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/succession"
+	"golang.org/x/sys/unix"
+)
+
+// A planned restart: this file has the daemon that hands over, successor.go the one that
+// takes over. Who starts that one and how the two talk is package succession's
+// (docs/adr/0032).
+
+// haltTime bounds how long the engine may need to stand still. It needs 50 ms and what
+// breaking off takes.
+const haltTime = 3 * time.Second
+
+// handing is what a daemon needs to hand over.
+type handing struct {
+	starter *succession.Starter // nil: see refusal; used under mu
+	refusal error               // why there is no starter; set before Run
+	ctx     context.Context     // ends when the daemon is to shut down
+	stop    context.CancelFunc
+	mu      sync.Mutex    // held while a hand-over is in progress
+	over    chan struct{} // closed when another daemon serves; under mu
+}
+
+func newHanding() *handing {
+	h := &handing{over: make(chan struct{}), refusal: fmt.Errorf("%w: this daemon is part of another program", unix.ENOTSUP)}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	return h
+}
+
+// keepStarter starts the process that can start a successor (docs/adr/0032). folders are those
+// that this daemon may write. Without the starter the daemon serves all the same.
+func (d *Daemon) keepStarter(folders []string) {
+	h := d.handing
+	if os.Getpid() == 1 {
+		h.refusal = fmt.Errorf("%w: the daemon is process 1, whose end ends the container: replace the container", unix.ENOTSUP)
+		return
+	}
+	if h.starter, h.refusal = succession.NewStarter(folders); h.refusal != nil {
+		d.log.Warn("no planned restarts", "err", h.refusal)
+		h.refusal = fmt.Errorf("%w: %w", unix.ENOTSUP, h.refusal)
+	}
+}
+
+// mayHand returns an error, ENOTSUP, if d can never hand over.
+func (d *Daemon) mayHand() error { return d.handing.refusal }
+
+// hand has a successor take over. binary is its program; empty: the one at the path of this
+// daemon's. If the error is nil, the successor serves, and Run returns.
+func (d *Daemon) hand(binary string) error {
+	h := d.handing
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		return errShutdown
+	}
+	d.refuseReloads(true) // both daemons have one configuration
+	defer d.refuseReloads(false)
+	link, pid, err := d.startSuccessor(binary)
+	if err != nil {
+		return err
+	}
+	defer link.Close()
+	if err := d.handTo(link); err != nil {
+		how := h.starter.Kill()
+		if errors.Is(err, succession.ErrGone) {
+			err = fmt.Errorf("%w (%s; its log says why)", err, how)
+		}
+		return err
+	}
+	d.notify.MainPID(pid)
+	if err := h.starter.Leave(); err != nil {
+		d.log.Warn("the starter does not end", "err", err)
+	}
+	d.log.Info("handed over", "pid", pid)
+	if h.ctx.Err() != nil { // whoever asked for the end meant the service
+		_ = unix.Kill(pid, unix.SIGTERM)
+	}
+	return nil
+}
+
+// handTo hands over to the successor at the other end of link. If the error is nil, that one
+// serves, and Run returns.
+func (d *Daemon) handTo(link *succession.Link) error {
+	p := &predecessor{Daemon: d}
+	if err := succession.HandOver(link, p); err != nil {
+		return err
+	}
+	d.loop.leave(p.pause)
+	close(d.handing.over)
+	return nil
+}
+
+// startSuccessor starts the successor and returns the connection to it.
+func (d *Daemon) startSuccessor(binary string) (*succession.Link, int, error) {
+	if err := failpoint.Hit(failpoint.Successor); err != nil {
+		return nil, 0, err
+	}
+	link, theirs, err := succession.NewPair()
+	if err != nil {
+		return nil, 0, err
+	}
+	defer theirs.Close()
+	pid, err := d.handing.starter.Start(binary, theirs)
+	if err != nil {
+		link.Close()
+		return nil, 0, err
+	}
+	return link, pid, nil
+}
+
+// endHanding lets a hand-over in progress come to its end, and begins no other. It reports
+// whether another daemon serves.
+func (d *Daemon) endHanding() bool {
+	h := d.handing
+	h.stop()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.starter != nil {
+		h.starter.Close()
+	}
+	select {
+	case <-h.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// predecessor is a daemon that hands over (succession.Predecessor).
+type predecessor struct {
+	*Daemon
+	pause *pause // from Park on
+}
+
+// Opening implements succession.Predecessor.
+func (p *predecessor) Opening(version uint16) (succession.Parcel, error) {
+	if err := failpoint.Hit(failpoint.Passing); err != nil {
+		return succession.Parcel{}, err
+	}
+	w, f := handover.NewWriter(version), &outFiles{}
+	w.Begin(handover.TagDaemon)
+	p.upgrades.encode(w)
+	p.listeners.encode(w, f)
+	w.End()
+	return succession.Parcel{State: w.Bytes(), Files: f.all}, nil
+}
+
+// Park implements succession.Predecessor.
+func (p *predecessor) Park(version uint16) (parcel succession.Parcel, err error) {
+	stood := time.Now()
+	p.upgrades.stands()
+	p.listeners.shut()
+	if err := p.admission.recess(p.handing.ctx); err != nil {
+		p.Resume()
+		return parcel, err
+	}
+	if parcel, err = p.still(version, stood); err != nil {
+		p.Resume()
+	}
+	return parcel, err
+}
+
+// still has the engine stand still and returns the state.
+func (p *predecessor) still(version uint16, stood time.Time) (parcel succession.Parcel, err error) {
+	ctx, cancel := context.WithTimeout(p.handing.ctx, haltTime)
+	defer cancel()
+	if p.pause, err = p.loop.halt(ctx); err != nil {
+		return parcel, err
+	}
+	if err := failpoint.Hit(failpoint.Park); err != nil {
+		return parcel, err
+	}
+	w, f := handover.NewWriter(version), &outFiles{}
+	w.Begin(handover.TagDaemon)
+	w.U64(p.info.Instance)
+	w.I64(p.info.Start)
+	w.I64(stood.UnixNano())
+	number := p.encodeSessions(w, f)
+	p.encodeStats(w)
+	err = p.engine.Encode(w, number)
+	w.End()
+	return succession.Parcel{State: w.Bytes(), Files: f.all}, err
+}
+
+// Resume implements succession.Predecessor.
+func (p *predecessor) Resume() {
+	if p.pause != nil {
+		p.loop.goOn(p.pause)
+		p.pause = nil
+	}
+	p.admission.resume()
+	p.listeners.open()
+	p.upgrades.resumes()
+}

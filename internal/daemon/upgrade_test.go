@@ -1,0 +1,114 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/succession"
+)
+
+// succeed has a daemon with the configuration of d, changed by edit, take over from d in this
+// process. It returns the two daemons' errors, and the successor, which runs if there is none.
+func succeed(t *testing.T, d *Daemon, edit func(*config.Config)) (next *Daemon, handed, taken error) {
+	t.Helper()
+	ours, theirs, err := succession.NewPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	link, err := succession.Open(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	s := &Successor{Config: *d.config(), Log: slog.New(slog.DiscardHandler), Confine: func(*Daemon) {}}
+	if edit != nil {
+		edit(&s.Config)
+	}
+	if err := d.upgrades.begin(""); err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- succession.TakeOver(link, s, "test", func() bool { return false }) }()
+	if handed = d.handTo(ours); handed != nil {
+		d.upgrades.failed(handed)
+	}
+	if taken = <-end; taken == nil {
+		runDaemon(t, s.Daemon())
+		eventually(t, "the successor serves", func() error {
+			if u := s.Daemon().upgradeState(); u.Running {
+				return fmt.Errorf("%+v", u)
+			}
+			return nil
+		})
+	}
+	return s.Daemon(), handed, taken
+}
+
+// TestHandOver: an attached process goes on with one daemon after the other. It is the same
+// instance, and a socket's port, the statistics and who is admitted stay.
+func TestHandOver(t *testing.T) {
+	d := startDaemon(t, nil)
+	p := attached(t, d)
+	first, port := d.info, p.addr.Port
+	for i := range 3 {
+		if err := p.ping(); err != nil {
+			t.Fatal(err)
+		}
+		next, handed, taken := succeed(t, d, nil)
+		if handed != nil || taken != nil {
+			t.Fatalf("%d: %v, %v", i, handed, taken)
+		}
+		d = next
+		if err := p.ping(); err != nil {
+			t.Fatalf("after hand-over %d: %v", i, err)
+		}
+	}
+	u := d.upgradeState()
+	if d.info.Instance != first.Instance || d.info.Start != first.Start || u.Generation != 4 || u.Error != "" {
+		t.Errorf("%+v, was %+v; %+v", d.info, first, u)
+	}
+	eventually(t, "messages are counted on", func() error {
+		if n := d.statistics.Snapshot().Values[stats.RecvDelivered].Value; n != 6 {
+			return fmt.Errorf("%d delivered", n)
+		}
+		return nil
+	})
+	if q := attached(t, d); q.addr.Port == port {
+		t.Error("a port was given twice")
+	}
+}
+
+// TestHandOverRefused: a successor that cannot open what it needs gives up, and the daemon and
+// its processes go on as if nothing had been.
+func TestHandOverRefused(t *testing.T) {
+	d := startDaemon(t, nil)
+	p := attached(t, d)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	inUse := l.Addr().(*net.TCPAddr).AddrPort()
+	for _, edit := range []func(*config.Config){
+		func(c *config.Config) { c.Stats = "/nowhere/s.stats" },
+		func(c *config.Config) { c.Metrics.Listen = inUse },
+	} {
+		_, handed, taken := succeed(t, d, edit)
+		if taken == nil || !errors.Is(handed, succession.ErrRefused) || !strings.Contains(handed.Error(), taken.Error()[strings.LastIndex(taken.Error(), ": "):]) {
+			t.Errorf("%v; %v", handed, taken)
+		}
+		if err := p.ping(); err != nil {
+			t.Error(err)
+		}
+	}
+	if u := d.upgradeState(); u.Generation != 1 || u.Running || u.Error == "" {
+		t.Errorf("%+v", u)
+	}
+}

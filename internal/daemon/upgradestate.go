@@ -1,0 +1,159 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/version"
+)
+
+// maxUpgradeText bounds the texts of upgrades that go over, bytes.
+const maxUpgradeText = unix.PathMax
+
+// upgrades counts the planned restarts behind a daemon and keeps how the last one ended.
+// Any goroutine may call its methods.
+type upgrades struct {
+	mu      sync.Mutex
+	before  uint32    // daemons from which this one has taken over, one after the other; guarded by mu
+	running bool      // guarded by mu
+	attempt uint64    // number of the last attempt that has begun; guarded by mu
+	program string    // of that attempt; guarded by mu
+	began   time.Time // of that attempt; guarded by mu
+	stood   time.Time // when the daemon stopped serving in that attempt; guarded by mu
+	last    outcome   // guarded by mu
+}
+
+// outcome is how an attempt ended.
+type outcome struct {
+	at          time.Time // zero: no attempt has ended
+	took, pause time.Duration
+	from        string // the predecessor's version, if the attempt succeeded
+	err         string
+}
+
+// begin notes that an attempt begins. Its error is EBUSY if one is in progress.
+func (u *upgrades) begin(program string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.running {
+		return fmt.Errorf("%w: upgrade %d is in progress since %v", unix.EBUSY, u.attempt, time.Since(u.began).Round(time.Millisecond))
+	}
+	u.running, u.program, u.began, u.stood = true, program, time.Now(), time.Time{}
+	u.attempt++
+	return nil
+}
+
+// stands notes that the daemon stops serving in the attempt in progress.
+func (u *upgrades) stands() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.stood, u.last.pause = time.Now(), 0
+}
+
+// resumes notes that the daemon serves again, because the attempt fails.
+func (u *upgrades) resumes() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.last.pause = time.Since(u.stood)
+}
+
+// failed notes that the attempt in progress has failed. The daemon serves.
+func (u *upgrades) failed(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	o := outcome{at: now, took: now.Sub(u.began), err: err.Error()}
+	if !u.stood.IsZero() {
+		o.pause = u.last.pause
+	}
+	u.running, u.last = false, o
+}
+
+// encode writes what the successor has to know. An attempt is in progress.
+func (u *upgrades) encode(w *handover.Writer) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	w.U32(u.before)
+	w.U64(u.attempt)
+	w.I64(u.began.UnixNano())
+	w.String(cut(u.program))
+	w.String(cut(version.String()))
+}
+
+// adopt reads what the predecessor wrote. The attempt has not ended yet: served does that.
+func (u *upgrades) adopt(r *handover.Reader) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	before := r.U32()
+	if before == math.MaxUint32 {
+		r.Fail("generation %d", before)
+	}
+	u.before, u.attempt, u.running = before+1, r.U64(), true
+	u.began = time.Unix(0, r.I64())
+	u.program = r.String(maxUpgradeText)
+	u.last.from = r.String(maxUpgradeText)
+}
+
+// served notes that this daemon serves, and that its predecessor stopped serving at stood.
+func (u *upgrades) served(stood time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	u.running, u.stood = false, stood
+	u.last = outcome{at: now, took: max(0, now.Sub(u.began)), pause: max(0, now.Sub(stood)), from: u.last.from}
+}
+
+// state is what rdsctl is told.
+func (u *upgrades) state() ctl.Upgrade {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return ctl.Upgrade{Generation: u.before + 1, PID: os.Getpid(), Version: version.String(), Running: u.running, Attempt: u.attempt, Program: u.program,
+		At: u.last.at.UTC(), Took: u.last.took, Pause: u.last.pause, From: u.last.from, Error: u.last.err}
+}
+
+func cut(s string) string { return s[:min(len(s), maxUpgradeText)] }
+
+// BeginUpgrade starts a program in the background and has it take over from d. binary is its
+// path; empty: the path of d's own program. Errors: EBUSY while an upgrade is in progress,
+// ENOTSUP if d cannot start another daemon.
+func (d *Daemon) BeginUpgrade(binary string) (ctl.Upgrade, error) {
+	if err := d.mayHand(); err != nil {
+		return ctl.Upgrade{}, err
+	}
+	if err := d.upgrades.begin(binary); err != nil {
+		return ctl.Upgrade{}, err
+	}
+	u := d.upgradeState()
+	d.summed.write(time.Now(), slog.LevelInfo, nil, "upgrade begun", "attempt", u.Attempt, "program", binary)
+	go func() {
+		if err := d.hand(binary); err != nil {
+			d.upgradeFailed(err)
+		}
+	}()
+	return u, nil
+}
+
+// upgradeFailed notes that the attempt in progress has failed. The event is about the daemon's
+// own user, because its error can name a process of another one, which not everybody may see.
+func (d *Daemon) upgradeFailed(err error) {
+	d.upgrades.failed(err)
+	d.summed.write(time.Now(), slog.LevelError, uint32(os.Getuid()), "upgrade failed, this daemon goes on", "attempt", d.upgradeState().Attempt, "err", err)
+}
+
+// tookOver notes that d serves in the place of its predecessor, which stopped at stood.
+func (d *Daemon) tookOver(stood time.Time) {
+	d.upgrades.served(stood)
+	u := d.upgradeState()
+	d.summed.write(time.Now(), slog.LevelInfo, nil, "upgrade done", "generation", u.Generation, "pid", u.PID, "version", u.Version,
+		"from", u.From, "pause", u.Pause, "took", u.Took)
+}
+
+func (d *Daemon) upgradeState() ctl.Upgrade { return d.upgrades.state() }
