@@ -15,7 +15,7 @@ import (
 )
 
 // TestContainerfile builds as the Containerfile does. It runs the result in an empty root and a
-// pid namespace of its own, with a client outside.
+// pid namespace of its own, with /proc as every runtime mounts it, and a client outside.
 func TestContainerfile(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("chroot and pid namespaces need root")
@@ -29,7 +29,7 @@ func TestContainerfile(t *testing.T) {
 		t.Fatal("the Containerfile does not build")
 	}
 	root := t.TempDir()
-	for _, dir := range []string{"usr/bin", "run/rdsd"} {
+	for _, dir := range []string{"usr/bin", "run/rdsd", "proc"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -44,9 +44,15 @@ func TestContainerfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer net.Close()
-	cmd := exec.Command("/usr/bin/rdsd", "-listen", net.At(1).String())
-	cmd.Dir, cmd.Env = "/", []string{"RDSD_SOCKET=/run/rdsd/rdsd.sock"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	bare := exec.Command("/usr/bin/rdsd", "-listen", net.At(1).String(), "-socket", "/run/rdsd/rdsd.sock")
+	bare.Dir, bare.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: root}
+	if out, err := bare.CombinedOutput(); err == nil || !strings.Contains(string(out), "/proc has to be mounted") {
+		t.Errorf("without /proc: %v\n%s", err, out)
+	}
+	cmd := exec.Command("sh", "-c", `mount -t proc proc "$0/proc" && exec chroot "$0" /usr/bin/rdsd -listen "$1"`, root, net.At(1).String())
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "RDSD_SOCKET=/run/rdsd/rdsd.sock"}
+	// Unshareflags, because Go then keeps the mount from the other namespaces.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
 	d, err := child.Start(cmd)
 	if err != nil {
 		t.Skipf("pid namespaces are not permitted here: %v", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/metrics"
 	"github.com/rdsd/rdsd/internal/rdstcp"
+	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs/soft"
 )
@@ -50,6 +51,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (*Daemon, e
 	o := opening{Daemon: d, cfg: &cfg, rand: rng.Uint64}
 	for _, open := range []func() error{
 		o.openControl, // first, because it says best that another daemon runs
+		o.tryMemory,
 		o.openStats,
 		o.openEngine,
 		o.openTCP,
@@ -80,6 +82,16 @@ func (o *opening) openControl() (err error) {
 		return err
 	}
 	return o.listeners.openControl(o.cfg.Socket, o.cfg.SocketMode)
+}
+
+// tryMemory returns an error if no client could be served, because no memory can be made that
+// a process may only read: /proc is not mounted.
+func (o *opening) tryMemory() error {
+	m, err := shm.CreateMemfdReadOnly("rdsd-try", 1)
+	if err != nil {
+		return err
+	}
+	return m.Close()
 }
 
 // openStats makes the statistics file and the file of the lists.
