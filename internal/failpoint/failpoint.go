@@ -4,7 +4,14 @@
 //
 // With the tag, the environment variable RDSD_FAIL = "name:count[,name:count]"
 // makes the count-th Hit of a name fail, once, with an error that is ENOMEM. With a "!"
-// behind the count the process is killed there instead.
+// behind the count the process is killed there instead, and with a "~" it is stopped (SIGSTOP)
+// and goes on without an error when it is continued.
+//
+// RDSD_FAIL = "@path" means what the file at path says when the process hits a fail point
+// for the first time. All successors of a daemon inherit its environment, so a test that
+// writes the file before each planned restart decides what fails in each successor.
+//
+// The environment variable RDSD_HURRY = "n" makes Limit return the n-th part of its argument.
 package failpoint
 
 // The names.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"golang.org/x/sys/unix"
 )
 
@@ -95,7 +96,7 @@ func Open(f *os.File) (*Link, error) {
 		c.Close()
 		return nil, fmt.Errorf("hand-over: descriptor %s is no SOCK_SEQPACKET unix socket: %w", f.Name(), unix.ENOTSOCK)
 	}
-	return &Link{c: u, oob: make([]byte, unix.CmsgSpace(batch*4)), part: PartTime, pause: PauseTime}, nil
+	return &Link{c: u, oob: make([]byte, unix.CmsgSpace(batch*4)), part: failpoint.Limit(PartTime), pause: failpoint.Limit(PauseTime)}, nil
 }
 
 // Close ends the connection.

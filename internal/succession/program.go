@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,11 +59,11 @@ func checkProgram(path string, own bool, folders []string) (string, error) {
 			return refuse("%w: it is in %s, which the daemon may write", unix.EPERM, f)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), versionTime)
+	ctx, cancel := context.WithTimeout(context.Background(), failpoint.Limit(versionTime))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, real, "-version")
 	cmd.Env = environ()
-	cmd.WaitDelay = time.Second // for a child of its own that keeps the output open
+	cmd.WaitDelay = failpoint.Limit(time.Second) // for a child of its own that keeps the output open
 	out, err := cmd.Output()
 	if err == nil && !strings.HasPrefix(string(out), "rdsd ") {
 		err = errors.New("-version does not say that it is rdsd")

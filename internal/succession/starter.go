@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,7 +59,7 @@ func NewStarter(folders []string) (*Starter, error) {
 		return nil, fmt.Errorf("starter: %w", err)
 	}
 	go func() { _ = cmd.Wait() }()
-	return &Starter{l: l, pid: cmd.Process.Pid, part: PartTime + versionTime}, nil
+	return &Starter{l: l, pid: cmd.Process.Pid, part: failpoint.Limit(PartTime + versionTime)}, nil
 }
 
 // PID is the process id of the starter.
