@@ -60,6 +60,22 @@ func createMemfdReadOnly(name string, size int) (*shm.Mapping, error) {
 	return shm.CreateMemfdReadOnly(name, size)
 }
 
+// adoptMemfd maps a memory file that another daemon made.
+func adoptMemfd(name string, fd, size int) (*shm.Mapping, error) {
+	if err := failpoint.Hit(name); err != nil {
+		return nil, err
+	}
+	return shm.AdoptMemfd(fd, size)
+}
+
+// adoptImport maps memory of a process that another daemon had mapped.
+func adoptImport(i *shm.Import) (*shm.Mapping, error) {
+	if err := failpoint.Hit(failpoint.Import); err != nil {
+		return nil, err
+	}
+	return shm.AdoptImport(i)
+}
+
 func mapImport(i *shm.Import) (*shm.Mapping, error) {
 	if err := failpoint.Hit(failpoint.Import); err != nil {
 		return nil, err
@@ -72,6 +88,19 @@ func newDoorbell(point string) (*shm.Doorbell, error) {
 		return nil, err
 	}
 	return shm.NewDoorbell()
+}
+
+// takeDoorbell takes over the ends that the daemon has of a doorbell that another daemon made.
+// recv is -1 if the process has that end.
+func takeDoorbell(recv, send int) (*shm.Doorbell, error) {
+	point := failpoint.DaemonDoorbell
+	if recv < 0 {
+		point = failpoint.ClientDoorbell
+	}
+	if err := failpoint.Hit(point); err != nil {
+		return nil, err
+	}
+	return shm.AdoptDoorbell(recv, send)
 }
 
 // mapAnon returns n bytes of page-aligned memory that cost nothing until they are

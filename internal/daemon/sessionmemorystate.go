@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/internal/engine"
+	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -76,10 +77,10 @@ func (m *sessionMemory) adopt(r *handover.Reader, f *inFiles, p shm.Params) {
 		return
 	}
 	r.Begin(tagMemory)
-	m.segment = m.adoptFile(r, f, shm.SegmentSize(p))
-	m.table = m.adoptFile(r, f, shm.TableSize(p.Slots, p.Cells))
-	m.send = m.adoptWindows(r, f)
-	m.recv = m.adoptWindows(r, f)
+	m.segment = m.adoptFile(r, f, failpoint.Segment, shm.SegmentSize(p))
+	m.table = m.adoptFile(r, f, failpoint.Table, shm.TableSize(p.Slots, p.Cells))
+	m.send = m.adoptWindows(r, f, failpoint.SendWindow)
+	m.recv = m.adoptWindows(r, f, failpoint.RecvWindow)
 	if r.Err() == nil && (len(m.send) < int(p.SendWindows) || len(m.recv) != int(p.RecvWindows)) {
 		r.Fail("%d and %d windows of a client with %d and %d", len(m.send), len(m.recv), p.SendWindows, p.RecvWindows)
 	}
@@ -107,18 +108,19 @@ func (m *sessionMemory) adopted(r *handover.Reader) {
 }
 
 // adoptWindows maps the windows of one arena.
-func (m *sessionMemory) adoptWindows(r *handover.Reader, f *inFiles) (windows []*shm.Mapping) {
+func (m *sessionMemory) adoptWindows(r *handover.Reader, f *inFiles, name string) (windows []*shm.Mapping) {
 	for range r.Count(shm.MaxWindows, 4) {
-		if w := m.adoptFile(r, f, shm.WindowSize); w != nil {
+		if w := m.adoptFile(r, f, name, shm.WindowSize); w != nil {
 			windows = append(windows, w)
 		}
 	}
 	return windows
 }
 
-// adoptFile maps a memory file that the other daemon made. It returns nil after an error of r.
-func (m *sessionMemory) adoptFile(r *handover.Reader, f *inFiles, size int) *shm.Mapping {
-	return m.adoptMapping(r, f.take(r, r.U32()), uint64(size), 0, func(fd int) (*shm.Mapping, error) { return shm.AdoptMemfd(fd, size) })
+// adoptFile maps a memory file that the other daemon made under that name. It returns nil after
+// an error of r.
+func (m *sessionMemory) adoptFile(r *handover.Reader, f *inFiles, name string, size int) *shm.Mapping {
+	return m.adoptMapping(r, f.take(r, r.U32()), uint64(size), 0, func(fd int) (*shm.Mapping, error) { return adoptMemfd(name, fd, size) })
 }
 
 // adoptMapping counts a mapping for the process's user and has open map it. It returns nil,
@@ -154,7 +156,7 @@ func (m *sessionMemory) adoptBuffer(r *handover.Reader, f *inFiles) {
 	if imported {
 		b.file = m.adoptImport(r, fd, place)
 	} else {
-		b.file = m.adoptMapping(r, fd, 0, b.size, func(fd int) (*shm.Mapping, error) { return shm.AdoptMemfd(fd, int(b.size)) })
+		b.file = m.adoptMapping(r, fd, 0, b.size, func(fd int) (*shm.Mapping, error) { return adoptMemfd(failpoint.Buffer, fd, int(b.size)) })
 	}
 	if b.file != nil {
 		m.keepBuffer(number, b)
@@ -171,7 +173,7 @@ func (m *sessionMemory) adoptImport(r *handover.Reader, fd int, place handover.R
 		return nil
 	}
 	return m.adoptMapping(r, fd, 0, i.Mapped(), func(fd int) (*shm.Mapping, error) {
-		file, err := shm.AdoptImport(i)
+		file, err := adoptImport(i)
 		if err == nil {
 			file.FD = fd
 		}
@@ -188,7 +190,7 @@ func adoptDoorbell(r *handover.Reader, f *inFiles, daemons bool) *shm.Doorbell {
 	}
 	send := f.take(r, r.U32())
 	if r.Err() == nil {
-		bell, err := shm.AdoptDoorbell(recv, send)
+		bell, err := takeDoorbell(recv, send)
 		if err == nil {
 			return bell
 		}

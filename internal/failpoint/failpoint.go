@@ -30,7 +30,7 @@ const (
 	Epoll            = "epoll"
 	Eventfd          = "eventfd"
 
-	// When a client attaches. Segment, Table and the windows are also the names
+	// When a client attaches or is taken over. Segment, Table and the windows are also the names
 	// of their memory files.
 
 	Segment        = "rdsd-segment"
@@ -42,7 +42,7 @@ const (
 	RegisterWindow = "register window"
 	Watch          = "watch" // also twice when the daemon starts
 
-	// When it works.
+	// When it works, all but Import and QueuePair also when it takes over.
 
 	Buffer         = "rdsd-buffer"
 	Import         = "import"
