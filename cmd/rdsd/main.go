@@ -99,6 +99,7 @@ func takeOver(l *succession.Link, s *daemon.Successor) (*daemon.Daemon, error) {
 		return gone()
 	}
 	if err := succession.TakeOver(l, s, version.String(), gone); err != nil {
+		s.Leave()
 		return nil, err
 	}
 	return s.Daemon(), l.Close()

@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -26,4 +27,11 @@ func (d *Daemon) ownStats() error { return errors.Join(d.listFile.Own(), d.statF
 func (d *Daemon) leaveStats() {
 	d.listFile.Leave()
 	d.statFile.Leave()
+}
+
+// removeAside removes the statistics of a successor that was killed before it served.
+func (d *Daemon) removeAside() {
+	path := d.config().Stats
+	stats.RemoveAside(path)
+	stats.RemoveAside(config.ListsPath(path))
 }

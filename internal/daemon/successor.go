@@ -98,6 +98,15 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 	return nil
 }
 
+// Leave removes the files of a daemon that does not take over after all. The process must end
+// after that. Clients and the predecessor notice nothing.
+func (s *Successor) Leave() {
+	if d := s.daemon; d != nil {
+		d.listeners.close()
+		_ = errors.Join(d.listFile.Close(), d.statFile.Close())
+	}
+}
+
 // Daemon is the daemon that has taken over, ready to Run.
 func (s *Successor) Daemon() *Daemon { return s.daemon }
 

@@ -73,6 +73,7 @@ func (d *Daemon) hand(binary string) error {
 	defer link.Close()
 	if err := d.handTo(link); err != nil {
 		how := h.starter.Kill()
+		d.removeAside()
 		if errors.Is(err, succession.ErrGone) {
 			err = fmt.Errorf("%w (%s; its log says why)", err, how)
 		}

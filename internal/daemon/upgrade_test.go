@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -110,5 +112,65 @@ func TestHandOverRefused(t *testing.T) {
 	}
 	if u := d.upgradeState(); u.Generation != 1 || u.Running || u.Error == "" {
 		t.Errorf("%+v", u)
+	}
+}
+
+// givingUp is a successor that gives up after it has adopted everything.
+type givingUp struct{ *Successor }
+
+func (g givingUp) Adopt(v uint16, p succession.Parcel) error {
+	return errors.Join(g.Successor.Adopt(v, p), errors.New("no go"))
+}
+
+// TestNothingLeft: a successor that gives up after it has opened everything leaves no files, and
+// those of one that was killed are removed by the daemon that goes on. Those of the daemon stay.
+func TestNothingLeft(t *testing.T) {
+	d := startDaemon(t, nil)
+	p := attached(t, d)
+	here := func() int {
+		files, err := os.ReadDir(filepath.Dir(d.config().Stats))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	before := here()
+	ours, theirs, err := succession.NewPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	link, err := succession.Open(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	s := &Successor{Config: *d.config(), Log: slog.New(slog.DiscardHandler), Confine: func(*Daemon) {}}
+	end := make(chan error, 1)
+	go func() { end <- succession.TakeOver(link, givingUp{s}, "test", func() bool { return false }) }()
+	if err := d.handTo(ours); !errors.Is(err, succession.ErrRefused) || !strings.Contains(err.Error(), "no go") {
+		t.Error(err)
+	}
+	if err := <-end; err == nil {
+		t.Error("it took over")
+	}
+	if n := here(); n != before+2 {
+		t.Errorf("%d files, and %d without a successor: it has no statistics", n, before)
+	}
+	s.Leave()
+	if n := here(); n != before {
+		t.Errorf("%d files, before %d", n, before)
+	}
+	s.daemon.inherited.heirs.leave()
+	killed := fmt.Sprintf("%s.%d", d.config().Stats, os.Getpid()+1)
+	if err := os.WriteFile(killed, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.removeAside()
+	if n := here(); n != before {
+		t.Errorf("%d files, before %d", n, before)
+	}
+	if err := p.ping(); err != nil {
+		t.Error(err)
 	}
 }

@@ -77,7 +77,7 @@ func createSized(path string, instead, size int, mode os.FileMode) (*File, error
 	if pid, live := owner(path); live && (pid != instead || pid == 0) {
 		return nil, fmt.Errorf("statistics file %s: %w (pid %d)", path, ErrInUse, pid)
 	}
-	removeAside(path)
+	RemoveAside(path)
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	f, err := create(tmp, size, mode)
 	if err != nil {
@@ -92,9 +92,9 @@ func createSized(path string, instead, size int, mode os.FileMode) (*File, error
 	return &File{f: f, mem: mem, path: path, name: tmp}, nil
 }
 
-// removeAside removes files that CreateAside made for path, of processes that were killed
+// RemoveAside removes files that CreateAside made for path, of processes that were killed
 // before Own.
-func removeAside(path string) {
+func RemoveAside(path string) {
 	entries, _ := os.ReadDir(filepath.Dir(path))
 	for _, e := range entries {
 		pid, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
