@@ -12,6 +12,7 @@ import (
 // of its engine. A client's number is its place.
 type heirs struct {
 	d     *Daemon
+	r     *handover.Reader // of the state; it keeps the first error
 	all   []*session
 	asked int // requests that the engine waits with
 }
@@ -20,7 +21,7 @@ type heirs struct {
 // until start. The engine has its loop, which does not run yet. If r fails, then or later,
 // leave has to follow.
 func (d *Daemon) adoptSessions(r *handover.Reader, f *inFiles) *heirs {
-	h := &heirs{d: d}
+	h := &heirs{d: d, r: r}
 	r.Begin(tagSessions)
 	for range r.Count(mostSessions, 1+4) {
 		h.adopt(r, f)
@@ -80,7 +81,11 @@ func (h *heirs) Client(number uint32) *engine.Client {
 		return nil
 	}
 	c, windows, err := s.client()
-	if err != nil || s.watch(c) != nil {
+	if err == nil {
+		err = s.watch(c)
+	}
+	if err != nil {
+		h.r.Fail("client %d: %v", number, err)
 		return nil
 	}
 	c.Inherit(windows...)

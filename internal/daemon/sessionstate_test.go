@@ -296,6 +296,26 @@ func TestSessionsRefused(t *testing.T) {
 	}
 }
 
+// TestSessionsUnwatched: if the daemon that takes over lacks something for a process, the reason
+// is the error.
+func TestSessionsUnwatched(t *testing.T) {
+	d := startDaemon(t, nil)
+	p := attached(t, d)
+	x := part(t, d)
+	next := x.next()
+	defer next.closeAll()
+	ep := next.loop.ep
+	next.loop.ep = -1
+	if _, err := x.adopt(next, x.state, x.copies()); err == nil || !strings.Contains(err.Error(), "client 0: epoll add: bad file descriptor") {
+		t.Error(err)
+	}
+	next.loop.ep = ep
+	x.resume()
+	if err := p.ping(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSessionsIncomplete: what the sessions and the engine know has to be the same.
 func TestSessionsIncomplete(t *testing.T) {
 	d := startDaemon(t, nil)
