@@ -26,7 +26,8 @@ type host struct {
 	prog  string
 	under []string // a command that runs the daemon: the daemon's command line follows it
 
-	*process
+	*process           // the first daemon
+	serving  int       // process id of the daemon that serves after a planned restart; 0: the first one
 	base     resources // before the first client
 	expected []string  // parts of the warnings that the test provokes
 }
@@ -63,7 +64,7 @@ func newHost(t *testing.T, options ...option) *host {
 		h.addrs = []netip.Addr{newAddress(t)}
 	}
 	h.start()
-	t.Cleanup(func() { h.process.Kill() })
+	t.Cleanup(h.Kill)
 	t.Cleanup(h.finish)
 	return h
 }
@@ -86,7 +87,7 @@ func (h *host) start() {
 	}
 	args = append(args, strings.Fields(os.Getenv(envArgs))...)
 	cmd := append(append(slices.Clone(h.under), program(h.prog)), append(args, h.args...)...)
-	h.process = spawn(h.t, h.env, cmd[0], cmd[1:]...)
+	h.process, h.serving = spawn(h.t, h.env, cmd[0], cmd[1:]...), 0
 	h.saw("msg=serving")
 	h.base = resourcesOf(h.pid())
 }
@@ -98,8 +99,6 @@ func (h *host) restart() {
 	h.Kill()
 	h.start()
 }
-
-func (h *host) pid() int { return h.Pid() }
 
 // finish ends the daemon in an orderly way and checks what it leaves.
 func (h *host) finish() {

@@ -105,6 +105,7 @@ func program(name string) string { return filepath.Join(os.Getenv(envBin), name)
 func isolated(t *testing.T, run func(t *testing.T)) {
 	t.Helper()
 	if os.Getenv(envTest) == t.Name() {
+		adoptOrphans(t)
 		noLeaks(t)
 		run(t)
 		return
