@@ -106,3 +106,88 @@ func TestUpgradeRefused(t *testing.T) {
 	}
 	expectEmpty(t, dir)
 }
+
+// TestUpgradeStays: the daemon that has taken over goes on when the one before has ended, also if
+// no sandbox keeps the two from each other: it can be upgraded again.
+func TestUpgradeStays(t *testing.T) {
+	for _, sandbox := range []string{"off", "auto"} {
+		dir := socketDir(t)
+		p := startWith(t, []string{"RDSD_SANDBOX=" + sandbox, "RDSD_LISTEN=" + address(t)}, nil, "-socket", filepath.Join(dir, "s")).waitReady()
+		old, err := unix.PidfdOpen(p.Pid(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(old)
+		p.Signal(syscall.SIGUSR2)
+		next := p.successor()
+		waitEnd(t, old)
+		if !p.Until(processTimeout, func() bool { return p.Stderr.Has("generation=2") }) {
+			t.Fatal("the successor does not serve")
+		}
+		if err := unix.PidfdSendSignal(next, unix.SIGUSR2, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		last := p.successor()
+		if !p.Until(processTimeout, func() bool { return p.Stderr.Has("generation=3") }) {
+			t.Fatal("the second successor does not serve")
+		}
+		if strings.Contains(p.output(), "shutting down") {
+			t.Errorf("sandbox %s: a daemon shut down:\n%s", sandbox, p.output())
+		}
+		waitEnd(t, next)
+		if err := unix.PidfdSendSignal(last, unix.SIGTERM, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		waitEnd(t, last)
+		expectEmpty(t, dir)
+	}
+}
+
+// TestUpgradeHangup: a SIGHUP that comes while another daemon takes over is not lost. The daemon
+// that serves then reads the configuration, which changed behind the back of the other.
+func TestUpgradeHangup(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		dir := socketDir(t)
+		file := filepath.Join(dir, "rdsd.toml") // a daemon that reads it waits until somebody writes it
+		if err := unix.Mkfifo(file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		listen := "listen = [" + strconv.Quote(address(t)) + "]\n"
+		write := func(doc string) {
+			t.Helper()
+			f, err := os.OpenFile(file, os.O_WRONLY, 0)
+			if err == nil {
+				_, err = f.WriteString(doc)
+				f.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := start(t, "-config", file, "-socket", filepath.Join(dir, "s"))
+		write(listen)
+		p.waitReady()
+		p.Signal(syscall.SIGUSR2)
+		f, err := os.OpenFile(file, os.O_WRONLY, 0) // the successor reads
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Signal(syscall.SIGHUP)
+		p.waitFor("waits for the end of the upgrade")
+		doc := listen
+		if fails {
+			doc = "prot = 1\n"
+		}
+		if _, err := f.WriteString(doc); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		if fails {
+			p.waitFor(`msg="upgrade failed, this daemon goes on"`)
+		} else {
+			p.successor()
+		}
+		write(listen + "[log]\nlevel = \"debug\"\n")
+		p.waitFor("msg=reloaded applied=log.level")
+	}
+}
