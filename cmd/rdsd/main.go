@@ -121,7 +121,7 @@ func (r signalled) Run(ctx context.Context) error {
 			select {
 			case s := <-r.asked:
 				if s == syscall.SIGHUP {
-					_, _ = r.Reload() // it logs the result
+					r.Hangup()
 				} else if _, err := r.BeginUpgrade(""); err != nil {
 					r.log.Error("no upgrade", "err", err)
 				}

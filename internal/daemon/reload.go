@@ -22,6 +22,7 @@ type reloading struct {
 	origins config.Origins // of live
 	level   *slog.LevelVar
 	refuse  bool // a successor has read the configuration
+	missed  bool // a signal has asked for a reload since then
 }
 
 var errNoSource = fmt.Errorf("%w: this daemon was not started from a configuration that can be read again", ctl.ErrUnsupported)
@@ -35,11 +36,32 @@ func (d *Daemon) ReloadFrom(load func() (*config.Loaded, error), from config.Ori
 	d.reload.load, d.reload.origins, d.reload.level = load, from, level
 }
 
-// refuseReloads has Reload fail, or not any more.
-func (d *Daemon) refuseReloads(refuse bool) {
+// refuseReloads has Reload fail until allowReloads.
+func (d *Daemon) refuseReloads() {
 	d.reload.mu.Lock()
 	defer d.reload.mu.Unlock()
-	d.reload.refuse = refuse
+	d.reload.refuse, d.reload.missed = true, false
+}
+
+// allowReloads ends refuseReloads. It reports whether a signal has asked for a reload since.
+func (d *Daemon) allowReloads() (missed bool) {
+	d.reload.mu.Lock()
+	defer d.reload.mu.Unlock()
+	d.reload.refuse = false
+	return d.reload.missed
+}
+
+// Hangup is Reload for a signal, whose sender is not told of an error. While another daemon is
+// taking over, the reload waits for the daemon that serves afterwards.
+func (d *Daemon) Hangup() {
+	d.reload.mu.Lock()
+	defer d.reload.mu.Unlock()
+	if d.reload.refuse {
+		d.reload.missed = true
+		d.log.Info("reload: waits for the end of the upgrade")
+		return
+	}
+	_, _ = d.reloadNow() // it logs the result
 }
 
 // Reload reads the configuration again and applies what differs, where a
@@ -49,12 +71,16 @@ func (d *Daemon) refuseReloads(refuse bool) {
 // returns what it applied and what waits for a restart. An error, of reading or
 // of what was read, leaves everything as it is. Any goroutine may call it.
 func (d *Daemon) Reload() (ctl.Reload, error) {
-	r := &d.reload
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.refuse {
+	d.reload.mu.Lock()
+	defer d.reload.mu.Unlock()
+	if d.reload.refuse {
 		return ctl.Reload{}, fmt.Errorf("%w: a new daemon is taking over, which reads the configuration by itself", unix.EBUSY)
 	}
+	return d.reloadNow()
+}
+
+// reloadNow is Reload for a caller that has the lock.
+func (d *Daemon) reloadNow() (ctl.Reload, error) {
 	d.notify.Reloading()
 	defer func() { d.notify.Ready(d.statusLine()) }()
 	out, next, err := d.compare()
@@ -66,7 +92,7 @@ func (d *Daemon) Reload() (ctl.Reload, error) {
 		return ctl.Reload{}, err
 	}
 	for _, c := range out.Applied {
-		r.origins[c.Key] = next.Origins[c.Key]
+		d.reload.origins[c.Key] = next.Origins[c.Key]
 	}
 	d.log.Info("reloaded", "applied", names(out.Applied), "restart", names(out.Restart))
 	return out, nil

@@ -20,6 +20,7 @@ import (
 // connections are closed, files removed. If another daemon takes over before that, Run ends
 // without any of this. It returns nil after an orderly end.
 func (d *Daemon) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, d.handing.stop)()
 	loopCtx, stopLoop := context.WithCancel(context.Background())
 	defer stopLoop()
 	go d.loop.run(loopCtx)

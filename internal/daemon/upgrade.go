@@ -56,38 +56,53 @@ func (d *Daemon) keepStarter(folders []string) {
 func (d *Daemon) mayHand() error { return d.handing.refusal }
 
 // hand has a successor take over. binary is its program; empty: the one at the path of this
-// daemon's. If the error is nil, the successor serves, and Run returns.
-func (d *Daemon) hand(binary string) error {
+// daemon's. If the error is nil, the successor serves, and Run returns. Otherwise reload says
+// that a signal has asked for a reload, which is due now.
+func (d *Daemon) hand(binary string) (reload bool, err error) {
 	h := d.handing
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ctx.Err() != nil {
-		return errShutdown
+		return false, errShutdown
 	}
-	d.refuseReloads(true) // both daemons have one configuration
-	defer d.refuseReloads(false)
+	d.refuseReloads() // both daemons have one configuration
 	link, pid, err := d.startSuccessor(binary)
+	if err == nil {
+		defer link.Close()
+		err = d.handTo(link)
+	}
+	reload = d.allowReloads()
 	if err != nil {
-		return err
-	}
-	defer link.Close()
-	if err := d.handTo(link); err != nil {
-		how := h.starter.Kill()
-		d.removeAside()
-		if errors.Is(err, succession.ErrGone) {
-			err = fmt.Errorf("%w (%s; its log says why)", err, how)
+		if link != nil {
+			err = d.endSuccessor(err)
 		}
-		return err
+		return reload, err
 	}
-	d.notify.MainPID(pid)
-	if err := h.starter.Leave(); err != nil {
+	var signals []unix.Signal
+	if reload {
+		signals = append(signals, unix.SIGHUP)
+	}
+	if h.ctx.Err() != nil { // whoever asked for the end meant the service
+		signals = append(signals, unix.SIGTERM)
+	}
+	// The starter ends first: systemd supervises only a main process that is its child.
+	if err := h.starter.Leave(signals...); err != nil {
 		d.log.Warn("the starter does not end", "err", err)
 	}
+	d.notify.MainPID(pid)
 	d.log.Info("handed over", "pid", pid)
-	if h.ctx.Err() != nil { // whoever asked for the end meant the service
-		_ = unix.Kill(pid, unix.SIGTERM)
+	return false, nil
+}
+
+// endSuccessor ends the successor that has not taken over because of why. It returns why, with
+// what is known of its end.
+func (d *Daemon) endSuccessor(why error) error {
+	how := d.handing.starter.Kill()
+	d.removeAside()
+	if errors.Is(why, succession.ErrGone) {
+		return fmt.Errorf("%w (%s; its log says why)", why, how)
 	}
-	return nil
+	return why
 }
 
 // handTo hands over to the successor at the other end of link. If the error is nil, that one
@@ -120,11 +135,10 @@ func (d *Daemon) startSuccessor(binary string) (*succession.Link, int, error) {
 	return link, pid, nil
 }
 
-// endHanding lets a hand-over in progress come to its end, and begins no other. It reports
-// whether another daemon serves.
+// endHanding lets a hand-over in progress come to its end. It reports whether another daemon
+// serves. Otherwise the daemon is to shut down, and no other hand-over begins.
 func (d *Daemon) endHanding() bool {
 	h := d.handing
-	h.stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.starter != nil {

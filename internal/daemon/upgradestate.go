@@ -134,8 +134,12 @@ func (d *Daemon) BeginUpgrade(binary string) (ctl.Upgrade, error) {
 	u := d.upgradeState()
 	d.summed.write(time.Now(), slog.LevelInfo, nil, "upgrade begun", "attempt", u.Attempt, "program", binary)
 	go func() {
-		if err := d.hand(binary); err != nil {
+		reload, err := d.hand(binary)
+		if err != nil {
 			d.upgradeFailed(err)
+		}
+		if reload {
+			_, _ = d.Reload() // it logs the result
 		}
 	}()
 	return u, nil

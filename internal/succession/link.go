@@ -34,7 +34,7 @@ const (
 	kindStart      // text: the program; the successor's end of a connection
 	kindStarted    // u32 process id
 	kindNotStarted // text: why
-	kindVerdict    // u8
+	kindVerdict    // u8, and with verdictLeave the signals that the successor gets, u8 each
 	kindEnded      // text: how the successor ended
 	kinds
 )

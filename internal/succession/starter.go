@@ -35,6 +35,7 @@ type Starter struct {
 	pid   int
 	asked uint32        // the number of the last request
 	part  time.Duration // how long Start waits
+	ended chan struct{} // closed when the process has ended
 }
 
 // NewStarter starts a starter, which runs this program again. folders are those that the
@@ -58,8 +59,12 @@ func NewStarter(folders []string) (*Starter, error) {
 		l.Close()
 		return nil, fmt.Errorf("starter: %w", err)
 	}
-	go func() { _ = cmd.Wait() }()
-	return &Starter{l: l, pid: cmd.Process.Pid, part: failpoint.Limit(PartTime + versionTime)}, nil
+	s := &Starter{l: l, pid: cmd.Process.Pid, part: failpoint.Limit(PartTime + versionTime), ended: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(s.ended)
+	}()
+	return s, nil
 }
 
 // PID is the process id of the starter.
@@ -87,16 +92,27 @@ func (s *Starter) Start(program string, theirs *os.File) (pid int, err error) {
 	return int(le.Uint32(m)), nil
 }
 
-// Leave ends the starter and lets the successor live.
-func (s *Starter) Leave() error {
+// Leave ends the starter and lets the successor live, whose parent is then the starter's own.
+// Before that the successor gets the signals, of those that a starter passes on: SIGHUP and
+// SIGTERM. The daemon itself may not send them, because the successor is outside its sandbox.
+func (s *Starter) Leave(signals ...syscall.Signal) error {
 	s.l.limit(s.l.pause)
-	if err := s.say(kindVerdict, []byte{verdictLeave}); err != nil {
+	verdict := []byte{verdictLeave}
+	for _, sig := range signals {
+		verdict = append(verdict, byte(sig))
+	}
+	if err := s.say(kindVerdict, verdict); err != nil {
 		return err
 	}
 	if _, err := s.hear(kindEnded); err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
-	return nil
+	select {
+	case <-s.ended: // its socket is closed before its children have another parent
+		return nil
+	case <-time.After(s.l.pause):
+		return fmt.Errorf("starter: process %d: %w", s.pid, os.ErrDeadlineExceeded)
+	}
 }
 
 // Kill kills the successor, if it has not ended by itself, and says how it ended.
@@ -199,11 +215,12 @@ func (o *order) next() (left bool, err error) {
 		o.kill() // the daemon has given the last one up
 		o.number = number
 		return false, o.start(string(body), p)
-	case p.kind == kindVerdict && len(p.fds) == 0 && len(body) == 1:
+	case p.kind == kindVerdict && len(p.fds) == 0 && len(body) > 0:
 		if number != o.number || o.cmd == nil {
 			return false, nil // of one that was not started
 		}
 		if body[0] == verdictLeave {
+			o.pass(body[1:])
 			return true, nil
 		}
 		return false, o.say(kindEnded, []byte(o.kill()))
@@ -222,6 +239,15 @@ func (o *order) start(program string, p *packet) error {
 		return o.say(kindNotStarted, []byte(text[:min(len(text), maxText)]))
 	}
 	return o.say(kindStarted, le.AppendUint32(nil, uint32(o.cmd.Process.Pid)))
+}
+
+// pass sends the successor signals.
+func (o *order) pass(signals []byte) {
+	for _, b := range signals {
+		if sig := syscall.Signal(b); sig == unix.SIGHUP || sig == unix.SIGTERM {
+			_ = o.cmd.Process.Signal(sig) // unless it has ended
+		}
+	}
 }
 
 // kill ends the successor and says how it ended.
