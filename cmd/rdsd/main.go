@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -59,7 +60,7 @@ func main() {
 		os.Exit(a.fail(exitFailed, err, ""))
 	}
 	a.start = func(cfg *config.Loaded, log *slog.Logger, from source) (runner, error) {
-		d, err := a.open(cfg, log, func(d *daemon.Daemon) {
+		d, err := a.open(ctx, cfg, log, func(d *daemon.Daemon) {
 			d.ReloadFrom(from.load, cfg.Origins, from.level)
 			d.Confine(from.file)
 		})
@@ -71,7 +72,8 @@ func main() {
 }
 
 // open opens a daemon, which takes over from the predecessor if there is one.
-func (a *app) open(cfg *config.Loaded, log *slog.Logger, confine func(*daemon.Daemon)) (*daemon.Daemon, error) {
+// It does not take over once ctx has ended.
+func (a *app) open(ctx context.Context, cfg *config.Loaded, log *slog.Logger, confine func(*daemon.Daemon)) (*daemon.Daemon, error) {
 	sockets, err := service.TakeSockets()
 	if err != nil {
 		return nil, err
@@ -79,7 +81,13 @@ func (a *app) open(cfg *config.Loaded, log *slog.Logger, confine func(*daemon.Da
 	defer sockets.Close() // closes the sockets that nobody has taken
 	super := daemon.Supervisor{Sockets: sockets, Notify: service.NewNotifier(log)}
 	if a.predecessor != nil {
-		return takeOver(a.predecessor, &daemon.Successor{Super: super, Config: cfg.Config, Log: log, Confine: confine})
+		return takeOver(a.predecessor, &daemon.Successor{Super: super, Config: cfg.Config, Log: log, Confine: confine,
+			Asked: func() error {
+				if ctx.Err() == nil {
+					return nil
+				}
+				return fmt.Errorf("the new daemon was asked to end: %w", context.Cause(ctx))
+			}})
 	}
 	d, err := daemon.NewUnder(super, cfg.Config, log)
 	if err == nil {

@@ -24,6 +24,8 @@ type Successor struct {
 
 	// Confine is called before anything is read that comes from clients or peers.
 	Confine func(*Daemon)
+	// Asked returns an error if this process was asked to end. Then it does not take over.
+	Asked func() error
 	// Gone waits for the predecessor's end, for a while. It is called once.
 	Gone func() bool
 
@@ -90,7 +92,7 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 	err = d.engine.Adopt(r, h)
 	h.complete(r)
 	r.End()
-	if err = cmp.Or(r.Close(), err, failpoint.Hit(failpoint.Adopted)); err != nil {
+	if err = cmp.Or(r.Close(), err, failpoint.Hit(failpoint.Adopted), s.Asked()); err != nil {
 		h.leave()
 		return err
 	}

@@ -29,7 +29,7 @@ func succeed(t *testing.T, d *Daemon, edit func(*config.Config)) (next *Daemon, 
 		t.Fatal(err)
 	}
 	defer link.Close()
-	s := &Successor{Config: *d.config(), Log: slog.New(slog.DiscardHandler), Confine: func(*Daemon) {}}
+	s := &Successor{Config: *d.config(), Log: slog.New(slog.DiscardHandler), Confine: func(*Daemon) {}, Asked: func() error { return nil }}
 	if edit != nil {
 		edit(&s.Config)
 	}
@@ -145,7 +145,7 @@ func TestNothingLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer link.Close()
-	s := &Successor{Config: *d.config(), Log: slog.New(slog.DiscardHandler), Confine: func(*Daemon) {}}
+	s := &Successor{Config: *d.config(), Log: slog.New(slog.DiscardHandler), Confine: func(*Daemon) {}, Asked: func() error { return nil }}
 	end := make(chan error, 1)
 	go func() { end <- succession.TakeOver(link, givingUp{s}, "test", func() bool { return false }) }()
 	if err := d.handTo(ours); !errors.Is(err, succession.ErrRefused) || !strings.Contains(err.Error(), "no go") {

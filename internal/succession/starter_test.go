@@ -77,7 +77,11 @@ func beDaemon(role string) {
 			}
 			err = HandOver(l, d)
 			if err == nil {
-				fmt.Println("handed over, the starter:", st.Leave())
+				var signals []syscall.Signal
+				if role == "ends" {
+					signals = append(signals, unix.SIGTERM)
+				}
+				fmt.Println("handed over, the starter:", st.Leave(signals...))
 				return
 			}
 			err = fmt.Errorf("%w (%s)", err, st.Kill())
@@ -110,6 +114,10 @@ func beSuccessor(role string) {
 		}
 	}
 	d := &daemons{}
+	asked := make(chan os.Signal, 1)
+	if role == "ends" {
+		signal.Notify(asked, unix.SIGTERM)
+	}
 	if role == "killed" {
 		d.onAdopt = func() {
 			cred, _ := predecessor(l)
@@ -120,6 +128,9 @@ func beSuccessor(role string) {
 	// A sandbox of the predecessor's would forbid this, and so would an ignored signal.
 	fmt.Printf("successor: %v, state %q, executes: %v, ignores signals: %v\n", err, d.gotState.State, exec.Command("/bin/true").Run(),
 		signal.Ignored(unix.SIGTERM))
+	if role == "ends" {
+		fmt.Println("asked to end:", <-asked)
+	}
 }
 
 func predecessor(l *Link) (pid int, err error) {
@@ -201,6 +212,24 @@ func TestStarter(t *testing.T) {
 	}
 	if p.out.Scan() {
 		t.Errorf("and more: %s", p.out.Text())
+	}
+}
+
+// TestStarterEndsSuccessor: a daemon that was asked to end while it handed over has its successor
+// end, which it may not signal itself.
+func TestStarterEndsSuccessor(t *testing.T) {
+	p := start(t, "ends", t.TempDir())
+	p.line("starter")
+	p.upgrade("")
+	p.line("started")
+	last := ""
+	for range 3 { // two processes
+		if l := p.line(); !strings.HasPrefix(l, "handed over") {
+			last = l
+		}
+	}
+	if last != "asked to end: terminated" {
+		t.Error(last)
 	}
 }
 
