@@ -28,6 +28,7 @@ type host struct {
 
 	*process           // the first daemon
 	serving  int       // process id of the daemon that serves after a planned restart; 0: the first one
+	dies     bool      // the first daemon is killed when another one has its state
 	base     resources // before the first client
 	expected []string  // parts of the warnings that the test provokes
 }

@@ -64,7 +64,7 @@ func (h *host) wait() int {
 	if h.serving == 0 {
 		return code
 	}
-	if code != 0 {
+	if code != 0 && !h.dies {
 		h.t.Errorf("a daemon that has handed over ended with status %d", code)
 	}
 	return reap(h.t, h.serving)
@@ -113,12 +113,35 @@ func (h *host) alone() {
 	})
 }
 
-// starter returns the process id of the daemon's starter.
+// starter returns the process id of the daemon's starter. No upgrade is in progress.
 func (h *host) starter() int {
 	h.t.Helper()
 	h.alone()
 	p := h.processes()
 	return p[1-slices.Index(p, h.pid())]
+}
+
+// stopped waits until one of the daemon's processes is stopped, and returns its process id.
+func (h *host) stopped() (pid int) {
+	h.t.Helper()
+	eventually(h.t, fmt.Sprintf("daemon %v", h.addrs), func() error {
+		for _, pid = range h.processes() {
+			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if _, state, _ := strings.Cut(string(b), ") "); strings.HasPrefix(state, "T") {
+				return nil
+			}
+		}
+		return errors.New("no process is stopped")
+	})
+	return pid
+}
+
+// kill sends a signal to a process of the daemon.
+func kill(t *testing.T, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := unix.Kill(pid, s); err != nil {
+		t.Fatalf("kill %d: %v", pid, err)
+	}
 }
 
 // upgrading is rdsctl daemon upgrade.
@@ -130,10 +153,15 @@ func (h *host) upgrading(args ...string) *process {
 // upgrade replaces the daemon, which must succeed.
 func (h *host) upgrade(args ...string) *ctl.Upgrade {
 	h.t.Helper()
-	p := h.upgrading(args...)
+	return h.succeeded(h.upgrading(args...))
+}
+
+// succeeded waits for the end of an upgrade that must succeed.
+func (h *host) succeeded(p *process) *ctl.Upgrade {
+	h.t.Helper()
 	var r ctl.Response
 	if code := p.wait(); code != 0 || json.Unmarshal([]byte(p.stdout()), &r) != nil || r.Upgrade == nil {
-		h.t.Fatalf("upgrade %v: status %d, %s%s\n%s", args, code, p.stdout(), p.log(), h.Stderr.Tail())
+		h.t.Fatalf("%v: status %d, %s%s\n%s", p.Cmd, code, p.stdout(), p.log(), h.Stderr.Tail())
 	}
 	return h.replaced(r.Upgrade)
 }
