@@ -74,7 +74,7 @@ func (d *Daemon) hand(binary string) (reload bool, err error) {
 	reload = d.allowReloads()
 	if err != nil {
 		if link != nil {
-			err = d.endSuccessor(err)
+			err = d.endSuccessor(pid, err)
 		}
 		return reload, err
 	}
@@ -94,12 +94,15 @@ func (d *Daemon) hand(binary string) (reload bool, err error) {
 	return false, nil
 }
 
-// endSuccessor ends the successor that has not taken over because of why. It returns why, with
-// what is known of its end.
-func (d *Daemon) endSuccessor(why error) error {
-	how := d.handing.starter.Kill()
+// endSuccessor ends the successor, process pid, that has not taken over because of why. It
+// returns why, with what is known of its end.
+func (d *Daemon) endSuccessor(pid int, why error) error {
+	how, err := d.handing.starter.Kill()
 	d.removeAside()
-	if errors.Is(why, succession.ErrGone) {
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; process %d is not killed: %w", why, pid, err)
+	case errors.Is(why, succession.ErrGone):
 		return fmt.Errorf("%w (%s; its log says why)", why, how)
 	}
 	return why
@@ -139,7 +142,12 @@ func (d *Daemon) startSuccessor(binary string) (*succession.Link, int, error) {
 // serves. Otherwise the daemon is to shut down, and no other hand-over begins.
 func (d *Daemon) endHanding() bool {
 	h := d.handing
-	h.mu.Lock()
+	if !h.mu.TryLock() {
+		if h.ctx.Err() != nil {
+			d.log.Info("asked to end, waits for the end of the hand-over in progress")
+		}
+		h.mu.Lock()
+	}
 	defer h.mu.Unlock()
 	if h.starter != nil {
 		h.starter.Close()

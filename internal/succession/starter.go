@@ -78,7 +78,7 @@ func (s *Starter) Start(program string, theirs *os.File) (pid int, err error) {
 	s.asked++
 	s.l.limit(s.part) // the starter asks the program for its version
 	if err := s.say(kindStart, []byte(program), int(theirs.Fd())); err != nil {
-		return 0, fmt.Errorf("starter: %w", err)
+		return 0, fmt.Errorf("starter: %w", lost(err))
 	}
 	m, err := s.hear(kindStarted)
 	if err == nil && len(m) != 4 {
@@ -87,9 +87,20 @@ func (s *Starter) Start(program string, theirs *os.File) (pid int, err error) {
 	if err != nil {
 		s.l.limit(s.l.pause)
 		_ = s.say(kindVerdict, []byte{verdictKill})
-		return 0, fmt.Errorf("starter: %w", err)
+		return 0, fmt.Errorf("starter: %w", lost(err))
 	}
 	return int(le.Uint32(m)), nil
+}
+
+// ErrNoStarter says that the starter was killed. A daemon in its sandbox cannot have another.
+var ErrNoStarter = errors.New("the starter has ended, without which there are no planned restarts: restart the daemon")
+
+// lost is err, or ErrNoStarter if err says that the starter has ended.
+func lost(err error) error {
+	if errors.Is(err, ErrGone) {
+		return ErrNoStarter
+	}
+	return err
 }
 
 // Leave ends the starter and lets the successor live, whose parent is then the starter's own.
@@ -101,8 +112,11 @@ func (s *Starter) Leave(signals ...syscall.Signal) error {
 	for _, sig := range signals {
 		verdict = append(verdict, byte(sig))
 	}
-	if err := s.say(kindVerdict, verdict); err != nil {
-		return err
+	switch err := s.say(kindVerdict, verdict); {
+	case errors.Is(err, ErrGone) && len(signals) == 0: // it was killed before
+		return nil
+	case err != nil:
+		return lost(err)
 	}
 	if _, err := s.hear(kindEnded); err != nil && !errors.Is(err, ErrGone) {
 		return err
@@ -116,17 +130,13 @@ func (s *Starter) Leave(signals ...syscall.Signal) error {
 }
 
 // Kill kills the successor, if it has not ended by itself, and says how it ended.
-func (s *Starter) Kill() string {
+func (s *Starter) Kill() (how string, err error) {
 	s.l.limit(s.l.pause)
-	err := s.say(kindVerdict, []byte{verdictKill})
-	var how []byte
-	if err == nil {
-		how, err = s.hear(kindEnded)
+	if err := s.say(kindVerdict, []byte{verdictKill}); err != nil {
+		return "", lost(err)
 	}
-	if err != nil {
-		return err.Error()
-	}
-	return string(how)
+	b, err := s.hear(kindEnded)
+	return string(b), lost(err)
 }
 
 // say sends a packet that belongs to the last request.

@@ -84,7 +84,11 @@ func beDaemon(role string) {
 				fmt.Println("handed over, the starter:", st.Leave(signals...))
 				return
 			}
-			err = fmt.Errorf("%w (%s)", err, st.Kill())
+			how, e := st.Kill()
+			if e != nil {
+				how = e.Error()
+			}
+			err = fmt.Errorf("%w (%s)", err, how)
 		}
 		l.Close()
 		fmt.Println("serves on:", strings.ReplaceAll(err.Error(), "\n", " "))
@@ -277,6 +281,23 @@ func TestStarterEnds(t *testing.T) {
 	_ = p.cmd.Process.Kill()
 	if p.out.Scan() { // the end comes when the starter has closed its standard output
 		t.Errorf("more: %s", p.out.Text())
+	}
+}
+
+// TestStarterKilled: a daemon whose starter was killed says so, each time, and serves on. A
+// successor that runs by then takes over.
+func TestStarterKilled(t *testing.T) {
+	p := start(t, "daemon", t.TempDir())
+	var pid int
+	if _, err := fmt.Sscanf(p.line("starter"), "starter %d", &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		p.upgrade("")
+		p.line("serves on: starter:", ErrNoStarter.Error())
 	}
 }
 
