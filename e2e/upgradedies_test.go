@@ -69,7 +69,9 @@ func TestPredecessorKilled(t *testing.T) {
 			if _, err := s.SendTo(nil, here.at(9)); !errors.Is(err, rds.ErrDaemonGone) {
 				t.Errorf("%s: send after the daemon's death: %v", name, err)
 			}
-			here.process.wait() // no process has its log any more
+			if code := here.process.wait(); code != -1 { // and no process has its log any more
+				t.Errorf("%s: the daemon was not killed, status %d", name, code)
+			}
 			if left := here.processes(); len(left) > 0 {
 				t.Errorf("%s: processes %v stay", name, left)
 			}

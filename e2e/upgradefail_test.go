@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/rds"
@@ -113,7 +112,6 @@ func testUpgradeFails(t *testing.T, kill bool) {
 				fail, says = fail+"!", []string{"the process ended (killed", "its log says why"}
 			}
 			here.next(fail)
-			t.Logf("%v %s", time.Now(), fail)
 			here.upgradeFails(failingSuccessor(), append(says, "hand-over: ")...)
 			if t.Failed() {
 				t.Fatalf("%s: see above", fail)
