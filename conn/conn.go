@@ -26,6 +26,7 @@ type Conn struct {
 	link    link
 	request request
 	redial  redial
+	crossed int64 // since when the peer says that its own request is on its way, 0: it does not
 	halt    halting
 	quiet   silence
 	k       kernelState

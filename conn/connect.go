@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -48,7 +49,7 @@ func (c *Conn) HandleCM(now int64, ev *verbs.CMEvent) {
 	case verbs.CMEstablished:
 		c.established(ev.Private)
 	case verbs.CMRejected:
-		c.broken(rejection(ev.Private))
+		c.broken(c.rejected(ev.Private))
 	case verbs.CMUnreachable, verbs.CMConnectError:
 		err := ev.Err
 		if err == nil {
@@ -125,7 +126,7 @@ func (c *Conn) attemptFailed(err error) {
 	c.why = err
 	c.stats.ConnectFailed++
 	c.host.Trace(c, EventConnectFailed, err)
-	if c.halt.missed() {
+	if !errors.Is(err, ErrCrossed) && c.halt.missed() {
 		c.clearCong()
 	}
 	c.reconnect()

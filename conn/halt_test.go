@@ -3,6 +3,8 @@ package conn
 import (
 	"errors"
 	"testing"
+
+	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // TestHalt: a connection that is halted connects for nothing, keeps the peer's map and its
@@ -73,5 +75,41 @@ func TestResumeConnects(t *testing.T) {
 	d.run()
 	if d.c.State() != Down {
 		t.Errorf("never connected: %v", d.c.State())
+	}
+}
+
+// TestCrossedRejections: a peer that rejects because its own request is on its way does not
+// reject for good, however often it says so. If no request comes for the time of an attempt,
+// it does.
+func TestCrossedRejections(t *testing.T) {
+	s := newScript(t, func(c *Config) { c.MaxBackoff = 1e8 }).up()
+	s.cong(9)
+	s.c.Halt(s.now)
+	s.run()
+	s.c.Resume(s.now)
+	s.run()
+	since, tries := s.now, 0
+	for {
+		s.peer.rejectReq(s.request(), wire.Crossed())
+		s.run()
+		err := s.c.Info().LastError
+		if !errors.Is(err, ErrRejected) {
+			t.Fatalf("try %d: %v", tries, err)
+		}
+		if late := s.now-since >= s.c.cfg.ConnectTimeout; late != !errors.Is(err, ErrCrossed) {
+			t.Fatalf("try %d after %d ns: %v", tries, s.now-since, err)
+		} else if late {
+			break
+		}
+		tries++
+		s.now = s.c.NextTimeout()
+		s.c.Tick(s.now)
+		s.run()
+		if s.c.State() != Connecting || !s.c.RemoteCong().Test(9) {
+			t.Fatalf("try %d: %v, map kept: %v", tries, s.c.State(), s.c.RemoteCong().Test(9))
+		}
+	}
+	if tries <= 2*againTries {
+		t.Errorf("%d tries", tries)
 	}
 }

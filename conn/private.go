@@ -62,13 +62,21 @@ func otherVersion(ext uint8) error {
 		ErrIncompatible, ext, wire.ExtVersion)
 }
 
-// rejection says what the private data of a rejection tells. A daemon of
-// another extension version names its version there.
-func rejection(private []byte) error {
+// rejected says what the private data of a rejection tells. A daemon of another
+// extension version names its version there. A peer whose own request should have come long
+// ago rejects for good: its request has no way to this side.
+func (c *Conn) rejected(private []byte) error {
 	r, ok := wire.ParseReject(private)
+	if !ok || !r.Crossed || mutant.On(mutant.CrossingCounts) {
+		c.crossed = 0
+	} else if c.crossed == 0 {
+		c.crossed = max(c.now, 1)
+	}
 	switch {
 	case !ok:
 		return ErrRejected
+	case c.crossed != 0 && c.now-c.crossed < c.cfg.ConnectTimeout:
+		return ErrCrossed
 	case r.Ext != 0 && r.Ext != wire.ExtVersion:
 		return fmt.Errorf("%w: %w", ErrRejected, otherVersion(r.Ext))
 	}

@@ -44,7 +44,7 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 			c.stats.ConnectRaced++
 		}
 		if ours {
-			c.reject(req, nil)
+			c.host.Reject(req, wire.Crossed())
 			return
 		}
 		// Either our attempt lost the race, or the peer gave up the one we
@@ -55,7 +55,7 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 		if ours && !c.link.ready {
 			// Most likely a request the peer has abandoned by now.
 			c.stats.ConnectRaced++
-			c.reject(req, nil)
+			c.host.Reject(req, wire.Crossed())
 			return
 		}
 		c.stats.ListenClosedStale++

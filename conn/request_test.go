@@ -21,6 +21,9 @@ func TestCrossingConnects(t *testing.T) {
 	if last.Type != verbs.CMRejected || last.QP != q || s.c.State() != Connecting {
 		t.Fatalf("smaller address: %v, peer got %+v", s.c.State(), last)
 	}
+	if r, ok := wire.ParseReject(last.Private); !ok || !r.Crossed {
+		t.Errorf("the rejection says %+v", r)
+	}
 	s.peer.cm = s.peer.cm[:len(s.peer.cm)-1]
 	s.answer()
 	s.hello()

@@ -104,6 +104,9 @@ func (p *Private) KernelCompatible() bool {
 type Reject struct {
 	Code int32 // kernel: the reason, RejectIncompat whatever it is
 	Ext  uint8 // version of rdsd's extension the rejecting side speaks, 0 for kernels
+	// Crossed says that the rejecting side has a request of its own on its way, which goes
+	// ahead of the one that it rejects. Kernels do not say it.
+	Crossed bool
 }
 
 // Append encodes r behind b. The code is little-endian: kernels send it in host
@@ -113,8 +116,15 @@ func (r *Reject) Append(b []byte) []byte {
 	if r.Ext == 0 {
 		return b
 	}
-	return append(b, magic0, magic1, r.Ext, 0)
+	var flags uint8
+	if r.Crossed {
+		flags = rejectCrossed
+	}
+	return append(b, magic0, magic1, r.Ext, flags)
 }
+
+// rejectCrossed is the flag for Reject.Crossed.
+const rejectCrossed = 1
 
 // ParseReject decodes the private data of a rejection. ok is false if b is too short
 // for a code.
@@ -124,12 +134,17 @@ func ParseReject(b []byte) (r Reject, ok bool) {
 	}
 	r.Code = int32(binary.LittleEndian.Uint32(b))
 	if len(b) >= 8 && b[4] == magic0 && b[5] == magic1 {
-		r.Ext = b[6]
+		r.Ext, r.Crossed = b[6], b[7]&rejectCrossed != 0
 	}
 	return r, true
 }
 
-// Rejected returns the private data of every rejection by this daemon.
+// Rejected returns the private data of every rejection by this daemon but Crossed.
 func Rejected() []byte {
 	return (&Reject{Code: RejectIncompat, Ext: ExtVersion}).Append(nil)
+}
+
+// Crossed returns the private data of a rejection by a daemon whose own request goes ahead.
+func Crossed() []byte {
+	return (&Reject{Code: RejectIncompat, Ext: ExtVersion, Crossed: true}).Append(nil)
 }

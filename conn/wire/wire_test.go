@@ -257,7 +257,8 @@ func TestPrivateGolden(t *testing.T) {
 		t.Error("short IPv6 private data accepted")
 	}
 	golden(t, "reject", Rejected())
-	for _, want := range []Reject{{Code: -22}, {Code: RejectIncompat, Ext: 1}} {
+	golden(t, "crossed", Crossed())
+	for _, want := range []Reject{{Code: -22}, {Code: RejectIncompat, Ext: 1}, {Code: RejectIncompat, Ext: 2, Crossed: true}} {
 		if r, ok := ParseReject(want.Append(nil)); !ok || r != want {
 			t.Errorf("reject: %+v, %v; want %+v", r, ok, want)
 		}

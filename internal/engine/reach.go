@@ -45,10 +45,14 @@ func reachOf(err error) uint8 {
 }
 
 // unreached notes that an attempt to connect p has failed. A rejection counts
-// when it comes twice in a row: two requests that cross end with one.
+// when it comes twice in a row: two requests that cross end with one, and a daemon of an
+// older version does not say that they cross.
 func (e *Engine) unreached(p *peer, err error) {
 	if err == nil || errors.Is(err, conn.ErrNoBuffer) {
 		return // ours
+	}
+	if errors.Is(err, conn.ErrCrossed) {
+		return // the peer is on its way here
 	}
 	if p.c.retries() {
 		return // the other device is tried

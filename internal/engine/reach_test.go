@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -102,4 +103,25 @@ func TestForbiddenTold(t *testing.T) {
 	w.es[0].allowedAnew(w.es[0].peers.all[0])
 	w.wait(1_000_000_000)
 	r.wantReason(0, shm.ReachForbidden, 1)
+}
+
+// A host whose own request is on its way is reached, however often it says so. One that
+// rejects otherwise is not.
+func TestCrossedUntold(t *testing.T) {
+	w := newWorld(t, 2, Config{})
+	r := w.attach(0, smallParams())
+	s := r.bind(9)
+	r.open(s, 0, 0, hostAddr(1), 10)
+	r.sendMsg(s, 0, 0, 10)
+	w.run()
+	e := w.es[0]
+	for range 5 {
+		e.unreached(e.peers.all[0], conn.ErrCrossed)
+	}
+	r.wantReason(0, 0, 0)
+	for range 2 {
+		e.unreached(e.peers.all[0], conn.ErrRejected)
+	}
+	w.run()
+	r.wantReason(0, shm.ReachRejected, 1)
 }

@@ -19,6 +19,7 @@ const (
 	UnreachedUntold   Name = "unreached-untold"    // nobody is told that a host is not reached
 	KernelBelieved    Name = "kernel-believed"     // whoever says that it is a Linux kernel is taken for one
 	CrossingUndecided Name = "crossing-undecided"  // of two crossing requests each side rejects the other's
+	CrossingCounts    Name = "crossing-counts"     // a rejection because of a request of the peer's own counts as a failure
 	SequenceReset     Name = "sequence-reset"      // sequences start again with a connection
 	DuplicatesTaken   Name = "duplicates-taken"    // a retransmission that was received is taken again
 	TCPDuplicateTaken Name = "tcp-duplicate-taken" // the same over RDS/TCP
@@ -211,7 +212,7 @@ const (
 // Names lists them all, in the order of their declaration.
 func Names() []Name {
 	return []Name{
-		UnreachedUntold, KernelBelieved, CrossingUndecided, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
+		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
 		HandoverClock, HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps, HandoverWaiters, HandoverLost,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
 		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen, HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,

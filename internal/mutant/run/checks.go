@@ -13,6 +13,7 @@ type check struct {
 
 var checks = []check{
 	{variant: mutant.CrossingUndecided, pkg: "conn", test: "TestCrossingConnects"},
+	{variant: mutant.CrossingCounts, pkg: "conn", test: "TestCrossedRejections"},
 	{variant: mutant.SequenceReset, pkg: "conn", test: "TestWorld/breaks"},
 	{variant: mutant.DuplicatesTaken, pkg: "conn", test: "TestReceive"},
 	{variant: mutant.TCPDuplicateTaken, pkg: "conn", test: "TestTCPHostile"},
