@@ -75,7 +75,7 @@ func (c *Conn) becomeReady() {
 		c.fail(ErrStale)
 		return
 	}
-	c.link.ready = true
+	c.link.ready, c.link.readyAt = true, c.now
 	c.link.deadline = 0
 	c.watchFrom()
 	c.redial.ceiling, c.halt.again, c.crossed = 0, 0, 0

@@ -12,6 +12,7 @@ type link struct {
 	active    bool       // this side dialled
 	helloSeen bool       // the peer's HELLO is in hello
 	ready     bool       // both HELLOs are through
+	readyAt   int64      // since when
 	deaf      bool       // the peer broke the protocol: nothing it sent counts any more
 	resetDue  bool       // PeerDown is owed for an attempt that was reset
 	hello     wire.Hello // the peer's

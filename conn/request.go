@@ -52,8 +52,9 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 		c.abandon(ErrReplaced)
 		c.accept(req, from)
 	case Up:
-		if ours && !c.link.ready {
-			// Most likely a request the peer has abandoned by now.
+		if ours && (!c.link.ready || c.now-c.link.readyAt < crossTime) {
+			// Most likely a request the peer has abandoned by now. If it is not, the peer
+			// tries again, and this side sees the break or crossTime passes.
 			c.stats.ConnectRaced++
 			c.host.Reject(req, wire.Crossed())
 			return
@@ -66,6 +67,11 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 		c.request.id, c.request.from, c.request.waits = req, from, true
 	}
 }
+
+// crossTime is how long after a connection is ready, which this side has asked for, a request
+// of the peer's may arrive that crossed this side's. On a busy host its handshake, above all with
+// TLS, ends that much later.
+const crossTime = 1_000_000_000
 
 // accept answers request req, which came with from. The state is Down.
 func (c *Conn) accept(req verbs.RequestID, from wire.Private) {

@@ -105,3 +105,37 @@ func TestSecondRequestWhileDraining(t *testing.T) {
 		t.Errorf("rejected %v, second up %v", rejected, qs[1].up)
 	}
 }
+
+// TestLateCrossing: a request that crossed ours may arrive when ours is up already, because its
+// handshake took longer. It does not end the connection. One that arrives later does.
+func TestLateCrossing(t *testing.T) {
+	s := newScript(t)
+	s.msg("x")
+	s.run()
+	s.answer()
+	s.hello()
+	if !s.c.Ready() {
+		t.Fatal(s.c.State())
+	}
+	for _, late := range []bool{false, true} {
+		q := s.peer.newQP(64)
+		s.peer.dial(q, addrB, addrA, s.private())
+		ev := s.dev.cm[0]
+		s.dev.cm = nil
+		if late {
+			s.now += crossTime
+		} else {
+			s.now += crossTime - 1
+		}
+		s.c.HandleRequest(s.now, ev.Req, ev.Private)
+		if replaced := s.c.Stats().ListenClosedStale == 1; replaced != late || s.c.Ready() == late {
+			t.Fatalf("late %v: replaced %v, %v", late, replaced, s.c.State())
+		}
+		if last := s.peer.cm[len(s.peer.cm)-1]; !late {
+			if r, ok := wire.ParseReject(last.Private); last.QP != q || !ok || !r.Crossed {
+				t.Errorf("the peer got %+v", last)
+			}
+		}
+		s.now = s.c.link.readyAt
+	}
+}
