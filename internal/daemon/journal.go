@@ -24,6 +24,7 @@ const (
 type journal struct {
 	mu     sync.Mutex
 	seq    uint64                      // of the last event; guarded by mu
+	before uint64                      // seq of the last event of the daemon before this one; guarded by mu
 	ring   []ctl.EventInfo             // event seq is at seq % maxEvents; guarded by mu
 	errors map[errorKey]*ctl.ErrorInfo // guarded by mu
 }
@@ -73,6 +74,21 @@ func (j *journal) note(now time.Time, level slog.Level, about any, event string,
 	}
 }
 
+// last is the sequence of the last event.
+func (j *journal) last() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.seq
+}
+
+// follows has events counted on from the last one of the daemon before, so that a process that
+// has read that one gets all that follow. Nothing has been noted yet.
+func (j *journal) follows(last uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.seq, j.before = last, last
+}
+
 // count adds i to the distinct errors. Guarded by mu.
 func (j *journal) count(i *ctl.EventInfo) {
 	k := errorKey{event: i.Event}
@@ -110,8 +126,8 @@ func visible(v ctl.View, uid *uint32) bool { return uid == nil || v.May(*uid) }
 func (j *journal) events(v ctl.View, after uint64) (out []ctl.EventInfo, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	first := uint64(1)
-	if j.seq > maxEvents {
+	first := j.before + 1
+	if j.seq-j.before > maxEvents {
 		first = j.seq - maxEvents + 1
 	}
 	if after == 0 { // the latest, if not all

@@ -11,19 +11,20 @@ import (
 func (b backend) Drain(addr netip.Addr, do string) (ctl.Drain, error) {
 	d, err := b.inspect().Drain(addr, do)
 	if err == nil {
-		err = b.d.loop.askFor(askTimeout, b.noteDrains)
+		err = b.d.loop.askFor(askTimeout, b.d.noteDrains)
 	}
 	return d, err
 }
 
-// noteDrains keeps what is drained for the status. Only the engine's thread calls it.
-func (b backend) noteDrains() {
+// noteDrains keeps what is drained for the status. Only the engine's thread calls it, or
+// whoever has the engine while it stands still.
+func (d *Daemon) noteDrains() {
 	var s string
-	switch all, addrs := b.d.engine.Drains(); {
+	switch all, addrs := d.engine.Drains(); {
 	case all:
 		s = "drained: senders wait and no socket is bound until rdsctl daemon resume"
 	case len(addrs) > 0:
 		s = fmt.Sprintf("%d peer(s) drained, %v first: senders to them wait until rdsctl peer resume", len(addrs), addrs[0])
 	}
-	b.d.drainNotice.Store(&s)
+	d.drainNotice.Store(&s)
 }

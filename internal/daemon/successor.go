@@ -87,6 +87,7 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 	r.Begin(handover.TagDaemon)
 	info := stats.Info{PID: os.Getpid(), Instance: r.U64(), Start: r.I64()}
 	stood := time.Unix(0, r.I64())
+	d.summed.journal.follows(r.U64())
 	h := d.adoptSessions(r, f)
 	d.adoptStats(r, info)
 	err = d.engine.Adopt(r, h)
@@ -96,6 +97,7 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 		h.leave()
 		return err
 	}
+	d.noteDrains()
 	d.inherited = &inherited{heirs: h, stood: stood, gone: s.Gone}
 	return nil
 }

@@ -209,6 +209,7 @@ func (p *predecessor) still(version uint16, stood time.Time) (parcel succession.
 	w.U64(p.info.Instance)
 	w.I64(p.info.Start)
 	w.I64(stood.UnixNano())
+	w.U64(p.summed.journal.last())
 	number := p.encodeSessions(w, f)
 	p.encodeStats(w)
 	err = p.engine.Encode(w, number)

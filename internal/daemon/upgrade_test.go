@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/succession"
 )
@@ -172,5 +176,35 @@ func TestNothingLeft(t *testing.T) {
 	}
 	if err := p.ping(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHandOverNotes: a daemon that takes over warns of a drain as the one before did, and counts
+// events on from that one's last: rdsctl events -f, whose connection stays, misses none.
+func TestHandOverNotes(t *testing.T) {
+	d := startDaemon(t, nil)
+	if _, err := (backend{d: d}).Drain(netip.Addr{}, ctl.DoBegin); err != nil {
+		t.Fatal(err)
+	}
+	for range maxEvents + 7 {
+		d.summed.write(time.Now(), slog.LevelInfo, nil, "an event")
+	}
+	all := ctl.View{Limit: 2 * maxEvents, May: func(uint32) bool { return true }}
+	for i := range 2 {
+		seen := d.summed.journal.last()
+		next, handed, taken := succeed(t, d, nil)
+		if handed != nil || taken != nil {
+			t.Fatal(handed, taken)
+		}
+		d = next
+		if w := (backend{d: d}).warnings(); !slices.ContainsFunc(w, func(s string) bool { return strings.Contains(s, "drained") }) {
+			t.Errorf("generation %d does not warn of the drain: %q", i+2, w)
+		}
+		for _, after := range []uint64{seen, 0} {
+			got, more, err := (backend{d: d}).Events(all, after)
+			if err != nil || more || len(got) != 1 || got[0].Seq != seen+1 || got[0].Event != "upgrade done" {
+				t.Errorf("generation %d, after %d: %+v, %v, %v", i+2, after, got, more, err)
+			}
+		}
 	}
 }
