@@ -68,10 +68,10 @@ func adoptMemfd(name string, fd, size int) (*shm.Mapping, error) {
 	return shm.AdoptMemfd(fd, size)
 }
 
-// adoptImport maps memory of a process that another daemon had mapped.
-func adoptImport(i *shm.Import) (*shm.Mapping, error) {
+// adoptImport maps memory of a process that another daemon had mapped. See shm.AdoptImport.
+func adoptImport(i *shm.Import) (file *shm.Mapping, sealed, err error) {
 	if err := failpoint.Hit(failpoint.Import); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return shm.AdoptImport(i)
 }

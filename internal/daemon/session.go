@@ -51,6 +51,10 @@ func (s *session) run() {
 		s.detach()
 		s.d.admission.exit(s.connection)
 	}()
+	if s.memory.sealed != nil {
+		s.badClient("memory", s.memory.sealed)
+		return
+	}
 	if s.role == 0 && !s.greet() {
 		return
 	}

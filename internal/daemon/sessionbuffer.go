@@ -62,15 +62,22 @@ func (m *sessionMemory) imported(fd int, off, n uint64) (*sessionBuffer, error) 
 // mayImport checks that the process may have n bytes at off of a memory file mapped.
 func (m *sessionMemory) mayImport(fd int, off, n uint64) (*shm.Import, error) {
 	i, err := shm.CheckImport(fd, off, n)
+	if err == nil {
+		err = m.mayHaveHuge(i)
+	}
 	if err != nil {
 		return nil, err
 	}
+	return i, nil
+}
+
+func (m *sessionMemory) mayHaveHuge(i *shm.Import) error {
 	if i.Huge && !m.conn.user.Trusted && !mutant.On(mutant.HugeOfAnyone) {
 		// The process could punch a hole, and use the pool up before the daemon touches it.
-		return nil, fmt.Errorf("import: %w: huge pages are only for root and the daemon's own user, because a hole in them can end the daemon; use a memfd of normal pages",
+		return fmt.Errorf("import: %w: huge pages are only for root and the daemon's own user, because a hole in them can end the daemon; use a memfd of normal pages",
 			unix.EPERM)
 	}
-	return i, nil
+	return nil
 }
 
 // onFree returns what the engine calls when it has let go of b.

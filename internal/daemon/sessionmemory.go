@@ -26,6 +26,8 @@ type sessionMemory struct {
 	client         *shm.Doorbell             // the daemon rings it
 	daemon         *shm.Doorbell             // the client rings it
 	buffers        map[uint32]*sessionBuffer // by the engine's number
+
+	sealed error // of adopted memory that its process has sealed against writing; nil: none
 }
 
 // reserve reserves memory for one mapping: bytes of rings, tables and arenas, or of a

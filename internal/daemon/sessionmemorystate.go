@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -15,22 +14,6 @@ import (
 
 // tagMemory is the memory of one client.
 const tagMemory = handover.TagDaemon + 1
-
-// mayHandOver returns an error if the process has sealed memory of its own since, so that no
-// other daemon could map it.
-func (m *sessionMemory) mayHandOver() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, b := range m.buffers {
-		if !b.imported || b.ended.Load() {
-			continue
-		}
-		if _, err := shm.CheckImport(b.file.FD, b.off, b.size); err != nil {
-			return fmt.Errorf("buffer %d: %w", b.number, err)
-		}
-	}
-	return nil
-}
 
 // encode writes the memory of an attached client, whose session stands between two requests.
 // The descriptors stay this daemon's.
@@ -164,20 +147,27 @@ func (m *sessionMemory) adoptBuffer(r *handover.Reader, f *inFiles) {
 }
 
 // adoptImport maps memory of the process's own. It returns nil, and has closed fd, after an
-// error of r.
+// error of r. The process may have sealed the memory at any moment until now. That must not
+// keep the daemon from taking over, so such memory is adopted too, and the session ends.
 func (m *sessionMemory) adoptImport(r *handover.Reader, fd int, place handover.Range) *shm.Mapping {
-	i, err := m.mayImport(fd, place.Off, place.Len)
+	i, err := shm.CheckAdopted(fd, place.Off, place.Len)
+	if err == nil {
+		err = m.mayHaveHuge(i)
+	}
 	if err != nil {
 		_ = unix.Close(fd)
 		r.Fail("%v", err)
 		return nil
 	}
 	return m.adoptMapping(r, fd, 0, i.Mapped(), func(fd int) (*shm.Mapping, error) {
-		file, err := adoptImport(i)
-		if err == nil {
-			file.FD = fd
+		file, sealed, err := adoptImport(i)
+		if err != nil {
+			return nil, err
 		}
-		return file, err
+		if file.FD = fd; sealed != nil {
+			m.sealed = sealed
+		}
+		return file, nil
 	})
 }
 

@@ -16,8 +16,8 @@ import (
 const tagSessions = handover.TagDaemon + 2
 
 // encodeSessions writes the control connections. There is a recess, and the caller has the
-// engine, which stands still. The result names clients for Engine.Encode. A process that
-// cannot be handed over ends. Connections of rdsctl with a trace or a capture are left out.
+// engine, which stands still. The result names clients for Engine.Encode. Connections of
+// rdsctl with a trace or a capture are left out.
 func (d *Daemon) encodeSessions(w *handover.Writer, f *outFiles) (number func(*engine.Client) uint32) {
 	d.admission.answerAll()
 	for gone := map[*session]bool{}; d.admission.endRest(gone); {
@@ -43,19 +43,14 @@ func (d *Daemon) encodeSessions(w *handover.Writer, f *outFiles) (number func(*e
 	}
 }
 
-// endRest has the engine let go of processes whose sessions have ended in the recess, or
-// whose memory no other daemon could map, and adds them to gone. It returns false if there
-// were none.
+// endRest has the engine let go of processes whose sessions have ended in the recess, and
+// adds them to gone. It returns false if there were none.
 func (a *admission) endRest(gone map[*session]bool) (any bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for c, s := range a.open {
 		if s.cl == nil || gone[s] {
 			continue
-		}
-		if err := s.memory.mayHandOver(); err != nil && !c.closed() {
-			s.why.Store(&err)
-			go s.goodbye(err)
 		}
 		if c.closed() || s.why.Load() != nil {
 			s.d.engine.Detach(s.cl)
@@ -163,6 +158,9 @@ func (s *session) adopt(r *handover.Reader, f *inFiles) {
 	}
 	if r.Err() == nil {
 		s.memory.adopt(r, f, s.params)
+	}
+	if err := s.memory.sealed; err != nil {
+		s.why.Store(&err)
 	}
 }
 

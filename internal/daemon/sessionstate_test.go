@@ -216,21 +216,21 @@ func TestSessionsHandedOver(t *testing.T) {
 }
 
 // TestSessionsEndBetween: a process that ends while nobody serves is detached by the daemon
-// that takes over. One that the engine has ended, and one whose memory cannot be handed over,
-// are told why by the daemon before. A trace ends with a reason.
+// that takes over. One that has sealed its memory in that time keeps nobody from taking over:
+// it is told why it ends. A trace ends with a reason.
 func TestSessionsEndBetween(t *testing.T) {
 	d := startDaemon(t, nil)
 	gone, stays, sealed, tracer := attached(t, d), attached(t, d), importing(t, d), rdsctlOf(t, d)
 	own := ownMemory(t, 1<<20, unix.F_SEAL_SHRINK)
 	sealed.send(&ipc.Import{Len: 1 << 16}, own)
 	sealed.hears(sealed.id, &ipc.ImportOK{})
-	if _, err := unix.FcntlInt(uintptr(own), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err != nil {
-		t.Fatal(err)
-	}
 	tracer.send(ctlRequest(t, ctl.Request{Kind: ctl.KindTrace, Do: ctl.DoBegin, Trace: &ctl.TraceSpec{Duration: time.Hour}}))
 	tracer.hears(tracer.id, &ipc.CtlPart{})
 	x := part(t, d)
 	gone.close()
+	if _, err := unix.FcntlInt(uintptr(own), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err != nil {
+		t.Fatal(err)
+	}
 	next := x.succeed()
 	eventually(t, "the one that has ended is detached", func() error {
 		if n := next.admission.clientsOf()[uint32(os.Getuid())]; n != 1 {

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -19,10 +20,16 @@ type Import struct {
 	page uint64
 }
 
+// errSealed says that a file has a seal against writing.
+var errSealed = errors.New("the file is sealed against writing (F_SEAL_WRITE or F_SEAL_FUTURE_WRITE)")
+
 // CheckImport checks that n bytes at off of the file fd can be mapped for good: the file is
 // memory, cannot shrink and may be written, and has these bytes, which begin with a page.
 // The error is EINVAL or EPERM, and says what to do.
-func CheckImport(fd int, off, n uint64) (*Import, error) {
+func CheckImport(fd int, off, n uint64) (*Import, error) { return checkImport(fd, off, n, false) }
+
+// checkImport is CheckImport. late says that the file may have a seal against writing.
+func checkImport(fd int, off, n uint64, late bool) (*Import, error) {
 	bad := func(format string, args ...any) (*Import, error) {
 		return nil, fmt.Errorf("import %d bytes at %d: %w", n, off, fmt.Errorf(format, args...))
 	}
@@ -37,8 +44,8 @@ func CheckImport(fd int, off, n uint64) (*Import, error) {
 	if seals&unix.F_SEAL_SHRINK == 0 {
 		return bad("%w: the file can be cut short; create it with MFD_ALLOW_SEALING and add the seal F_SEAL_SHRINK (a file of a mounted tmpfs or hugetlbfs takes no seals)", unix.EPERM)
 	}
-	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
-		return bad("%w: the file is sealed against writing (F_SEAL_WRITE or F_SEAL_FUTURE_WRITE)", unix.EPERM)
+	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 && !late {
+		return bad("%w: %w", unix.EPERM, errSealed)
 	}
 	var st unix.Stat_t
 	var fs unix.Statfs_t
@@ -70,7 +77,7 @@ func (i *Import) Mapped() uint64 { return (i.n + i.page - 1) &^ (i.page - 1) }
 // sets Mapping.FD to it has Close close it. Errors: ENOMEM; EPERM or EACCES if the descriptor
 // or the file may not be written.
 func MapImport(i *Import) (*Mapping, error) {
-	m, err := AdoptImport(i)
+	m, err := i.mapped(unix.MAP_SHARED)
 	if err != nil {
 		return nil, err
 	}
@@ -81,10 +88,24 @@ func MapImport(i *Import) (*Mapping, error) {
 	return m, nil
 }
 
+// CheckAdopted is CheckImport of memory that another process has mapped with MapImport. Its
+// owner may have sealed it against writing since then.
+func CheckAdopted(fd int, off, n uint64) (*Import, error) { return checkImport(fd, off, n, true) }
+
 // AdoptImport is MapImport of memory that another process has mapped with MapImport. No page
-// is allocated or entered in the page table.
-func AdoptImport(i *Import) (*Mapping, error) {
-	mem, err := unix.Mmap(i.fd, i.off, int(i.Mapped()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+// is allocated or entered in the page table. sealed is the error of memory that its owner has
+// sealed against writing since then. It is mapped all the same, but the owner does not see what
+// is written there.
+func AdoptImport(i *Import) (m *Mapping, sealed, err error) {
+	if m, err = i.mapped(unix.MAP_SHARED); !errors.Is(err, unix.EPERM) {
+		return m, nil, err
+	}
+	m, err = i.mapped(unix.MAP_PRIVATE)
+	return m, fmt.Errorf("import %d bytes at %d: %w: %w", i.n, i.off, unix.EPERM, errSealed), err
+}
+
+func (i *Import) mapped(how int) (*Mapping, error) {
+	mem, err := unix.Mmap(i.fd, i.off, int(i.Mapped()), unix.PROT_READ|unix.PROT_WRITE, how)
 	if err != nil {
 		return nil, fmt.Errorf("import %d bytes: %w", i.n, explain("mmap", err))
 	}
