@@ -51,13 +51,25 @@ func (l *loop) leave(p *pause) {
 	close(p.over)
 }
 
+// show publishes what the engine has adopted, so that no reader finds statistics in which the
+// daemon has no clients. The loop does not run yet.
+func (l *loop) show() {
+	l.reportWay()
+	l.publishNow()
+}
+
+// publishNow publishes the statistics of an engine that stands still.
+func (l *loop) publishNow() {
+	wall := engine.Wall(time.Now().UnixNano())
+	l.engine.PublishLists(wall)
+	l.engine.PublishStats(wall)
+}
+
 // pauses is what the loop does while there is a pause. It reports whether that is over.
 func (l *loop) pauses() bool {
 	p := l.pause
 	if l.engine.Halted() {
-		wall := engine.Wall(time.Now().UnixNano())
-		l.engine.PublishLists(wall)
-		l.engine.PublishStats(wall)
+		l.publishNow()
 		l.stats.SetState(stats.Sleeping)
 		close(p.stands)
 		<-p.over

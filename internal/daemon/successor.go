@@ -98,6 +98,7 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 		return err
 	}
 	d.noteDrains()
+	d.loop.show()
 	d.inherited = &inherited{heirs: h, stood: stood, gone: s.Gone}
 	return nil
 }

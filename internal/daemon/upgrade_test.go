@@ -46,6 +46,9 @@ func succeed(t *testing.T, d *Daemon, edit func(*config.Config)) (next *Daemon, 
 		d.upgrades.failed(handed)
 	}
 	if taken = <-end; taken == nil {
+		if got, want := s.daemon.statistics.Snapshot(), uint64(len(s.daemon.inherited.heirs.all)); got.Values[stats.Clients].Value != want || got.Beat == 0 {
+			t.Errorf("the statistics of the successor begin with %d clients at %d, not with %d", got.Values[stats.Clients].Value, got.Beat, want)
+		}
 		runDaemon(t, s.Daemon())
 		eventually(t, "the successor serves", func() error {
 			if u := s.Daemon().upgradeState(); u.Running {
