@@ -143,7 +143,7 @@ func (t *tcpSide) MsgDone(_ *conn.TCP, m *conn.Msg, o conn.Outcome) { t.e.MsgDon
 // PeerUp, PeerDown and Congestion are told as those of queue pairs.
 func (t *tcpSide) PeerUp(c *conn.TCP) { t.e.peerUp(tcpPeerOf(c), false) }
 
-func (t *tcpSide) PeerDown(c *conn.TCP, _ error) { t.e.peerDown(tcpPeerOf(c)) }
+func (t *tcpSide) PeerDown(c *conn.TCP, _ error) { t.e.peerDown(tcpPeerOf(c), true) }
 
 func (t *tcpSide) Congestion(c *conn.TCP, _ *cong.Map) { t.e.congestion(tcpPeerOf(c)) }
 

@@ -163,16 +163,21 @@ func (e *Engine) peerUp(p *peer, restarted bool) {
 }
 
 // PeerDown: the connection is down, and its queue pair is empty.
-func (e *Engine) PeerDown(c *conn.Conn, why error) { e.peerDown(e.peerOf(c)) }
+func (e *Engine) PeerDown(c *conn.Conn, why error) {
+	p := e.peerOf(c)
+	e.peerDown(p, p.isUp || !errors.Is(why, conn.ErrHalted))
+}
 
-func (e *Engine) peerDown(p *peer) {
+// peerDown notes that p is down. It is no news if a pause has broken off a handshake: then
+// destinations know of the break before that, if there was one.
+func (e *Engine) peerDown(p *peer, news bool) {
 	if p.isUp { // else an attempt was reset
 		p.isUp = false
 		e.st.C[stats.PeersUp]--
 	}
 	e.revokeDown(p)
 	e.sweepSoon()
-	if p.partedDown() {
+	if p.partedDown() || !news {
 		return
 	}
 	p.downs++
