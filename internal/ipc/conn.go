@@ -142,6 +142,14 @@ func (c *Conn) limitSend() error {
 // queue is full, for at most sendTimeout or what SetSendTimeout says
 // (os.ErrDeadlineExceeded). EPIPE means that the other side has closed.
 func (c *Conn) Send(id uint32, m Body, fds ...int) error {
+	if err := c.limitSend(); err != nil {
+		return err
+	}
+	return c.sendIn(id, m, fds...)
+}
+
+// sendIn is Send within the time that limitSend gave.
+func (c *Conn) sendIn(id uint32, m Body, fds ...int) error {
 	if len(fds) > MaxFDs {
 		return fmt.Errorf("%v with %d descriptors, %d go with one frame: %w", m.Type(), len(fds), MaxFDs, unix.E2BIG)
 	}
@@ -152,9 +160,6 @@ func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
-	}
-	if err := c.limitSend(); err != nil {
-		return err
 	}
 	_, _, err := c.c.WriteMsgUnix(b, oob, nil)
 	return err
@@ -264,18 +269,22 @@ func (c *Conn) SendErr(id uint32, err error) error {
 	return c.Send(id, &Err{Errno: uint32(errnoOf(err)), Text: err.Error()})
 }
 
-// SendJSON answers the Ctl request id, in parts. Its error is EMSGSIZE above MaxCtl.
+// SendJSON answers the Ctl request id, in parts. All of them have the time of one Send. Its
+// error is EMSGSIZE above MaxCtl.
 func (c *Conn) SendJSON(id uint32, json []byte) error {
 	if len(json) > MaxCtl {
 		return fmt.Errorf("answer of %d bytes, at most %d: %w", len(json), MaxCtl, unix.EMSGSIZE)
 	}
+	if err := c.limitSend(); err != nil {
+		return err
+	}
 	for len(json) > maxCtlPart {
-		if err := c.Send(id, &CtlPart{JSON: json[:maxCtlPart]}); err != nil {
+		if err := c.sendIn(id, &CtlPart{JSON: json[:maxCtlPart]}); err != nil {
 			return err
 		}
 		json = json[maxCtlPart:]
 	}
-	return c.Send(id, &CtlPart{Last: true, JSON: json})
+	return c.sendIn(id, &CtlPart{Last: true, JSON: json})
 }
 
 // isGone reports whether err of Send or Recv means that the other side closed.

@@ -278,6 +278,30 @@ func TestConnDeadlines(t *testing.T) {
 	}
 }
 
+// TestConnSlowReader: a process that reads some parts of an answer whenever the daemon is about to
+// give it up has no more time for the whole answer than one that reads nothing.
+func TestConnSlowReader(t *testing.T) {
+	a, b := connPair(t)
+	a.SetSendTimeout(100 * time.Millisecond)
+	ended := make(chan error, 1)
+	go func() { ended <- a.SendJSON(1, make([]byte, MaxCtl)) }()
+	for {
+		select {
+		case err := <-ended:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error(err)
+			}
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+		for range 6 { // most of what the queue has
+			if _, err := b.Recv(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 func TestConnSilence(t *testing.T) {
 	_, b := connPair(t)
 	b.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
