@@ -24,7 +24,8 @@ const versionTime = 10 * time.Second
 // that the daemon itself was started from. A daemon that an attacker controls can ask for any
 // path, so the path must lead to a program that the attacker cannot have made: it belongs to
 // root or to this user, nobody else may write it or put another file in its place, and it is
-// in none of the folders that the daemon may write. And it must be rdsd.
+// in none of the folders that the daemon may write. It has no other rights than this process.
+// And it must be rdsd.
 func checkProgram(path string, own bool, folders []string) (string, error) {
 	refuse := func(format string, args ...any) (string, error) {
 		return "", fmt.Errorf("start %s: %w", path, fmt.Errorf(format, args...))
@@ -44,6 +45,8 @@ func checkProgram(path string, own bool, folders []string) (string, error) {
 	switch {
 	case !st.Mode().IsRegular() || st.Mode()&0o111 == 0:
 		return refuse("%w: not an executable file", unix.EACCES)
+	case !own && st.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0:
+		return refuse("%w: it runs with the rights of its owner or group (mode %v)", unix.EPERM, st.Mode())
 	case !own && uid != 0 && int(uid) != os.Geteuid():
 		return refuse("%w: it belongs to uid %d, and neither to root nor to the daemon's user", unix.EPERM, uid)
 	case !own && st.Mode()&0o022 != 0:

@@ -352,6 +352,8 @@ func TestPrograms(t *testing.T) {
 		{dir, false, "not an executable file"},
 		{script("data", rdsd, 0o644), false, "not an executable file"},
 		{script("open", rdsd, 0o777), false, "others may write it"},
+		{script("setuid", rdsd, 0o755|os.ModeSetuid), false, "rights of its owner or group"},
+		{script("setgid", rdsd, 0o755|os.ModeSetgid), false, "rights of its owner or group"},
 		{inside, false, "which the daemon may write"},
 		{inside, true, "which the daemon may write"},
 		{link, false, "which the daemon may write"},
