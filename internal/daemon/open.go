@@ -42,8 +42,12 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (*Daemon, e
 	if i := super.inherits; i != nil {
 		d.listeners, d.upgrades = i.listeners, i.upgrades
 	}
-	if err := resolve(&cfg); err != nil { // without the names; the status warns of them
-		log.Warn("names in peers.allow", "err", err)
+	if err := resolve(&cfg); err != nil {
+		if super.inherits != nil { // the daemon before may know them, and goes on
+			d.listeners.close()
+			return nil, fmt.Errorf("configuration: %w", err)
+		}
+		log.Warn("names in peers.allow", "err", err) // without the names; the status warns of them
 	}
 	d.set(&cfg)
 	d.credentials.Store(cred)

@@ -95,7 +95,8 @@ func TestHandOver(t *testing.T) {
 }
 
 // TestHandOverRefused: a successor that cannot open what it needs gives up, and the daemon and
-// its processes go on as if nothing had been.
+// its processes go on as if nothing had been. That holds for a name whose address it does not
+// find: the daemon knows it since its own start, and a peer must not be forbidden by an upgrade.
 func TestHandOverRefused(t *testing.T) {
 	d := startDaemon(t, nil)
 	p := attached(t, d)
@@ -104,10 +105,14 @@ func TestHandOverRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	before := resolver
+	resolver = answers{} // which answers nothing
+	t.Cleanup(func() { resolver = before })
 	inUse := l.Addr().(*net.TCPAddr).AddrPort()
 	for _, edit := range []func(*config.Config){
 		func(c *config.Config) { c.Stats = "/nowhere/s.stats" },
 		func(c *config.Config) { c.Metrics.Listen = inUse },
+		func(c *config.Config) { c.Peers.Allow = []config.Allowed{{Name: "hostb"}} },
 	} {
 		_, handed, taken := succeed(t, d, edit)
 		if taken == nil || !errors.Is(handed, succession.ErrRefused) || !strings.Contains(handed.Error(), taken.Error()[strings.LastIndex(taken.Error(), ": "):]) {
