@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -17,12 +19,17 @@ const tagSessions = handover.TagDaemon + 2
 
 // encodeSessions writes the control connections. There is a recess, and the caller has the
 // engine, which stands still. The result names clients for Engine.Encode. Connections of
-// rdsctl with a trace or a capture are left out.
-func (d *Daemon) encodeSessions(w *handover.Writer, f *outFiles) (number func(*engine.Client) uint32) {
-	d.admission.answerAll()
+// rdsctl with a trace or a capture are left out. Its error is that answers are still on their
+// way when ctx ends.
+func (d *Daemon) encodeSessions(ctx context.Context, w *handover.Writer, f *outFiles) (number func(*engine.Client) uint32, err error) {
+	if err := d.admission.answerAll(ctx); err != nil {
+		return nil, err
+	}
 	for gone := map[*session]bool{}; d.admission.endRest(gone); {
 		d.engine.EndDetached() // which can answer others' requests
-		d.admission.answerAll()
+		if err := d.admission.answerAll(ctx); err != nil {
+			return nil, err
+		}
 	}
 	numbers := map[*engine.Client]uint32{}
 	all := d.admission.handOver()
@@ -40,7 +47,7 @@ func (d *Daemon) encodeSessions(w *handover.Writer, f *outFiles) (number func(*e
 			return i
 		}
 		return handover.NoFile
-	}
+	}, nil
 }
 
 // endRest has the engine let go of processes whose sessions have ended in the recess, and
@@ -60,19 +67,27 @@ func (a *admission) endRest(gone map[*session]bool) (any bool) {
 	return any
 }
 
-// answerAll waits until no answer is on its way. A process has recessSend to read it.
-func (a *admission) answerAll() {
+// answerAll waits until no answer is on its way. A process has recessSend to read one. Nobody
+// serves in that time, so an answer that is still on its way when ctx ends is an error, which
+// names the process.
+func (a *admission) answerAll(ctx context.Context) error {
 	for {
 		a.mu.Lock()
-		r, on := a.inRecess, false
+		r, to := a.inRecess, (*connection)(nil)
 		for c := range a.open {
-			on = on || c.answers.Load() > 0
+			if c.answers.Load() > 0 {
+				to = c
+			}
 		}
 		a.mu.Unlock()
-		if !on {
-			return
+		if to == nil {
+			return nil
 		}
-		<-r.changed
+		select {
+		case <-r.changed:
+		case <-ctx.Done():
+			return fmt.Errorf("process %d of uid %d does not read its answers: %w", to.id.PID, to.id.UID, context.Cause(ctx))
+		}
 	}
 }
 

@@ -40,7 +40,10 @@ func part(t *testing.T, d *Daemon) *parted {
 		t.Fatal(err)
 	}
 	w := handover.NewWriter(handover.Newest)
-	number := d.encodeSessions(w, &p.files)
+	number, err := d.encodeSessions(context.Background(), w, &p.files)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := d.engine.Encode(w, number); err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +331,10 @@ func TestSessionsIncomplete(t *testing.T) {
 	d.admission.mu.Unlock()
 	w := handover.NewWriter(handover.Newest)
 	x.files = outFiles{}
-	number := d.encodeSessions(w, &x.files)
+	number, err := d.encodeSessions(context.Background(), w, &x.files)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := d.engine.Encode(w, number); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ import (
 // takes over. Who starts that one and how the two talk is package succession's
 // (docs/adr/0032).
 
-// haltTime bounds how long the engine may need to stand still. It needs 50 ms and what
-// breaking off takes.
+// haltTime bounds how long the engine may need to stand still, and processes then to read
+// their last answers. The engine needs 50 ms and what breaking off takes.
 const haltTime = 3 * time.Second
 
 // handing is what a daemon needs to hand over.
@@ -210,7 +210,10 @@ func (p *predecessor) still(version uint16, stood time.Time) (parcel succession.
 	w.I64(p.info.Start)
 	w.I64(stood.UnixNano())
 	w.U64(p.summed.journal.last())
-	number := p.encodeSessions(w, f)
+	number, err := p.encodeSessions(ctx, w, f)
+	if err != nil {
+		return parcel, err
+	}
 	p.encodeStats(w)
 	err = p.engine.Encode(w, number)
 	w.End()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/succession"
 )
@@ -214,5 +216,30 @@ func TestHandOverNotes(t *testing.T) {
 				t.Errorf("generation %d, after %d: %+v, %v, %v", i+2, after, got, more, err)
 			}
 		}
+	}
+}
+
+// TestHandOverUnanswered: an answer that does not come to its end delays the daemon only for as
+// long as the engine may stand still. The error names the process.
+func TestHandOverUnanswered(t *testing.T) {
+	d := startDaemon(t, nil)
+	p := attached(t, d)
+	if err := d.admission.recess(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for c := range d.admission.open { // one: nobody else uses the map in a recess
+		c.answers.Add(1)
+		defer c.answers.Add(-1)
+	}
+	parts := &predecessor{Daemon: d}
+	if err := d.upgrades.begin(""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parts.still(handover.Newest, time.Now()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
+		t.Errorf("%v", err)
+	}
+	parts.Resume()
+	if err := p.ping(); err != nil {
+		t.Error(err)
 	}
 }
