@@ -41,8 +41,9 @@ type inheritance struct {
 // inherited is what a daemon that takes over does when it begins to serve.
 type inherited struct {
 	heirs *heirs
-	stood time.Time   // when the predecessor stopped serving
-	gone  func() bool // waits for the predecessor's end
+	stood time.Time     // when the predecessor stopped serving
+	gone  func() bool   // waits for the predecessor's end, for a while
+	ended chan struct{} // closed after that
 }
 
 // Open implements succession.Successor.
@@ -99,7 +100,7 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 	}
 	d.noteDrains()
 	d.loop.show()
-	d.inherited = &inherited{heirs: h, stood: stood, gone: s.Gone}
+	d.inherited = &inherited{heirs: h, stood: stood, gone: s.Gone, ended: make(chan struct{})}
 	return nil
 }
 
@@ -129,9 +130,14 @@ func (d *Daemon) takeOver() {
 }
 
 // waitForEnd waits for the predecessor's end, if there is one: a supervisor heeds only the
-// main process.
+// main process. Run calls it once.
 func (d *Daemon) waitForEnd() {
-	if d.inherited != nil && d.inherited.gone != nil {
-		d.inherited.gone()
+	i := d.inherited
+	if i == nil {
+		return
 	}
+	if i.gone != nil {
+		i.gone()
+	}
+	close(i.ended)
 }

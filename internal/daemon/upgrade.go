@@ -65,6 +65,13 @@ func (d *Daemon) hand(binary string) (reload bool, err error) {
 	if h.ctx.Err() != nil {
 		return false, errShutdown
 	}
+	if i := d.inherited; i != nil { // until then the supervisor would not heed MAINPID= of this process
+		select {
+		case <-i.ended:
+		case <-h.ctx.Done():
+			return false, errShutdown
+		}
+	}
 	d.refuseReloads() // both daemons have one configuration
 	link, pid, err := d.startSuccessor(binary)
 	if err == nil {

@@ -243,3 +243,28 @@ func TestHandOverUnanswered(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHandOverAfterEnd: a daemon that has taken over begins to hand over when its predecessor has
+// ended. Before that a supervisor would not take its word for who the main process is. It waits
+// no longer than it serves.
+func TestHandOverAfterEnd(t *testing.T) {
+	d := (&parted{t: t, d: startDaemon(t, nil)}).next()
+	defer d.closeAll()
+	d.inherited = &inherited{ended: make(chan struct{})}
+	end := make(chan error, 1)
+	go func() {
+		_, err := d.hand("/nowhere") // it has no starter: if it does not wait, it fails
+		end <- err
+	}()
+	eventually(t, "the upgrade is in progress", func() error {
+		if d.handing.mu.TryLock() {
+			d.handing.mu.Unlock()
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	d.handing.stop()
+	if err := <-end; !errors.Is(err, errShutdown) {
+		t.Error(err)
+	}
+}
