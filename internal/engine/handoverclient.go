@@ -207,12 +207,22 @@ func (h *handing) encodeSockets() {
 
 const mostInt = 1<<63 - 1
 
+// localOf reads an address of this host. Sockets and what peers know keep an address in use.
+func (e *Engine) localOf(r *handover.Reader) *localAddr {
+	addr := r.Addr()
+	l := e.addrs.by[addr]
+	if l == nil && r.Err() == nil {
+		r.Fail("%v is in use, and the setting listen does not name it: name it, or restart the daemon instead", addr)
+	}
+	return l
+}
+
 func (t *taking) adoptSockets() {
 	r := t.r
 	r.Begin(handover.TagSockets)
 	for range r.Count(mostSocks, 4+4+4+2+4+1+2) {
 		s := &socket{cl: at(r, t.procs, r.U32(), "client"), handle: r.U32()}
-		s.local = t.addrs.by[r.Addr()]
+		s.local = t.localOf(r)
 		s.port, s.inc, s.lane = r.U16(), r.U32(), r.U8()
 		f := r.U16()
 		s.closed, s.left, s.laned, s.overrun = f&sockClosed != 0, f&sockLeft != 0, f&sockLaned != 0, f&sockOverrun != 0
@@ -226,8 +236,8 @@ func (t *taking) adoptSockets() {
 		if r.Err() != nil {
 			return
 		}
-		if s.local == nil || s.port == 0 || s.inc == 0 || f&^sockAll != 0 || s.lane != 0 && !s.laned {
-			r.Fail("a socket at port %d of an address that may be none of this host, with incarnation %d and flags %#x", s.port, s.inc, f)
+		if s.port == 0 || s.inc == 0 || f&^sockAll != 0 || s.lane != 0 && !s.laned {
+			r.Fail("a socket at port %d, with incarnation %d and flags %#x", s.port, s.inc, f)
 			return
 		}
 		t.socks = append(t.socks, s)

@@ -121,7 +121,7 @@ func (e *Engine) adoptPeer(r *handover.Reader, h *remote, find func(uint32) *con
 		r.Fail("lane %d of %v is there twice, or its flags are %#x", lane, h.addr, f)
 		return
 	case onTCP != (f&laneOnTCP != 0):
-		r.Fail("%v is reached by another transport now", h.addr)
+		r.Fail("the settings have another transport for %v, with which this host is connected: restart the daemon instead", h.addr)
 		return
 	}
 	p := e.newPeer(h, lane)

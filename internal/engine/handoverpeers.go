@@ -119,13 +119,13 @@ func (e *Engine) encodeRemote(w *handover.Writer, h *remote, number func(*conn.M
 }
 
 func (e *Engine) adoptRemote(r *handover.Reader, used map[verbs.PeerKey]bool, find func(uint32) *conn.Msg) {
-	l, addr := e.addrs.by[r.Addr()], r.Addr()
+	l, addr := e.localOf(r), r.Addr()
 	who, us := verbs.PeerKey(r.U64()), r.U64()
 	instance, met := r.U64(), r.U64()
 	switch {
 	case r.Err() != nil:
-	case l == nil || !mayBePeer(l, addr) || e.addrs.by[addr] != nil || e.peers.hosts[remoteKey{l.addr, addr}] != nil:
-		r.Fail("%v is no peer of an address of this host, or is there twice", addr)
+	case !mayBePeer(l, addr) || e.addrs.by[addr] != nil || e.peers.hosts[remoteKey{l.addr, addr}] != nil:
+		r.Fail("%v is no peer of %v, or is there twice", addr, l.addr)
 	case who == 0 || who%keysEach != 0 || who > e.peers.nextKey || used[who]:
 		r.Fail("%v has key %d of %d, or another has it", addr, who, e.peers.nextKey)
 	case us == 0 || met > e.clock || (instance == 0) != (met == 0):
