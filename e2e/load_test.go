@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/rds"
 )
@@ -17,6 +18,7 @@ type load struct {
 	socks [2]*rds.Socket // for datagrams
 	ops   *opPair
 	opTo  *rds.Socket
+	pace  time.Duration // between two datagrams of a sender, and between two looks for operations
 
 	stop    chan struct{}
 	ended   sync.WaitGroup // senders and operations
@@ -25,11 +27,19 @@ type load struct {
 
 func startLoad(t *testing.T, from, to *host, size int) *load {
 	t.Helper()
-	l := &load{t: t, hosts: [2]*host{from, to}, audit: newAudit(), stop: make(chan struct{})}
+	return startLoadAt(t, from, to, size, 0)
+}
+
+// startLoadAt is startLoad with a pace, for tests that want something in progress and not a busy
+// machine.
+func startLoadAt(t *testing.T, from, to *host, size int, pace time.Duration) *load {
+	t.Helper()
+	l := &load{t: t, hosts: [2]*host{from, to}, audit: newAudit(), stop: make(chan struct{}), pace: pace}
 	cf, ct := from.open(), to.open()
 	l.socks = [2]*rds.Socket{from.bind(cf, 0), to.bind(ct, 0)}
 	l.opTo = to.bind(ct, 0)
 	l.ops = newOpPair(t, cf, from.bind(cf, 0), l.opTo.LocalAddrPort())
+	l.ops.pace = pace
 	for i, s := range l.socks {
 		l.readers.Go(func() { l.ends(l.audit.take(s)) })
 		l.ended.Go(func() { l.send(s, l.socks[1-i].LocalAddrPort(), size) })
@@ -60,6 +70,7 @@ func (l *load) send(s *rds.Socket, to addrPort, size int) {
 			l.t.Errorf("sender: %v", err)
 			return
 		}
+		time.Sleep(l.pace)
 	}
 }
 

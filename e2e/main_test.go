@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -104,6 +105,13 @@ func program(name string) string { return filepath.Join(os.Getenv(envBin), name)
 // process is left as it was.
 func isolated(t *testing.T, run func(t *testing.T)) {
 	t.Helper()
+	isolatedUnder(t, nil, run)
+}
+
+// isolatedUnder is isolated in a process that a command runs: the process's command line
+// follows the command.
+func isolatedUnder(t *testing.T, cmd []string, run func(t *testing.T)) {
+	t.Helper()
 	if os.Getenv(envTest) == t.Name() {
 		adoptOrphans(t)
 		noLeaks(t)
@@ -116,10 +124,11 @@ func isolated(t *testing.T, run func(t *testing.T)) {
 		t.Fatal(err)
 	}
 	defer net.Close()
+	cmd = append(slices.Clone(cmd), os.Args[0], "-test.run="+only(t.Name()), "-test.v", "-test.timeout="+testTimeout().String())
 	p := startProcess(t, []string{
 		envTest + "=" + t.Name(),
 		envNet + "=" + net.First().String(),
-	}, os.Args[0], "-test.run="+only(t.Name()), "-test.v", "-test.timeout="+testTimeout().String())
+	}, cmd[0], cmd[1:]...)
 	if !p.Wait(testTimeout() + patience) {
 		p.Signal(syscall.SIGQUIT)
 		<-p.Ended()

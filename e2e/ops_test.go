@@ -45,6 +45,7 @@ type opPair struct {
 	cookie uint64        // of the target's memory, 0 = not known yet
 	epoch  atomic.Uint64 // how many memories the target has had
 	size   int           // bytes of one operation, at most opSize
+	pace   time.Duration // between two looks
 
 	mu        sync.Mutex
 	delivered map[uint64]bool       // by number; guarded by mu
@@ -164,6 +165,7 @@ func (p *opPair) run(stop <-chan struct{}) error {
 	var number uint64
 	deadline := time.Time{}
 	for {
+		time.Sleep(p.pace)
 		p.look()
 		busy := 0
 		for i := range p.slots {

@@ -26,6 +26,9 @@ func runRole(role string) int {
 	if role == roleUser {
 		return userMain()
 	}
+	if step, ok := strings.CutPrefix(role, roleSpeaker); ok {
+		return speakerMain(step)
+	}
 	var w worker
 	err := json.NewDecoder(strings.NewReader(role)).Decode(&w)
 	if err == nil {

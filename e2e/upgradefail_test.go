@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/rds"
@@ -17,13 +18,16 @@ type bystanders struct {
 	loads []*load
 }
 
-const bystanderBytes = 3000 // the longest datagram
+const (
+	bystanderBytes = 3000             // the longest datagram
+	bystanderPace  = time.Millisecond // between two datagrams of each of six senders
+)
 
 func startBystanders(t *testing.T, here, there *host) *bystanders {
 	t.Helper()
 	b := &bystanders{t: t}
 	for _, way := range [][2]*host{{here, there}, {there, here}, {here, here}} {
-		b.loads = append(b.loads, startLoad(t, way[0], way[1], bystanderBytes))
+		b.loads = append(b.loads, startLoadAt(t, way[0], way[1], bystanderBytes, bystanderPace))
 	}
 	b.progress()
 	return b

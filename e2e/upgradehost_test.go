@@ -198,6 +198,9 @@ func (h *host) failed(p *process, wanted ...string) {
 	if code != 1 {
 		h.t.Fatalf("rdsctl: status %d, not 1: %s", code, said)
 	}
+	if strings.ContainsAny(said, "\x00\x1b") {
+		h.t.Errorf("rdsctl writes control characters: %q", said)
+	}
 	contains(h.t, "rdsctl daemon upgrade", said, append(wanted, fmt.Sprintf("the daemon (pid %d) goes on", h.pid()))...)
 	h.alone()
 	if files := h.files(); len(files) != 3 {
