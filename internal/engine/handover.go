@@ -83,7 +83,7 @@ type taking struct {
 	msgs    []*conn.Msg // by number
 	sources map[[16]byte]*[16]byte
 	away    []away
-	untold  []int             // by client: messages in its arena that it has not been told of
+	untold  map[*Client]int   // messages in its arena that it has not been told of
 	used    map[*rxEntry]bool // those that wait for room
 	found   map[*conn.Msg]bool
 }
@@ -138,7 +138,7 @@ func (e *Engine) Adopt(r *handover.Reader, heir Heir) error {
 	if e.now != 0 || e.halts() || len(e.clients.all)+len(e.peers.all) > 0 {
 		return errStarted
 	}
-	t := &taking{Engine: e, r: r, heir: heir, names: map[*Client]uint32{}, sources: map[[16]byte]*[16]byte{}}
+	t := &taking{Engine: e, r: r, heir: heir, names: map[*Client]uint32{}, untold: map[*Client]int{}, sources: map[[16]byte]*[16]byte{}}
 	e.halt.stage, e.halt.adopted = haltStill, true
 	r.Begin(handover.TagEngine)
 	for _, part := range []func(){t.adoptFrame, t.adoptAddresses, t.adoptClients, t.adoptSockets, t.adoptRegions, t.adoptSlots,

@@ -94,9 +94,8 @@ func (t *taking) adoptArrived() {
 	r := t.r
 	r.Begin(handover.TagArrived)
 	for _, c := range t.procs {
-		untold := 0
 		for range r.Count(len(c.rx), 4+4+4+4+1) {
-			if !t.adoptRx(c, &untold) {
+			if !t.adoptRx(c) {
 				return
 			}
 		}
@@ -107,7 +106,6 @@ func (t *taking) adoptArrived() {
 				c.rxFree = append(c.rxFree, uint32(id))
 			}
 		}
-		t.untold = append(t.untold, untold)
 	}
 	for _, s := range t.socks {
 		for range r.Count(mostMsgs, 16+2+4+8+8+8+4+8+24+1) {
@@ -116,16 +114,16 @@ func (t *taking) adoptArrived() {
 			}
 		}
 	}
-	for i, n := range t.untold {
-		if n != 0 {
-			r.Fail("client %d has %d messages that nobody tells it of", t.names[t.procs[i]], n)
+	for _, c := range t.procs {
+		if n := t.untold[c]; n != 0 {
+			r.Fail("client %d has %d messages that nobody tells it of", t.names[c], n)
 		}
 	}
 	r.End()
 }
 
 // adoptRx reads a message in c's receive arena.
-func (t *taking) adoptRx(c *Client, untold *int) bool {
+func (t *taking) adoptRx(c *Client) bool {
 	r := t.r
 	id, s, chunk, n, told := r.U32(), at(r, t.socks, r.U32(), "socket"), r.U32(), r.U32(), r.Bool()
 	if r.Err() != nil {
@@ -146,7 +144,7 @@ func (t *taking) adoptRx(c *Client, untold *int) bool {
 	s.rxIDs++
 	s.rxMem += shm.ChunkSize(int(n))
 	if !told {
-		*untold++
+		t.untold[c]++
 		return true
 	}
 	s.rxTold++
@@ -236,11 +234,7 @@ func (t *taking) inArenaAgain(s *socket, a *arrival, id uint32) *rxMsg {
 		t.used = map[*rxEntry]bool{}
 	}
 	t.used[e] = true
-	for i, x := range t.procs {
-		if x == c {
-			t.untold[i]--
-		}
-	}
+	t.untold[c]--
 	a.n = int(e.n)
 	m := t.pools.rxs.Get()
 	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: e.n, run: a.run, chunk: e.chunk, rxid: id, at: a.at}
