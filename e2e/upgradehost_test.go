@@ -125,15 +125,23 @@ func (h *host) starter() int {
 func (h *host) stopped() (pid int) {
 	h.t.Helper()
 	eventually(h.t, fmt.Sprintf("daemon %v", h.addrs), func() error {
-		for _, pid = range h.processes() {
-			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			if _, state, _ := strings.Cut(string(b), ") "); strings.HasPrefix(state, "T") {
-				return nil
-			}
+		if pid = h.standing(); pid == 0 {
+			return errors.New("no process is stopped")
 		}
-		return errors.New("no process is stopped")
+		return nil
 	})
 	return pid
+}
+
+// standing returns the process id of a process of the daemon that is stopped, 0 if there is none.
+func (h *host) standing() int {
+	for _, pid := range h.processes() {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if _, state, _ := strings.Cut(string(b), ") "); strings.HasPrefix(state, "T") {
+			return pid
+		}
+	}
+	return 0
 }
 
 // kill sends a signal to a process of the daemon.

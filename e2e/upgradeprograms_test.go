@@ -4,30 +4,46 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
 // TestUpgradeToStrangers upgrades to programs that speak the protocol of a hand-over and do
-// something wrong in each of its steps. The daemon must end them and go on, and hand over to a
-// real one afterwards.
+// something wrong in each of its steps, or nothing until the limits act. The daemon must end them
+// and go on, and hand over to a real one afterwards.
 func TestUpgradeToStrangers(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		here, there := newHost(t, hurried()), newHost(t)
-		here.expected = []string{"upgrade failed"}
-		b := startBystanders(t, here, there)
-		dir := t.TempDir()
-		for _, s := range speakerSteps {
-			path := script(t, dir, "stranger", fmt.Sprintf("%s=%q exec %s -- \"$@\"", envRole, roleSpeaker+s.name, os.Args[0]))
-			here.upgradeFails([]string{"-binary", path}, s.says...)
-			if t.Failed() {
-				t.Fatalf("%s: see above", s.name)
-			}
+	for _, silent := range []bool{false, true} {
+		t.Run(map[bool]string{false: "wrong", true: "silent"}[silent], func(t *testing.T) {
+			isolated(t, func(t *testing.T) { testUpgradeToStrangers(t, silent) })
+		})
+	}
+}
+
+func testUpgradeToStrangers(t *testing.T, silent bool) {
+	options := []option{withProgram("rdsd-failpoints")}
+	if silent {
+		options = append(options, hurried())
+	}
+	here, there := newHost(t, options...), newHost(t)
+	here.expected = []string{"upgrade failed"}
+	b := startBystanders(t, here, there)
+	dir := t.TempDir()
+	for _, s := range speakerSteps {
+		if silent != slices.Contains(s.says, "i/o timeout") {
+			continue
 		}
-		b.progress()
+		path := script(t, dir, "stranger", fmt.Sprintf("%s=%q exec %s -- \"$@\"", envRole, roleSpeaker+s.name, os.Args[0]))
+		here.upgradeFails([]string{"-binary", path}, s.says...)
+		if t.Failed() {
+			t.Fatalf("%s: see above", s.name)
+		}
+	}
+	b.progress()
+	if !silent {
 		here.upgrade(plainSuccessor()...)
 		b.progress()
-		b.finish()
-	})
+	}
+	b.finish()
 }
 
 // script makes a program that says that it is rdsd, and else does what text says.
@@ -81,8 +97,6 @@ func TestUpgradeToNoDaemon(t *testing.T) {
 			t.Fatal(err)
 		}
 		here.upgradeFails([]string{"-binary", program("rdsctl")}, "does not say that it is rdsd")
-		b.progress()
-		here.upgrade(plainSuccessor()...)
 		b.progress()
 		b.finish()
 	})

@@ -73,22 +73,22 @@ var speakerSteps = []struct {
 	do   func(s speaker)
 }{
 	{"exits at once", []string{"hello", "the process ended (exit status 5"}, func(speaker) {}},
-	{"says nothing", []string{"hello", "i/o timeout"}, func(speaker) { hang() }},
+	{"says nothing", []string{"hand-over: ", "i/o timeout"}, func(speaker) { hang() }},
 	{"other versions", []string{"takes over versions 700 to 701 of the state, this one hands over", "no common version: restart the daemon instead"},
 		func(s speaker) { s.hello(700, 701); hang() }},
 	{"versions upside down", []string{"no common version"}, func(s speaker) { s.hello(2, 1); hang() }},
 	{"no magic", []string{"hello", "protocol error"}, func(s speaker) { s.say(sayHello, make([]byte, 40)); hang() }},
 	{"descriptors with its hello", []string{"protocol error", "descriptors"}, func(s speaker) { s.say(sayHello, []byte("rdsdsucc\x01\x00\x01\x00"), 0, 1, 2); hang() }},
 	{"no packet", []string{"malformed packet"}, func(s speaker) { _ = unix.Sendmsg(s.fd, []byte{1, 2, 3}, nil, nil, 0); hang() }},
-	{"takes no listening sockets", []string{"listening sockets", "i/o timeout"}, func(s speaker) { s.hello(1, 1); hang() }},
+	{"takes no listening sockets", []string{"hand-over: ", "i/o timeout"}, func(s speaker) { s.hello(1, 1); hang() }},
 	{"got too many", []string{"listening sockets", "protocol error"}, func(s speaker) { s.hello(1, 1); s.hear(); s.parcel(1000); hang() }},
 	{"ends with listening sockets", []string{"the new daemon's start", "the process ended (exit status 5"}, func(s speaker) { s.hello(1, 1); s.hear(); s.parcel(0) }},
-	{"never ready", []string{"the new daemon's start", "i/o timeout"}, func(s speaker) { s.hello(1, 1); s.hear(); s.parcel(0); hang() }},
+	{"never ready", []string{"hand-over: ", "i/o timeout"}, func(s speaker) { s.hello(1, 1); s.hear(); s.parcel(0); hang() }},
 	{"adopted before the state", []string{"the new daemon's start", "protocol error"}, func(s speaker) { s.opened(sayAdopted); hang() }},
 	{"adopted before the descriptors", []string{"protocol error"}, func(s speaker) { s.opened(sayReady); s.hear(); s.say(sayAdopted, nil); hang() }},
 	{"got too few", []string{"state", "protocol error"}, func(s speaker) { s.opened(sayReady); s.parcel(^uint32(0)); hang() }},
 	{"ends with the state", []string{"adoption", "the process ended (exit status 5"}, func(s speaker) { s.opened(sayReady); s.parcel(0) }},
-	{"never adopts", []string{"adoption", "i/o timeout"}, func(s speaker) { s.opened(sayReady); s.parcel(0); hang() }},
+	{"never adopts", []string{"hand-over: ", "i/o timeout"}, func(s speaker) { s.opened(sayReady); s.parcel(0); hang() }},
 	{"gives up with garbage", []string{"adoption: refused"}, func(s speaker) {
 		s.opened(sayReady)
 		s.parcel(0)

@@ -18,6 +18,26 @@ func hurried() option {
 	return func(h *host) { h.prog, h.env = "rdsd-failpoints", append(h.env, "RDSD_HURRY=5") }
 }
 
+// stopAt upgrades to a successor that stops at a fail point. Where the limits are short a
+// successor may be too late for its step. Then stopAt tries again.
+func (f *failing) stopAt(name string) (p *process, pid int) {
+	f.t.Helper()
+	f.next(name + ":1~")
+	for p = f.upgrading(); ; {
+		eventually(f.t, "the successor stops", func() error {
+			if pid = f.standing(); pid == 0 && p.Alive() {
+				return errors.New("it runs")
+			}
+			return nil
+		})
+		if pid != 0 {
+			return p, pid
+		}
+		f.failed(p, "i/o timeout")
+		p = f.upgrading()
+	}
+}
+
 // TestSuccessorStopped stops the successor in each of its steps, so that the limits of the
 // hand-over act: the daemon must go on and end it. Without a starter nobody can end it, and it
 // must end by itself when it is continued.
@@ -27,19 +47,15 @@ func TestSuccessorStopped(t *testing.T) {
 		b := startBystanders(t, here.host, there)
 		steps := []struct{ name, step string }{{failpoint.Taking, "the new daemon's start"}, {failpoint.Adopt, "adoption"}, {failpoint.Adopted, "adoption"}}
 		for _, s := range steps {
-			here.next(s.name + ":1~")
-			p := here.upgrading()
-			here.stopped()
+			p, _ := here.stopAt(s.name)
 			here.failed(p, s.step, "i/o timeout")
 			b.progress()
 		}
-		here.next(failpoint.Adopted + ":1~")
-		starter := here.starter()
-		p := here.upgrading()
-		pid := here.stopped()
+		starter, failed := here.starter(), here.logged("upgrade failed")
+		p, pid := here.stopAt(failpoint.Adopted)
 		kill(t, starter, syscall.SIGKILL)
 		eventually(t, "the daemon resumes", func() error {
-			if here.logged("upgrade failed") <= len(steps) {
+			if here.logged("upgrade failed") <= failed {
 				return errors.New("not yet")
 			}
 			return nil
@@ -69,14 +85,18 @@ func TestPredecessorStopped(t *testing.T) {
 }
 
 func testPredecessorStopped(t *testing.T, name string) {
-	here, there := newHost(t, hurried(), withEnv("RDSD_FAIL="+name+":1~")), newHost(t)
+	options := []option{withProgram("rdsd-failpoints"), withEnv("RDSD_FAIL=" + name + ":1~")}
+	if name != failpoint.Successor { // before that there is none
+		options = append(options, hurried())
+	}
+	here, there := newHost(t, options...), newHost(t)
 	here.expected = []string{"upgrade failed"}
 	b := startBystanders(t, here, there)
 	p := here.upgrading()
 	if here.stopped() != here.pid() {
 		t.Error("another process was stopped")
 	}
-	if name != failpoint.Successor { // before that there is none
+	if name != failpoint.Successor {
 		eventually(t, "the successor gives up", func() error {
 			if n := len(here.processes()); n > 2 {
 				return fmt.Errorf("%d processes", n)

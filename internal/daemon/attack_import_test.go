@@ -14,7 +14,7 @@ import (
 )
 
 // ownMemory is a memory file of a process.
-func ownMemory(t *testing.T, size int64, seals int) int {
+func ownMemory(t testing.TB, size int64, seals int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("own", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -31,7 +31,7 @@ func ownMemory(t *testing.T, size int64, seals int) int {
 }
 
 // importing attaches a process that may import.
-func importing(t *testing.T, d *Daemon) *proc {
+func importing(t testing.TB, d *Daemon) *proc {
 	t.Helper()
 	p := dialRaw(t, d)
 	m := p.call(&ipc.Hello{Role: ipc.RoleClient, Features: ipc.Features, Name: "importer", Params: fewParams})

@@ -20,14 +20,14 @@ import (
 )
 
 // startDaemon runs a whole daemon until the test ends.
-func startDaemon(t *testing.T, edit func(*config.Config)) *Daemon {
+func startDaemon(t testing.TB, edit func(*config.Config)) *Daemon {
 	t.Helper()
 	return startDaemonOf(t, edit, (*ipc.Conn).Peer)
 }
 
 // startDaemonOf is startDaemon with something else than the kernel's word on
 // whose a connection is.
-func startDaemonOf(t *testing.T, edit func(*config.Config), credOf func(*ipc.Conn) ipc.Cred) *Daemon {
+func startDaemonOf(t testing.TB, edit func(*config.Config), credOf func(*ipc.Conn) ipc.Cred) *Daemon {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rds")
 	if err != nil {
@@ -55,7 +55,7 @@ func startDaemonOf(t *testing.T, edit func(*config.Config), credOf func(*ipc.Con
 }
 
 // runDaemon runs d until the test ends.
-func runDaemon(t *testing.T, d *Daemon) {
+func runDaemon(t testing.TB, d *Daemon) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)

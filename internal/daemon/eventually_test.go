@@ -11,7 +11,7 @@ const patience = 2 * time.Minute
 
 // eventually calls f until it returns nil. The test fails with the last error if f does
 // not within patience; what names what is waited for.
-func eventually(t *testing.T, what string, f func() error) {
+func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		err := f()

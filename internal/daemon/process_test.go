@@ -19,7 +19,7 @@ import (
 // proc is a client over a control socket, with nothing of the library's between
 // it and the daemon.
 type proc struct {
-	t    *testing.T
+	t    testing.TB
 	d    *Daemon
 	c    *net.UnixConn
 	ctl  *ipc.Conn
@@ -34,7 +34,7 @@ type proc struct {
 }
 
 // dialRaw connects and says nothing.
-func dialRaw(t *testing.T, d *Daemon) *proc {
+func dialRaw(t testing.TB, d *Daemon) *proc {
 	t.Helper()
 	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: d.config().Socket, Net: "unixpacket"})
 	if err != nil {
@@ -49,7 +49,7 @@ func dialRaw(t *testing.T, d *Daemon) *proc {
 }
 
 // attached is a process with a socket, and slot 0 open to it.
-func attached(t *testing.T, d *Daemon) *proc {
+func attached(t testing.TB, d *Daemon) *proc {
 	t.Helper()
 	p := dialRaw(t, d)
 	m := p.call(&ipc.Hello{Role: ipc.RoleClient, Name: "hostile", Params: fewParams})

@@ -129,7 +129,7 @@ func (p *parted) succeed() *Daemon {
 }
 
 // has waits until d has so many connections.
-func (d *Daemon) has(t *testing.T, connections int) {
+func (d *Daemon) has(t testing.TB, connections int) {
 	t.Helper()
 	eventually(t, "the daemon has its connections", func() error {
 		d.admission.mu.Lock()
