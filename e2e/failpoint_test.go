@@ -117,16 +117,23 @@ func failAlloc(t *testing.T, h, _ *host) {
 }
 
 func failImport(t *testing.T, h, _ *host) {
+	fd := ownMemory(t)
+	failBuffer(t, h, func(c *rds.Client) (*rds.Buffer, error) { return c.Import(fd, 0, 1<<20) })
+}
+
+// ownMemory is a memory file of this process that a daemon takes, of 1 MiB.
+func ownMemory(t *testing.T) (fd int) {
+	t.Helper()
 	fd, err := unix.MemfdCreate("own", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
+	t.Cleanup(func() { unix.Close(fd) })
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
 	if err := errors.Join(err, unix.Ftruncate(fd, 1<<20)); err != nil {
 		t.Fatal(err)
 	}
-	failBuffer(t, h, func(c *rds.Client) (*rds.Buffer, error) { return c.Import(fd, 0, 1<<20) })
+	return fd
 }
 
 // failBuffer has a buffer made twice: the first attempt fails.

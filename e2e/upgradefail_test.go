@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,16 +84,20 @@ func (f *failing) next(fail string) {
 // failingSuccessor are the arguments of an upgrade to a program with fail points.
 func failingSuccessor() []string { return []string{"-binary", program("rdsd-failpoints")} }
 
-// atTakeOver says which hits of each fail point fail in a successor that takes over from a
-// daemon with bystanders.
-var atTakeOver = map[string][]int{
-	failpoint.Taking: {1}, failpoint.ControlSocket: {1}, failpoint.StatsFile: {1}, failpoint.Device: {1}, failpoint.ProtectionDomain: {1},
-	failpoint.CompletionQueue: {1}, failpoint.ReceiveQueue: {1}, failpoint.SendPool: {1}, failpoint.ReceivePool: {1}, failpoint.Listen: {1},
-	failpoint.Epoll: {1}, failpoint.Eventfd: {1}, failpoint.Watch: {1, 2, 3, 6},
-	failpoint.Adopt: {1}, failpoint.Segment: {1, 4}, failpoint.Table: {1}, failpoint.SendWindow: {1}, failpoint.RecvWindow: {1},
-	failpoint.DaemonDoorbell: {1}, failpoint.ClientDoorbell: {4}, failpoint.RegisterWindow: {1, 3}, failpoint.Buffer: {1, 4},
-	failpoint.RegisterBuffer: {1, 4}, failpoint.RegisterRegion: {1, 2}, failpoint.Adopted: {1},
-}
+// The hits of each fail point that fail in a successor of a daemon with bystanders and a client
+// with memory of its own: while it opens everything, and while it adopts the state.
+var (
+	atOpening = map[string][]int{
+		failpoint.Taking: {1}, failpoint.ControlSocket: {1}, failpoint.StatsFile: {1}, failpoint.Device: {1}, failpoint.ProtectionDomain: {1},
+		failpoint.CompletionQueue: {1}, failpoint.ReceiveQueue: {1}, failpoint.SendPool: {1}, failpoint.ReceivePool: {1}, failpoint.Listen: {1},
+		failpoint.Epoll: {1}, failpoint.Eventfd: {1}, failpoint.Watch: {1, 2},
+	}
+	atAdoption = map[string][]int{
+		failpoint.Adopt: {1}, failpoint.Segment: {1, 4}, failpoint.Table: {1}, failpoint.SendWindow: {1}, failpoint.RecvWindow: {1},
+		failpoint.DaemonDoorbell: {1}, failpoint.ClientDoorbell: {4}, failpoint.RegisterWindow: {1, 3}, failpoint.Watch: {3, 6}, failpoint.Buffer: {1, 4},
+		failpoint.Import: {1}, failpoint.RegisterBuffer: {1, 4}, failpoint.RegisterRegion: {1, 2}, failpoint.Adopted: {1},
+	}
+)
 
 // TestUpgradeFails makes every acquisition and every step of a successor fail, then has the
 // successor killed there. The old daemon must say why and go on, and nobody may notice anything.
@@ -107,20 +112,18 @@ func TestUpgradeFails(t *testing.T) {
 
 func testUpgradeFails(t *testing.T, kill bool) {
 	here, there := newFailing(t), newHost(t)
+	importer := here.open()
+	if _, err := importer.Import(ownMemory(t), 0, 1<<20); err != nil {
+		t.Fatal(err)
+	}
 	b := startBystanders(t, here.host, there)
 	before := here.holdings()
 	for _, name := range failpoint.Names() {
-		for _, n := range atTakeOver[name] {
-			fail, says := fmt.Sprintf("%s:%d", name, n), []string{fmt.Sprintf("fail point %q", name)}
-			if kill {
-				fail, says = fail+"!", []string{"the process ended (killed", "its log says why"}
-			}
-			here.next(fail)
-			here.upgradeFails(failingSuccessor(), append(says, "hand-over: ")...)
-			if t.Failed() {
-				t.Fatalf("%s: see above", fail)
-			}
+		if atOpening[name] == nil && atAdoption[name] == nil && name != failpoint.QueuePair && !slices.Contains(inPredecessor, name) {
+			t.Errorf("no test makes %q fail in a successor", name)
 		}
+		here.failIn(name, atOpening[name], kill, "hand-over: the new daemon's start: ")
+		here.failIn(name, atAdoption[name], kill, "hand-over: adoption: ")
 	}
 	b.progress()
 	after := here.holdings()
@@ -133,5 +136,23 @@ func testUpgradeFails(t *testing.T, kill bool) {
 	}
 	here.upgrade()
 	b.progress()
+	importer.Close()
 	b.finish()
+}
+
+// failIn upgrades to a successor in which a hit of a fail point fails or kills it, for each of
+// the hits. The daemon must say in which step that was.
+func (f *failing) failIn(name string, hits []int, kill bool, step string) {
+	f.t.Helper()
+	for _, n := range hits {
+		fail, says := fmt.Sprintf("%s:%d", name, n), fmt.Sprintf("fail point %q", name)
+		if kill {
+			fail, says = fail+"!", "the process ended (killed; its log says why)"
+		}
+		f.next(fail)
+		f.upgradeFails(failingSuccessor(), step, says)
+		if f.t.Failed() {
+			f.t.Fatalf("%s: see above", fail)
+		}
+	}
 }
