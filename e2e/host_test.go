@@ -17,14 +17,15 @@ import (
 
 // host is a daemon of a test, with addresses of its own.
 type host struct {
-	t     *testing.T
-	addrs []netip.Addr
-	dir   string
-	sock  string
-	args  []string
-	env   []string
-	prog  string
-	under []string // a command that runs the daemon: the daemon's command line follows it
+	t      *testing.T
+	addrs  []netip.Addr
+	dir    string
+	sock   string
+	args   []string
+	env    []string
+	prog   string
+	byFile bool     // its configuration file has its addresses
+	under  []string // a command that runs the daemon: the daemon's command line follows it
 
 	*process           // the first daemon
 	serving  int       // process id of the daemon that serves after a planned restart; 0: the first one
@@ -41,6 +42,7 @@ func under(cmd ...string) option       { return func(h *host) { h.under = cmd } 
 func withProgram(name string) option   { return func(h *host) { h.prog = name } }
 func withEnv(env ...string) option     { return func(h *host) { h.env = append(h.env, env...) } }
 func withAddress(a netip.Addr) option  { return func(h *host) { h.addrs = append(h.addrs, a) } }
+func byFile() option                   { return func(h *host) { h.byFile = true } }
 func (h *host) addr() netip.Addr       { return h.addrs[0] }
 func (h *host) at(p uint16) addrPort   { return netip.AddrPortFrom(h.addr(), p) }
 func (h *host) logged(text string) int { return strings.Count(h.log(), text) }
@@ -84,7 +86,9 @@ func (h *host) start() {
 	h.t.Helper()
 	args := []string{"-socket", h.sock}
 	for _, a := range h.addrs {
-		args = append(args, "-listen", a.String())
+		if !h.byFile {
+			args = append(args, "-listen", a.String())
+		}
 	}
 	args = append(args, strings.Fields(os.Getenv(envArgs))...)
 	cmd := append(append(slices.Clone(h.under), program(h.prog)), append(args, h.args...)...)

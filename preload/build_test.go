@@ -55,6 +55,12 @@ func runtimes(t *testing.T, sanitize string) []string {
 // preloaded is a command that runs under the library, with the daemon d.
 func preloaded(t *testing.T, d *rdstest.Daemon, sanitize, name string, args ...string) *exec.Cmd {
 	t.Helper()
+	return preloadedAt(t, d.Socket(), sanitize, name, args...)
+}
+
+// preloadedAt is preloaded with the control socket of the daemon.
+func preloadedAt(t *testing.T, socket, sanitize, name string, args ...string) *exec.Cmd {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -64,7 +70,7 @@ func preloaded(t *testing.T, d *rdstest.Daemon, sanitize, name string, args ...s
 		// Within a call that went through its runtime, the runtime does not follow locks.
 		slices.Reverse(libs)
 	}
-	cmd.Env = append(os.Environ(), "LD_PRELOAD="+strings.Join(libs, ":"), "RDSD_SOCKET="+d.Socket(),
+	cmd.Env = append(os.Environ(), "LD_PRELOAD="+strings.Join(libs, ":"), "RDSD_SOCKET="+socket,
 		"ASAN_OPTIONS=detect_leaks=0", "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1",
 		// The library's thread has ended when the program ends, but the session, which would join it, has not.
 		"TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:report_thread_leaks=0")
