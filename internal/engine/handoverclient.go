@@ -164,16 +164,6 @@ const (
 	sockAll = 1<<iota - 1
 )
 
-// flags packs bools, the first in bit 0.
-func flags(is ...bool) (f uint16) {
-	for i, b := range is {
-		if b {
-			f |= 1 << i
-		}
-	}
-	return f
-}
-
 func (h *handing) encodeSockets() {
 	w := h.w
 	w.Begin(handover.TagSockets)
@@ -189,12 +179,10 @@ func (h *handing) encodeSockets() {
 		w.U16(s.port)
 		w.U32(s.inc)
 		w.U8(lane)
-		w.U16(flags(s.closed, s.left, s.laned, s.congested && !mutant.On(mutant.HandoverCongested), s.overrun, s.took != nil, s.forMemory.On()))
+		w.Flags(s.closed, s.left, s.laned, s.congested && !mutant.On(mutant.HandoverCongested), s.overrun, s.took != nil, s.forMemory.On())
 		w.Int(s.limit)
 		w.I64(int64(s.congAt))
-		for _, n := range [...]uint64{s.sent.msgs, s.sent.bytes, s.got.msgs, s.got.bytes} {
-			w.U64(n)
-		}
+		w.U64s(s.sent.msgs, s.sent.bytes, s.got.msgs, s.got.bytes)
 		w.Int(s.counted)
 		w.Int(s.before)
 		w.I64(s.countAt)

@@ -30,12 +30,6 @@ func (e *Engine) encodePeer(w *handover.Writer, p *peer, number func(*conn.Msg) 
 	if len(p.partials) > 0 || p.breaking || p.emptying || p.isUp {
 		return errNotStill
 	}
-	f := uint16(0)
-	for i, is := range [...]bool{p.wasUp, p.parted && !mutant.On(mutant.HandoverParted), p.askedBy != nil, !ok} {
-		if is {
-			f |= 1 << i
-		}
-	}
 	begun, warned, why := p.begun, p.warned, p.reach.why
 	if mutant.On(mutant.HandoverWarned) {
 		warned = p.untoldAt
@@ -44,7 +38,7 @@ func (e *Engine) encodePeer(w *handover.Writer, p *peer, number func(*conn.Msg) 
 		why = 0
 	}
 	w.U8(p.lane)
-	w.U16(f)
+	w.Flags(p.wasUp, p.parted && !mutant.On(mutant.HandoverParted), p.askedBy != nil, !ok)
 	if p.askedBy != nil {
 		w.U32(p.askedBy.uid)
 	}

@@ -55,8 +55,8 @@ func (h *handing) encodeMessage(t *txMsg) {
 	w.U32(t.id)
 	w.U32(t.name)
 	w.U64(t.nth)
-	w.U16(flags(t.done, t.handed, t.ungranted && !mutant.On(mutant.HandoverUngranted), t.toldUngranted, t.inQ.On(), t.slot.asks == t, m.Silent,
-		m.AckNow, uses, t.long != nil, t.buf != nil))
+	w.Flags(t.done, t.handed, t.ungranted && !mutant.On(mutant.HandoverUngranted), t.toldUngranted, t.inQ.On(), t.slot.asks == t, m.Silent,
+		m.AckNow, uses, t.long != nil, t.buf != nil)
 	w.Int(t.sum.Datagrams)
 	w.Int(t.sum.Bytes)
 	w.U64(m.DestCookie)

@@ -38,7 +38,7 @@ func (h *handing) encodeRegions() {
 		w.U64(g.n)
 		w.U32(uint32(g.cookie >> 32))
 		w.U32(uint32(g.rights))
-		w.U16(flags(g.spent && !mutant.On(mutant.HandoverSpent), g.ended, g.once.set, g.waiting != nil))
+		w.Flags(g.spent && !mutant.On(mutant.HandoverSpent), g.ended, g.once.set, g.waiting != nil)
 		w.Addr(g.once.host)
 	}
 	w.End()

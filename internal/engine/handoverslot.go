@@ -26,9 +26,7 @@ func (h *handing) encodeSlots() {
 		if mutant.On(mutant.HandoverShown) {
 			shown = 0
 		}
-		for _, n := range [...]uint64{last, ce.queued, ce.told, shown, ce.next, ce.nextAt} {
-			w.U64(n)
-		}
+		w.U64s(last, ce.queued, ce.told, shown, ce.next, ce.nextAt)
 	}
 	w.Count(len(h.pins.all))
 	for _, p := range h.pins.all {
@@ -38,7 +36,7 @@ func (h *handing) encodeSlots() {
 		}
 		w.U64(p.life)
 		w.U32(inc)
-		w.U16(flags(p.gone, p.told))
+		w.Flags(p.gone, p.told)
 		w.U64(p.at)
 	}
 	w.Count(len(h.slots.all))
@@ -129,16 +127,14 @@ func (h *handing) encodeSlot(sl *slot) {
 	w.U32(sl.idx)
 	w.U16(sl.port)
 	w.Addr(sl.addr)
-	w.U16(flags(sl.closed, listed, sl.counted, sl.used, sl.relief && !mutant.On(mutant.HandoverRelief), sl.crowded, sl.reachNews, sl.sock.folded == sl))
+	w.Flags(sl.closed, listed, sl.counted, sl.used, sl.relief && !mutant.On(mutant.HandoverRelief), sl.crowded, sl.reachNews, sl.sock.folded == sl)
 	w.U8(leads)
 	w.U8(sl.reach)
 	lost := sl.lost
 	if mutant.On(mutant.HandoverNotices) {
 		lost = 0
 	}
-	for _, n := range [...]uint64{lost, sl.nosock, sl.down, sl.up, sl.gaveUp, sl.ungranted, sl.ups, sl.downs} {
-		w.U64(n)
-	}
+	w.U64s(lost, sl.nosock, sl.down, sl.up, sl.gaveUp, sl.ungranted, sl.ups, sl.downs)
 }
 
 func (t *taking) adoptSlot() {

@@ -21,8 +21,8 @@ func NewWriter(version uint16) *Writer {
 		panic(fmt.Sprintf("handover: write version %d", version))
 	}
 	w := &Writer{version: version, b: []byte(magic)}
-	w.U16(version)
-	w.U16(0)
+	w.u16(version)
+	w.u16(0)
 	return w
 }
 
@@ -31,9 +31,9 @@ func (w *Writer) Version() uint16 { return w.version }
 
 // Begin begins a section, inside the one that is being written, if any.
 func (w *Writer) Begin(t Tag) {
-	w.U16(uint16(t))
-	w.U16(0)
-	w.U32(0) // its length, see End
+	w.u16(uint16(t))
+	w.u16(0)
+	w.u32(0) // its length, see End
 	w.open = append(w.open, len(w.b))
 }
 
@@ -52,49 +52,71 @@ func (w *Writer) Bytes() []byte {
 	return w.b
 }
 
-func (w *Writer) U8(v uint8)   { w.b = append(w.b, v) }
-func (w *Writer) U16(v uint16) { w.b = binary.LittleEndian.AppendUint16(w.b, v) }
-func (w *Writer) U32(v uint32) { w.b = binary.LittleEndian.AppendUint32(w.b, v) }
-func (w *Writer) U64(v uint64) { w.b = binary.LittleEndian.AppendUint64(w.b, v) }
-func (w *Writer) I64(v int64)  { w.U64(uint64(v)) }
+func (w *Writer) U8(v uint8)   { w.u8(kept(v, 0)) }
+func (w *Writer) U16(v uint16) { w.u16(kept(v, 0)) }
+func (w *Writer) U32(v uint32) { w.u32(kept(v, 0)) }
+func (w *Writer) U64(v uint64) { w.u64(kept(v, 0)) }
+func (w *Writer) I64(v int64)  { w.u64(uint64(kept(v, 0))) }
 
 // Int writes a number that is kept as an int.
-func (w *Writer) Int(v int) { w.I64(int64(v)) }
+func (w *Writer) Int(v int) { w.u64(uint64(kept(v, 0))) }
 
 func (w *Writer) Bool(v bool) {
-	if v {
-		w.U8(1)
+	if kept(v, 0) {
+		w.u8(1)
 	} else {
-		w.U8(0)
+		w.u8(0)
 	}
 }
 
+// U64s writes numbers, each as U64 does.
+func (w *Writer) U64s(v ...uint64) {
+	for i, n := range v {
+		w.u64(kept(n, i))
+	}
+}
+
+// Flags writes bools as the bits of a U16, the first as bit 0.
+func (w *Writer) Flags(is ...bool) {
+	f := uint16(0)
+	for i, b := range is {
+		if kept(b, i) {
+			f |= 1 << i
+		}
+	}
+	w.u16(f)
+}
+
 // Count writes the length of a list, whose elements follow.
-func (w *Writer) Count(n int) { w.U32(size(n)) }
+func (w *Writer) Count(n int) { w.u32(size(n)) }
 
-func (w *Writer) Blob(b []byte) {
-	w.Count(len(b))
-	w.b = append(w.b, b...)
-}
+func (w *Writer) Blob(b []byte) { w.blob(keptBytes(b)) }
 
-func (w *Writer) String(s string) {
-	w.Count(len(s))
-	w.b = append(w.b, s...)
-}
+func (w *Writer) String(s string) { w.blob(keptBytes([]byte(s))) }
 
 // Addr writes an address without a zone; the zero Addr is allowed.
 func (w *Writer) Addr(a netip.Addr) {
 	if a.Zone() != "" {
 		panic("handover: an address with a zone")
 	}
-	w.Blob(a.AsSlice())
+	w.blob(keptBytes(a.AsSlice()))
 }
 
 // Range writes r.
 func (w *Writer) Range(r Range) {
-	w.U32(r.File)
-	w.U64(r.Off)
-	w.U64(r.Len)
+	w.u32(r.File)
+	w.u64(r.Off)
+	w.u64(r.Len)
+}
+
+func (w *Writer) u8(v uint8)   { w.b = append(w.b, v) }
+func (w *Writer) u16(v uint16) { w.b = binary.LittleEndian.AppendUint16(w.b, v) }
+func (w *Writer) u32(v uint32) { w.b = binary.LittleEndian.AppendUint32(w.b, v) }
+func (w *Writer) u64(v uint64) { w.b = binary.LittleEndian.AppendUint64(w.b, v) }
+
+func (w *Writer) blob(b []byte) {
+	w.Count(len(b))
+	w.b = append(w.b, b...)
 }
 
 func size(n int) uint32 {
