@@ -19,6 +19,8 @@ type world struct {
 	net *sim.Network
 	es  []*Engine
 	tcp func(*Engine, int) // gives an engine RDS/TCP; nil: none has it
+
+	seeds map[int]*uint64 // by host
 }
 
 func newWorld(t *testing.T, hosts int, cfg Config) *world {
@@ -38,10 +40,17 @@ func (w *world) boot(i int, instance uint64, c Config) *Engine {
 
 func (w *world) bootOn(dev verbs.Device, i int, instance uint64, c Config) *Engine {
 	w.t.Helper()
-	addr, seed := hostAddr(i), uint64(i)
+	addr := hostAddr(i)
+	if w.seeds == nil {
+		w.seeds = map[int]*uint64{}
+	}
+	if w.seeds[i] == nil {
+		w.seeds[i] = new(uint64(i))
+	}
+	seed := w.seeds[i] // what a host has drawn is not drawn again by its next engine
 	c.Instance = instance
 	c.Alloc = func(n int) []byte { return make([]byte, n) }
-	c.Rand = func() uint64 { seed = seed*6364136223846793005 + 1442695040888963407; return seed >> 16 }
+	c.Rand = func() uint64 { *seed = *seed*6364136223846793005 + 1442695040888963407; return *seed >> 16 }
 	c.StartSeq = func() uint64 { return 1 }
 	if c.RecvBufs == 0 {
 		c.RecvBufs, c.SendBufs = 256, 64
