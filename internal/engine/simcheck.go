@@ -40,6 +40,10 @@ func (p *InProcess) Unpublished() int { return p.cl.ev.Unpublished() }
 // ring.
 func (p *InProcess) Waiting() int { return p.cl.pendOps.N }
 
+// UnderWay returns how many chores e has begun and how many destinations it copies to within the
+// host.
+func UnderWay(e *Engine) (chores, copies int) { return e.chores.N, e.jobs.N }
+
 // Clients counts the attached clients.
 func Clients(e *Engine) int { return len(e.clients.all) }
 

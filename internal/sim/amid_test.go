@@ -34,6 +34,7 @@ type turnDevice struct {
 
 func (d turnDevice) Progress() bool {
 	d.h.amid()
+	d.h.at("progress")
 	return d.Device.Progress()
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -189,16 +190,8 @@ func (s *script) back(k int) {
 // to be done by then.
 func haltAt(t *testing.T, do func(*script), still func(*host), sender bool, n int) (more bool) {
 	t.Helper()
-	s := newScript(t)
+	s, h, before := newPausing(t, sender)
 	defer s.explain()
-	s.datagrams(1)
-	s.back(1)
-	s.drain()
-	h := s.a.h
-	if !sender {
-		h = s.b.h
-	}
-	downs, ups := s.a.flow(s.b.ap).downs, s.a.flow(s.b.ap).ups
 	do(s)
 	more = true
 	for range n {
@@ -208,9 +201,34 @@ func haltAt(t *testing.T, do func(*script), still func(*host), sender bool, n in
 	}
 	h.e.Halt()
 	h.kick()
+	s.goesOn(h, still, before, fmt.Sprintf("event %d", n))
+	return more && !t.Failed()
+}
+
+// newPausing makes hosts that know each other, and returns the one that is to pause and what the
+// sender was told of its peer.
+func newPausing(t *testing.T, sender bool) (s *script, h *host, before [2]uint64) {
+	t.Helper()
+	s = newScript(t)
+	s.datagrams(1)
+	s.back(1)
+	s.drain()
+	h = s.a.h
+	if !sender {
+		h = s.b.h
+	}
+	f := s.a.flow(s.b.ap)
+	return s, h, [2]uint64{f.downs, f.ups}
+}
+
+// goesOn has h, which was asked to pause, do so, runs still while it stands still, and has it go
+// on. Its applications must not notice anything but the pause.
+func (s *script) goesOn(h *host, still func(*host), before [2]uint64, when string) {
+	t := s.t
+	t.Helper()
 	for !h.e.Halted() {
 		if !s.step() {
-			t.Fatalf("event %d: the engine does not stand still: %v", n, s.state())
+			t.Fatalf("%s: the engine does not stand still: %v", when, s.state())
 		}
 	}
 	until := s.now() + 100e6
@@ -223,17 +241,16 @@ func haltAt(t *testing.T, do func(*script), still func(*host), sender bool, n in
 			missing -= fates[rds.Dropped] // their messages
 		}
 		if missing != 0 || f.lost > 0 {
-			t.Errorf("event %d: %v to %v: %d of %d delivered, %d lost; statuses %v", n, f.src.ap, f.dst, f.delivered, len(f.msgs), f.lost, fates)
+			t.Errorf("%s: %v to %v: %d of %d delivered, %d lost; statuses %v", when, f.src.ap, f.dst, f.delivered, len(f.msgs), f.lost, fates)
 		}
-		if f.src.h == h && f.src == s.a && (f.downs != downs || f.ups != ups) {
-			t.Errorf("event %d: %v to %v: PeerDown %d times, PeerUp %d", n, f.src.ap, f.dst, f.downs-downs, f.ups-ups)
+		if f.src.h == h && f.src == s.a && before != [2]uint64{f.downs, f.ups} {
+			t.Errorf("%s: %v to %v: PeerDown %d times, PeerUp %d", when, f.src.ap, f.dst, f.downs-before[0], f.ups-before[1])
 		}
 	}
-	if ok := fates[rds.Success]; sender && ok != len(s.ops) || ok+fates[rds.Dropped] != len(s.ops) {
-		t.Errorf("event %d: statuses %v of %d operations", n, fates, len(s.ops))
+	if ok := fates[rds.Success]; h == s.a.h && ok != len(s.ops) || ok+fates[rds.Dropped] != len(s.ops) {
+		t.Errorf("%s: statuses %v of %d operations", when, fates, len(s.ops))
 	}
 	s.finish()
-	return more && !t.Failed()
 }
 
 // TestHaltTime: no time passes for a daemon that stands still, so a message's limit begins to

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -62,27 +63,99 @@ var successionScenario = &scenario{
 // and no outcome is unknown.
 func TestSimSuccession(t *testing.T) { successionScenario.test(t) }
 
-// TestSuccessionHere: a host's engine is replaced at every event in the life of messages
-// between sockets of that host.
-func TestSuccessionHere(t *testing.T) {
-	for n := 0; ; n++ {
-		s := newScriptWith(t, 1, func(o *options) { o.hosts, o.sockets = 1, 3 })
+// hereWork is what sockets of one host do while its engine is to be replaced.
+var hereWork = []struct {
+	name string
+	do   func(*script)
+}{
+	{"messages", func(s *script) {
 		s.datagrams(10)
 		s.a.send(s.b.ap, 300_000, extra{})
 		s.back(3)
-		more := true
-		for range n {
-			if more = s.step(); !more {
-				break
+	}},
+	{"copies", func(s *script) {
+		for i, kind := range []rds.OpKind{rds.Write, rds.Read, rds.Write} {
+			o := &op{w: s.world, token: uint64(len(s.world.ops) + 1), e: s.a, r: s.r, kind: kind, n: 40_000, off: s.r.next}
+			if kind == rds.Read {
+				o.off = 0
+			}
+			o.flags = rds.RDMA{Notify: true}
+			if !s.a.post(s.b.ap, 20*i, extra{ops: []*op{o}}) {
+				s.t.Fatalf("operation refused: %v", s.sendErr)
 			}
 		}
-		if !more {
-			break
+		s.datagrams(2)
+	}},
+	{"chores", func(s *script) {
+		s.b.stalled = s.now() + 3e6
+		must(s.b.s.SetRcvBuf(2000))
+		for range 5 {
+			s.a.send(s.b.ap, 90_000, extra{}) // those behind the first are refused
 		}
-		s.a.h.replace(s)
-		s.drain()
-		s.finish()
+		for range 1500 { // more than a turn withdraws
+			if s.a2.send(s.b.ap, 100, extra{limit: time.Hour}) == nil { // with a limit: not in a run
+				s.t.Fatal(s.sendErr)
+			}
+		}
+		s.cancel(s.a2.flow(s.b.ap))
+		c := s.b.c
+		s.net.At(s.b.stalled, func() { c.wake() })
+	}},
+}
+
+// TestSuccessionHere: a host's engine is asked to pause at every event in the life of messages,
+// copies and chores of that host, and at every point within its turns, and replaced.
+func TestSuccessionHere(t *testing.T) {
+	chores, copies := 0, 0
+	for _, c := range hereWork {
+		for _, within := range []bool{false, true} {
+			stride := 1
+			if testing.Short() {
+				stride = 7
+			}
+			for n := 0; hereAt(t, c.do, n, within, &chores, &copies); n += stride {
+				if n > 3000 {
+					t.Fatal("the work does not end")
+				}
+			}
+		}
 	}
+	if chores == 0 || copies == 0 {
+		t.Errorf("chores were in progress %d times, copies %d times", chores, copies)
+	}
+}
+
+// hereAt is one such run, in which the engine is asked after n events or points. It reports
+// whether there were so many, and counts whether chores and copies were in progress.
+func hereAt(t *testing.T, do func(*script), n int, within bool, chores, copies *int) bool {
+	t.Helper()
+	s := newScriptWith(t, 1, func(o *options) { o.hosts, o.sockets, o.hardCap = 1, 3, 4<<10 })
+	defer s.explain()
+	h, asked := s.a.h, false
+	do(s)
+	if within {
+		s.within = func(*host, string) {
+			if n--; n < 0 && !asked {
+				asked = true
+				h.e.Halt()
+			}
+		}
+	}
+	for k := 0; !asked && (within || k < n); k++ {
+		if !s.step() {
+			s.within = nil
+			s.finish()
+			return false
+		}
+	}
+	s.within = nil
+	a, b := engine.UnderWay(h.e)
+	*chores += min(a, 1)
+	*copies += min(b, 1)
+	h.replace(s)
+	s.drain()
+	s.finish()
+	return true
 }
 
 // replace halts the engine, replaces it and has the next one go on.

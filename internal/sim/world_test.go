@@ -26,8 +26,9 @@ type world struct {
 	opt  options
 	hist history
 
-	sights map[string]int // see saw
-	onTurn func(*host)    // lets a scenario look at a host's daemon
+	sights map[string]int              // see saw
+	onTurn func(*host)                 // lets a scenario look at a host's daemon
+	within func(h *host, point string) // see host.at
 
 	hosts []*host
 	gone  []*host     // hosts that are gone for good
@@ -184,6 +185,7 @@ func must(err error) {
 // trace gets the events that the engine reports to operators.
 func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	w := h.w
+	h.at("report")
 	text := fmt.Sprintf("%v %v", remote, err)
 	w.logText(h, what, 0, 0, 0, text)
 	switch {
@@ -228,6 +230,7 @@ func (h *host) attach() *client {
 	bell := &pumpWaiter{c: c}
 	c.at = engine.NewInProcess(h.e, h.ask, func() {
 		bell.Ring()
+		h.at("ring")
 		c.answered()
 	})
 	c.at.Pump, c.at.Answered = w.pump, c.answered
@@ -263,6 +266,9 @@ func (h *host) kick() {
 // wholeTurn is one turn of the engine.
 func (h *host) wholeTurn() {
 	w := h.w
+	if w.within != nil && h.turns%2 == 0 {
+		h.e.Do(func() { h.at("posted") })
+	}
 	work := h.e.Turn(w.now(), engine.Wall(wall0+w.now()))
 	for _, c := range h.clients {
 		c.subs = 0
