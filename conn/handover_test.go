@@ -3,6 +3,7 @@ package conn
 import (
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -59,7 +60,7 @@ func (h *worldHost) goOn() {
 }
 
 // handedOver is a Conn with something of all that its state has, and its state.
-func handedOver(t *testing.T) (*script, []byte, []*Msg) {
+func handedOver(t *testing.T, version uint16) (*script, []byte, []*Msg) {
 	t.Helper()
 	a := newAtomicScript(t)
 	s := a.up(serves)
@@ -84,7 +85,7 @@ func handedOver(t *testing.T) (*script, []byte, []*Msg) {
 	s.c.in.refusing[5] = struct{}{}
 	o := s.c.ask()
 	o.Internal, o.priv.about = 0, 7
-	state, err := s.c.Encode(1, func(m *Msg) uint32 { return uint32(slices.Index(ms, m)) })
+	state, err := s.c.Encode(version, func(m *Msg) uint32 { return uint32(slices.Index(ms, m)) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +101,14 @@ func (c *Conn) refuseForTest(m *Msg) {
 // TestHandoverGolden: the bytes of a connection's state do not change within a version, and
 // what is read from them is written again as it was.
 func TestHandoverGolden(t *testing.T) {
-	s, state, ms := handedOver(t)
-	want, err := os.ReadFile("testdata/handover.1.hex")
+	for v := handover.Oldest; v <= handover.Newest; v++ {
+		t.Run(fmt.Sprint(v), func(t *testing.T) { testGolden(t, v) })
+	}
+}
+
+// goldenState returns the golden bytes of a version.
+func goldenState(t testing.TB, version uint16) []byte {
+	want, err := os.ReadFile(fmt.Sprintf("testdata/handover.%d.hex", version))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,12 +116,18 @@ func TestHandoverGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return golden
+}
+
+func testGolden(t *testing.T, version uint16) {
+	s, state, ms := handedOver(t, version)
+	golden := goldenState(t, version)
 	if !slices.Equal(state, golden) {
 		t.Errorf("written:\n%x\nthe golden bytes are\n%x", state, golden)
 	}
 	c := New(s.c.cfg, s)
 	again := make([]*Msg, len(ms))
-	err = c.Adopt(golden, func(n uint32) *Msg {
+	err := c.Adopt(golden, func(n uint32) *Msg {
 		if int(n) >= len(ms) {
 			return nil
 		}
@@ -131,7 +144,7 @@ func TestHandoverGolden(t *testing.T) {
 	if p, q := &again[2].priv, &again[3].priv; !p.carried || !p.answered || p.opLocal || !q.carried || q.answered {
 		t.Errorf("atomics %+v, %+v", p, q)
 	}
-	state, err = c.Encode(1, func(m *Msg) uint32 { return uint32(slices.Index(again, m)) })
+	state, err = c.Encode(version, func(m *Msg) uint32 { return uint32(slices.Index(again, m)) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,15 +155,9 @@ func TestHandoverGolden(t *testing.T) {
 
 // FuzzAdopt: whatever the state is, it is refused, or a connection goes on from it and ends.
 func FuzzAdopt(f *testing.F) {
-	want, err := os.ReadFile("testdata/handover.1.hex")
-	if err != nil {
-		f.Fatal(err)
+	for v := handover.Oldest; v <= handover.Newest; v++ {
+		f.Add(goldenState(f, v))
 	}
-	golden, err := hex.DecodeString(strings.Join(strings.Fields(string(want)), ""))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(golden)
 	f.Fuzz(func(t *testing.T, state []byte) {
 		s := newScript(t)
 		var ms [8]*Msg

@@ -3,6 +3,7 @@ package rdmaop
 import (
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -69,20 +70,20 @@ func newSample(t *testing.T) *sample {
 	return s
 }
 
-func (s *sample) encode(t *testing.T) []byte {
+func (s *sample) encode(t *testing.T, version uint16) []byte {
 	t.Helper()
-	w := handover.NewWriter(1)
+	w := handover.NewWriter(version)
 	put := func(state []byte, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.Blob(state)
 	}
-	put(s.grants.Encode(1))
-	put(s.live.Encode(1))
-	put(s.asking.Encode(1))
+	put(s.grants.Encode(version))
+	put(s.live.Encode(version))
+	put(s.asking.Encode(version))
 	for i := range s.ops {
-		put(s.ops[i].Encode(1))
+		put(s.ops[i].Encode(version))
 	}
 	return w.Bytes()
 }
@@ -101,9 +102,9 @@ func adoptSample(state []byte) (*sample, error) {
 	return s, errors.Join(append(errs, r.Close())...)
 }
 
-func golden(t testing.TB) []byte {
+func golden(t testing.TB, version uint16) []byte {
 	t.Helper()
-	text, err := os.ReadFile("testdata/handover.1.hex")
+	text, err := os.ReadFile(fmt.Sprintf("testdata/handover.%d.hex", version))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +118,14 @@ func golden(t testing.TB) []byte {
 // TestHandoverGolden: the bytes of a state do not change within a version, and what is read
 // from them is what was written.
 func TestHandoverGolden(t *testing.T) {
-	s, want := newSample(t), golden(t)
-	if got := s.encode(t); string(got) != string(want) {
+	for v := handover.Oldest; v <= handover.Newest; v++ {
+		t.Run(fmt.Sprint(v), func(t *testing.T) { testGolden(t, v) })
+	}
+}
+
+func testGolden(t *testing.T, version uint16) {
+	s, want := newSample(t), golden(t, version)
+	if got := s.encode(t, version); string(got) != string(want) {
 		t.Errorf("written:\n%x\nthe golden bytes are\n%x", got, want)
 	}
 	again, err := adoptSample(want)
@@ -150,7 +157,7 @@ func TestHandoverGolden(t *testing.T) {
 	if g.Revoke(5, 2); !g.Retired(5) {
 		t.Error("a key that was not known is taken back on two lanes")
 	}
-	if string(again.encode(t)) == string(want) {
+	if string(again.encode(t, version)) == string(want) {
 		t.Error("nothing has changed")
 	}
 }
@@ -255,13 +262,15 @@ func TestAdoptRefused(t *testing.T) {
 
 // FuzzAdopt: whatever the state is, it is refused, or what it says is written as it was.
 func FuzzAdopt(f *testing.F) {
-	f.Add(golden(f))
+	for v := handover.Oldest; v <= handover.Newest; v++ {
+		f.Add(golden(f, v))
+	}
 	f.Fuzz(func(t *testing.T, state []byte) {
 		s, err := adoptSample(state)
 		if err != nil {
 			return
 		}
-		again, err := adoptSample(s.encode(t))
+		again, err := adoptSample(s.encode(t, handover.Newest))
 		if err != nil {
 			t.Fatal(err)
 		}

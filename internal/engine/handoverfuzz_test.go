@@ -9,7 +9,9 @@ import (
 
 // FuzzAdopt: whatever the state is, an engine refuses it, or goes on from it.
 func FuzzAdopt(f *testing.F) {
-	f.Add(goldenState(f))
+	for v := handover.Oldest; v <= handover.Newest; v++ {
+		f.Add(goldenState(f, "handover", v))
+	}
 	f.Fuzz(func(t *testing.T, state []byte) {
 		h := handOver(t)
 		heirs, _ := h.state()
@@ -20,7 +22,7 @@ func FuzzAdopt(f *testing.F) {
 			}
 			return
 		}
-		if err := e.Encode(handover.NewWriter(1), heirs.Number); err != nil {
+		if err := e.Encode(handover.NewWriter(handover.Newest), heirs.Number); err != nil {
 			t.Fatalf("adopted, and not handed over: %v", err)
 		}
 		e.Resume()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"os"
@@ -12,8 +13,8 @@ import (
 )
 
 // sample writes one of everything.
-func sample() []byte {
-	w := NewWriter(1)
+func sample(version uint16) []byte {
+	w := NewWriter(version)
 	w.Begin(TagTests)
 	w.U8(0x11)
 	w.U16(0x2233)
@@ -70,33 +71,39 @@ func read(t *testing.T, r *Reader) {
 	r.End()
 }
 
-// TestGolden: the bytes of a state do not change within a version.
+// TestGolden: the bytes of a state do not change within a version. Each version that there is
+// can be written and read.
 func TestGolden(t *testing.T) {
-	want, err := os.ReadFile("testdata/sample.1.hex")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden, err := hex.DecodeString(strings.Join(strings.Fields(string(want)), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := sample(); !bytes.Equal(got, golden) {
-		t.Errorf("written:\n%x\nthe golden bytes are\n%x", got, golden)
-	}
-	r, err := NewReader(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	read(t, r)
-	if err := r.Close(); err != nil {
-		t.Error(err)
+	for v := Oldest; v <= Newest; v++ {
+		want, err := os.ReadFile(fmt.Sprintf("testdata/sample.%d.hex", v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden, err := hex.DecodeString(strings.Join(strings.Fields(string(want)), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sample(v); !bytes.Equal(got, golden) {
+			t.Errorf("version %d, written:\n%x\nthe golden bytes are\n%x", v, got, golden)
+		}
+		r, err := NewReader(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Version() != v {
+			t.Errorf("version %d says that it is version %d", v, r.Version())
+		}
+		read(t, r)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
 // TestTruncated: a state that lacks its end is refused, wherever it was cut.
 func TestTruncated(t *testing.T) {
-	for n := range sample() {
-		r, err := NewReader(sample()[:n])
+	for n := range sample(Newest) {
+		r, err := NewReader(sample(Newest)[:n])
 		if err == nil {
 			read(t, r)
 			err = r.Close()
@@ -155,7 +162,9 @@ func TestRefused(t *testing.T) {
 // FuzzReader: whatever the bytes are, a reader neither panics nor makes lists that are
 // larger than the state.
 func FuzzReader(f *testing.F) {
-	f.Add(sample(), []byte{8, 0, 1, 2, 3, 3, 4, 5, 5, 8, 6, 6, 9})
+	for v := Oldest; v <= Newest; v++ {
+		f.Add(sample(v), []byte{8, 0, 1, 2, 3, 3, 4, 5, 5, 8, 6, 6, 9})
+	}
 	f.Fuzz(func(t *testing.T, state, script []byte) {
 		r, err := NewReader(state)
 		if err != nil {
