@@ -132,7 +132,7 @@ func (h *host) resume() {
 	}
 	h.w.log(h, "resume", h.w.now()-h.pausing.at, 0, 0)
 	if h.w.opt.succeed && h.pausing.still {
-		h.succeed()
+		h.succeed(anyVersion(h.w))
 	}
 	h.pausing.on, h.pausing.still = false, false
 	h.e.Resume()
@@ -146,10 +146,11 @@ func (o *options) calm() bool {
 
 // TestHaltAnywhere lets a daemon pause at every event in the life of messages and
 // operations. Applications on its host must not notice anything but the pause.
-func TestHaltAnywhere(t *testing.T) { haltedAnywhere(t, func(*host) {}) }
+func TestHaltAnywhere(t *testing.T) { haltedAnywhere(t, 1, func(*host) {}) }
 
-// haltedAnywhere halts a daemon at every event, runs still while it stands still, and has it go on.
-func haltedAnywhere(t *testing.T, still func(*host)) {
+// haltedAnywhere halts a daemon at every stride-th event, runs still while it stands still, and has
+// it go on.
+func haltedAnywhere(t *testing.T, stride int, still func(*host)) {
 	for _, c := range []struct {
 		name string
 		do   func(*script)
@@ -161,7 +162,7 @@ func haltedAnywhere(t *testing.T, still func(*host)) {
 	} {
 		for _, who := range []string{"sender", "receiver"} {
 			t.Run(c.name+", the "+who, func(t *testing.T) {
-				stride := 1
+				stride := stride
 				if testing.Short() {
 					stride = 7
 				}

@@ -24,6 +24,7 @@ const (
 	streamHold
 	streamScenario
 	streamPlay
+	streamVersion
 )
 
 // options are drawn before a run begins: which faults there are and how often, how small

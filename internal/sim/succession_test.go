@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -11,16 +12,21 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
+// anyVersion draws a version of the state that there is.
+func anyVersion(w *world) uint16 {
+	return handover.Oldest + uint16(w.rVersion.IntN(int(handover.Newest-handover.Oldest)+1))
+}
+
 // succeed replaces the host's engine, which stands still, by another one that has nothing of
-// it but its state, on another device.
-func (h *host) succeed() {
+// it but its state in that version, on another device.
+func (h *host) succeed(version uint16) {
 	w := h.w
 	var all []*engine.InProcess
 	for _, c := range h.clients {
 		all = append(all, c.at)
 	}
 	heirs := engine.NewInProcessHeirs(all)
-	state := handover.NewWriter(handover.Newest)
+	state := handover.NewWriter(version)
 	if err := h.e.Encode(state, heirs.Number); err != nil {
 		broken("succession", "host %d is not handed over: %v", h.n, err)
 	}
@@ -30,7 +36,7 @@ func (h *host) succeed() {
 	if err := heirs.Adopt(e, state.Bytes()); err != nil {
 		broken("succession", "host %d is not taken over: %v", h.n, err)
 	}
-	again := handover.NewWriter(handover.Newest)
+	again := handover.NewWriter(version)
 	if err := e.Encode(again, heirs.Number); err != nil {
 		broken("succession", "host %d is not handed over again: %v", h.n, err)
 	}
@@ -44,6 +50,7 @@ func (h *host) succeed() {
 	}
 	h.e, h.behind = e, map[engine.MarkKey]lateMark{}
 	w.saw("taken over")
+	w.saw(fmt.Sprintf("taken over in version %d", version))
 	w.log(h, "succeed", int64(len(state.Bytes())), 0, 0)
 }
 
@@ -56,7 +63,8 @@ var successionScenario = &scenario{
 		o.succeed, o.piece = true, piece
 	},
 	play: calmScenario.play,
-	seen: []string{"taken over", "halted with peers up"},
+	seen: []string{"taken over", "halted with peers up",
+		fmt.Sprintf("taken over in version %d", handover.Oldest), fmt.Sprintf("taken over in version %d", handover.Newest)},
 }
 
 // TestSimSuccession: where daemons do nothing but hand over, no application is told of a loss
@@ -167,14 +175,26 @@ func (h *host) replace(s *script) {
 			s.t.Fatalf("the engine does not stand still: %v", s.state())
 		}
 	}
-	h.succeed()
+	h.succeed(handover.Newest)
 	h.e.Resume()
 	h.kick()
 }
 
 // TestSuccessionAnywhere: a host's engine is replaced at every event in the life of messages
-// and operations between two hosts. Applications on the host notice nothing but a pause.
-func TestSuccessionAnywhere(t *testing.T) { haltedAnywhere(t, (*host).succeed) }
+// and operations between two hosts. Applications on the host notice nothing but a pause. The
+// versions of the state before the newest are those of daemons that are older: they are handed
+// over at some of the events.
+func TestSuccessionAnywhere(t *testing.T) {
+	for v := handover.Oldest; v <= handover.Newest; v++ {
+		stride := 1
+		if v < handover.Newest {
+			stride = 7
+		}
+		t.Run(fmt.Sprintf("version %d", v), func(t *testing.T) {
+			haltedAnywhere(t, stride, func(h *host) { h.succeed(v) })
+		})
+	}
+}
 
 // TestSuccessionKilled: a process ends at every event in the life of messages and operations, at
 // once or a few events before its host's engine is to stand still. That never keeps the engine

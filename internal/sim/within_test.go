@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -94,6 +95,6 @@ func haltWithin(t *testing.T, do func(*script), sender bool, n int, seen map[str
 	}
 	seen[asked]++
 	h.kick()
-	s.goesOn(h, (*host).succeed, before, "asked to pause at "+asked)
+	s.goesOn(h, func(h *host) { h.succeed(handover.Newest) }, before, "asked to pause at "+asked)
 	return !t.Failed()
 }

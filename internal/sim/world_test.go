@@ -42,7 +42,7 @@ type world struct {
 	ops     []*op               // by token - 1
 	regions []*region
 
-	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay *rand.Rand
+	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay, rVersion *rand.Rand
 
 	mem   *memPool  // nil: memory comes from the heap
 	slab  []message // not yet used
@@ -103,7 +103,7 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 	w := &world{net: sim.NewNetwork(seed), ports: map[netip.AddrPort]*portInfo{}, flows: map[flowKey]*flow{}, short: map[pair][]*message{}, mem: mem}
 	w.rTurn, w.rApp, w.rWork = w.net.Rand(streamTurn), w.net.Rand(streamApp), w.net.Rand(streamWork)
 	w.rSize, w.rOp, w.rFault, w.rHook = w.net.Rand(streamSize), w.net.Rand(streamOp), w.net.Rand(streamFault), w.net.Rand(streamHook)
-	w.rBind, w.rHold, w.rPlay = w.net.Rand(streamBind), w.net.Rand(streamHold), w.net.Rand(streamPlay)
+	w.rBind, w.rHold, w.rPlay, w.rVersion = w.net.Rand(streamBind), w.net.Rand(streamHold), w.net.Rand(streamPlay), w.net.Rand(streamVersion)
 	if opt != nil {
 		w.opt = *opt
 	} else {
