@@ -170,6 +170,9 @@ func upgradeText(u *ctl.Upgrade) string {
 		if u.From != "" {
 			s += " from rdsd " + printable(u.From)
 		}
+		if u.State != 0 { // 0: of a daemon that does not say it
+			s += fmt.Sprintf(", state version %d", u.State)
+		}
 	}
 	if u.Running {
 		s += fmt.Sprintf("; upgrade %d is in progress", u.Attempt)

@@ -29,7 +29,7 @@ func upgradeFrom(u ctl.Upgrade) ctl.Upgrade {
 }
 
 var upgradeOver = upgradeFrom(ctl.Upgrade{Generation: 2, PID: 4712, Attempt: 1, At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-	Took: time.Second, Pause: 41234567, From: "v0.1.0"})
+	Took: time.Second, Pause: 41234567, From: "v0.1.0", State: 7})
 
 func TestUpgrade(t *testing.T) {
 	defer func(d time.Duration) { upgradeEvery = d }(upgradeEvery)
@@ -195,6 +195,8 @@ func TestUpgradeWithoutAnswer(t *testing.T) {
 func TestUpgradeText(t *testing.T) {
 	failed := upgradeOver
 	failed.Error, failed.From = "no port\x1b", ""
+	silent := upgradeOver
+	silent.State = 0
 	again := upgradeOver
 	again.Attempt, again.Running = 2, true
 	first := upgradeFrom(ctl.Upgrade{Attempt: 1, Running: true})
@@ -204,9 +206,10 @@ func TestUpgradeText(t *testing.T) {
 	}{
 		{upgradeFrom(ctl.Upgrade{}), ""},
 		{first, "generation 1; upgrade 1 is in progress"},
-		{upgradeOver, "generation 2; took over at 2026-01-02 03:04:05 after a pause of 41.2ms from rdsd v0.1.0"},
+		{upgradeOver, "generation 2; took over at 2026-01-02 03:04:05 after a pause of 41.2ms from rdsd v0.1.0, state version 7"},
 		{failed, "generation 2; the last one failed at 2026-01-02 03:04:05: no port?"},
-		{again, "generation 2; took over at 2026-01-02 03:04:05 after a pause of 41.2ms from rdsd v0.1.0; upgrade 2 is in progress"},
+		{silent, "generation 2; took over at 2026-01-02 03:04:05 after a pause of 41.2ms from rdsd v0.1.0"},
+		{again, "generation 2; took over at 2026-01-02 03:04:05 after a pause of 41.2ms from rdsd v0.1.0, state version 7; upgrade 2 is in progress"},
 	} {
 		if got := upgradeText(&tc.u); got != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)

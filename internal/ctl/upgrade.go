@@ -22,7 +22,10 @@ type Upgrade struct {
 	Took  time.Duration `json:"took_ns"`      // from its begin
 	Pause time.Duration `json:"pause_ns"`     // how much of Took no daemon served
 	From  string        `json:"from_version"` // the predecessor's version; "": it failed, or there was none
-	Error string        `json:"error"`        // why it failed; "": it did not
+	// State is the version of the format in which the predecessor passed its state on
+	// (internal/handover); 0: the attempt failed, or there was none.
+	State uint16 `json:"state_version"`
+	Error string `json:"error"` // why it failed; "": it did not
 }
 
 // DoLook reports an upgrade, and DoBegin begins one.

@@ -14,7 +14,7 @@ func (f *fake) Upgrade() Upgrade {
 		return Upgrade{Generation: 1}
 	}
 	return Upgrade{Generation: 3, PID: 4711, Version: "v0.2.0", Attempt: 5, Program: "/opt/rdsd", At: t0, Took: 900 * time.Millisecond,
-		Pause: 41 * time.Millisecond, From: "v0.1.0", Error: "process 12 (db): no answer"}
+		Pause: 41 * time.Millisecond, From: "v0.1.0", State: 1, Error: "process 12 (db): no answer"}
 }
 
 func (f *fake) BeginUpgrade(binary string) (Upgrade, error) {

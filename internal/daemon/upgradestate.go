@@ -36,6 +36,7 @@ type outcome struct {
 	at          time.Time // zero: no attempt has ended
 	took, pause time.Duration
 	from        string // the predecessor's version, if the attempt succeeded
+	state       uint16 // the version of the state that was handed over, if so
 	err         string
 }
 
@@ -100,6 +101,7 @@ func (u *upgrades) adopt(r *handover.Reader) {
 	u.began = time.Unix(0, r.I64())
 	u.program = r.String(maxUpgradeText)
 	u.last.from = r.String(maxUpgradeText)
+	u.last.state = r.Version()
 }
 
 // served notes that this daemon serves, and that its predecessor stopped serving at stood.
@@ -108,7 +110,7 @@ func (u *upgrades) served(stood time.Time) {
 	defer u.mu.Unlock()
 	now := time.Now()
 	u.running, u.stood = false, stood
-	u.last = outcome{at: now, took: max(0, now.Sub(u.began)), pause: max(0, now.Sub(stood)), from: u.last.from}
+	u.last = outcome{at: now, took: max(0, now.Sub(u.began)), pause: max(0, now.Sub(stood)), from: u.last.from, state: u.last.state}
 }
 
 // state is what rdsctl is told.
@@ -116,7 +118,7 @@ func (u *upgrades) state() ctl.Upgrade {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return ctl.Upgrade{Generation: u.before + 1, PID: os.Getpid(), Version: version.String(), Running: u.running, Attempt: u.attempt, Program: u.program,
-		At: u.last.at.UTC(), Took: u.last.took, Pause: u.last.pause, From: u.last.from, Error: u.last.err}
+		At: u.last.at.UTC(), Took: u.last.took, Pause: u.last.pause, From: u.last.from, State: u.last.state, Error: u.last.err}
 }
 
 func cut(s string) string { return s[:min(len(s), maxUpgradeText)] }
@@ -157,7 +159,7 @@ func (d *Daemon) tookOver(stood time.Time) {
 	d.upgrades.served(stood)
 	u := d.upgradeState()
 	d.summed.write(time.Now(), slog.LevelInfo, nil, "upgrade done", "generation", u.Generation, "pid", u.PID, "version", u.Version,
-		"from", u.From, "pause", u.Pause, "took", u.Took)
+		"from", u.From, "state_version", u.State, "pause", u.Pause, "took", u.Took)
 }
 
 func (d *Daemon) upgradeState() ctl.Upgrade { return d.upgrades.state() }

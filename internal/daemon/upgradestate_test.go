@@ -53,7 +53,7 @@ func TestUpgradeState(t *testing.T) {
 	u.stood = u.stood.Add(-time.Second)
 	u.resumes()
 	u.failed(errors.New("no port"))
-	if s := u.state(); s.Running || s.Generation != 1 || s.Error != "no port" || s.At.IsZero() || s.Pause < time.Second {
+	if s := u.state(); s.Running || s.Generation != 1 || s.Error != "no port" || s.State != 0 || s.At.IsZero() || s.Pause < time.Second {
 		t.Errorf("failed %+v", s)
 	}
 	if err := u.begin(""); err != nil {
@@ -77,7 +77,7 @@ func TestUpgradeState(t *testing.T) {
 		}
 		next.served(time.Now().Add(-time.Second))
 		s := next.state()
-		if s.Running || s.Generation != uint32(n)+2 || s.Attempt != uint64(n)+3 || s.Error != "" || s.From == "" || s.Pause < time.Second || s.At.IsZero() || s.Program != "" {
+		if s.Running || s.Generation != uint32(n)+2 || s.Attempt != uint64(n)+3 || s.Error != "" || s.From == "" || s.State != handover.Newest || s.Pause < time.Second || s.At.IsZero() || s.Program != "" {
 			t.Errorf("successor %d: %+v", n, s)
 		}
 		u = next
