@@ -17,6 +17,10 @@ const (
 	maxEvents  = 4096 // the latest
 	maxErrors  = 1024 // distinct errors; all others count as one
 	maxErrText = 512  // bytes of an error that are kept
+	errCut     = "..."
+
+	maxEventText = 256 // bytes of an event's name that are kept
+	maxLevelText = 16
 )
 
 // journal keeps what was logged, without the sums, for rdsctl events and rdsctl errors.
@@ -24,7 +28,7 @@ const (
 type journal struct {
 	mu     sync.Mutex
 	seq    uint64                      // of the last event; guarded by mu
-	before uint64                      // seq of the last event of the daemon before this one; guarded by mu
+	before uint64                      // events up to this one are of daemons before this one, and were not handed over; guarded by mu
 	ring   []ctl.EventInfo             // event seq is at seq % maxEvents; guarded by mu
 	errors map[errorKey]*ctl.ErrorInfo // guarded by mu
 }
@@ -35,12 +39,12 @@ type errorKey struct {
 }
 
 // note takes in an event about a peer (netip.Addr) or a user (uint32). args
-// are the log's.
+// are the log's. It keeps nothing that encode could not hand over.
 func (j *journal) note(now time.Time, level slog.Level, about any, event string, args []any) {
-	i := ctl.EventInfo{Time: now.UTC(), Level: strings.ToLower(level.String()), Event: event}
+	i := ctl.EventInfo{Time: now.UTC(), Level: strings.ToLower(level.String()), Event: cut(event, maxEventText)}
 	switch x := about.(type) {
 	case netip.Addr:
-		i.Peer = x
+		i.Peer = x.WithZone("")
 	case uint32:
 		i.UID = &x
 	}
@@ -48,16 +52,17 @@ func (j *journal) note(now time.Time, level slog.Level, about any, event string,
 		switch v := args[k+1]; args[k] {
 		case "err":
 			if i.Error = fmt.Sprint(v); len(i.Error) > maxErrText {
-				i.Error = strings.ToValidUTF8(i.Error[:maxErrText], "") + "..."
+				i.Error = cut(i.Error, maxErrText) + errCut
 			}
 		case "local":
-			i.Local, _ = v.(netip.Addr)
+			l, _ := v.(netip.Addr)
+			i.Local = l.WithZone("")
 		case "pid":
 			switch pid := v.(type) {
 			case int:
-				i.PID = pid
+				i.PID = max(0, pid)
 			case int32:
-				i.PID = int(pid)
+				i.PID = max(0, int(pid))
 			}
 		}
 	}
@@ -74,15 +79,9 @@ func (j *journal) note(now time.Time, level slog.Level, about any, event string,
 	}
 }
 
-// last is the sequence of the last event.
-func (j *journal) last() uint64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.seq
-}
-
 // follows has events counted on from the last one of the daemon before, so that a process that
-// has read that one gets all that follow. Nothing has been noted yet.
+// has read that one gets all that follow. Nothing has been noted yet. What is known of the events
+// before is adopt's.
 func (j *journal) follows(last uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -91,13 +90,7 @@ func (j *journal) follows(last uint64) {
 
 // count adds i to the distinct errors. Guarded by mu.
 func (j *journal) count(i *ctl.EventInfo) {
-	k := errorKey{event: i.Event}
-	switch {
-	case i.Peer.IsValid():
-		k.about = i.Peer
-	case i.UID != nil:
-		k.about = *i.UID
-	}
+	k := keyOf(i.Event, i.Peer, i.UID)
 	e := j.errors[k]
 	if e == nil && len(j.errors) >= maxErrors {
 		k = errorKey{event: "other errors"}
@@ -117,6 +110,9 @@ func (j *journal) count(i *ctl.EventInfo) {
 	e.Last, e.Level, e.Error = i.Time, i.Level, i.Error
 }
 
+// first is the number of the first event that is kept. Guarded by mu.
+func (j *journal) first() uint64 { return max(j.before, j.seq-min(j.seq, maxEvents)) + 1 }
+
 // visible reports whether the caller of v may see what is about user uid; nil: about no
 // user.
 func visible(v ctl.View, uid *uint32) bool { return uid == nil || v.May(*uid) }
@@ -126,10 +122,7 @@ func visible(v ctl.View, uid *uint32) bool { return uid == nil || v.May(*uid) }
 func (j *journal) events(v ctl.View, after uint64) (out []ctl.EventInfo, more bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	first := j.before + 1
-	if j.seq-j.before > maxEvents {
-		first = j.seq - maxEvents + 1
-	}
+	first := j.first()
 	if after == 0 { // the latest, if not all
 		for s := j.seq; s >= first && len(out) < v.Limit; s-- {
 			if i := j.ring[s%maxEvents]; visible(v, i.UID) {

@@ -59,6 +59,7 @@ func (s *Successor) Open(_ uint16, p succession.Parcel) (err error) {
 	}
 	i := &inheritance{upgrades: &upgrades{}}
 	r.Begin(handover.TagDaemon)
+	adoptContracts(r)
 	i.upgrades.adopt(r)
 	i.listeners = adoptListeners(r, f)
 	r.End()
@@ -91,6 +92,9 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 	d.summed.journal.follows(r.U64())
 	h := d.adoptSessions(r, f)
 	d.adoptStats(r, info)
+	if r.Version() >= 2 {
+		d.summed.journal.adopt(r)
+	}
 	err = d.engine.Adopt(r, h)
 	h.complete(r)
 	r.End()

@@ -180,6 +180,7 @@ func (p *predecessor) Opening(version uint16) (succession.Parcel, error) {
 	}
 	w, f := handover.NewWriter(version), &outFiles{}
 	w.Begin(handover.TagDaemon)
+	encodeContracts(w)
 	p.upgrades.encode(w)
 	p.listeners.encode(w, f)
 	w.End()
@@ -216,12 +217,16 @@ func (p *predecessor) still(version uint16, stood time.Time) (parcel succession.
 	w.U64(p.info.Instance)
 	w.I64(p.info.Start)
 	w.I64(stood.UnixNano())
-	w.U64(p.summed.journal.last())
+	journal := p.summed.journal.copy()
+	w.U64(journal.seq)
 	number, err := p.encodeSessions(ctx, w, f)
 	if err != nil {
 		return parcel, err
 	}
 	p.encodeStats(w)
+	if w.Version() >= 2 {
+		journal.encode(w)
+	}
 	err = p.engine.Encode(w, number)
 	w.End()
 	return succession.Parcel{State: w.Bytes(), Files: f.all}, err

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,8 +86,8 @@ func (u *upgrades) encode(w *handover.Writer) {
 	w.U32(u.before)
 	w.U64(u.attempt)
 	w.I64(u.began.UnixNano())
-	w.String(cut(u.program))
-	w.String(cut(version.String()))
+	w.String(cut(u.program, maxUpgradeText))
+	w.String(cut(version.String(), maxUpgradeText))
 }
 
 // adopt reads what the predecessor wrote. The attempt has not ended yet: served does that.
@@ -121,7 +122,13 @@ func (u *upgrades) state() ctl.Upgrade {
 		At: u.last.at.UTC(), Took: u.last.took, Pause: u.last.pause, From: u.last.from, State: u.last.state, Error: u.last.err}
 }
 
-func cut(s string) string { return s[:min(len(s), maxUpgradeText)] }
+// cut returns at most most bytes of s, whole characters.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "")
+}
 
 // BeginUpgrade starts a program in the background and has it take over from d. binary is its
 // path; empty: the path of d's own program. Errors: EBUSY while an upgrade is in progress,

@@ -78,7 +78,7 @@ func TestPeersGolden(t *testing.T) {
 	for v := handover.Oldest; v <= handover.Newest; v++ {
 		x := newParting(t)
 		golden := isGolden(t, "peers", v, peersIn(t, x.old, v))
-		e, _ := x.heirOf(0, x.old, Config{Silence: -1})
+		e, _ := x.heirOf(0, x.old, partingConfig)
 		if err := adoptPeers(e, golden); err != nil {
 			t.Fatal(err)
 		}

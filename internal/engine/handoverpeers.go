@@ -15,8 +15,7 @@ import (
 
 // What an engine has of other hosts is handed over behind what it has of users and
 // processes: first the hosts with their lanes, then whom each region is granted to. What
-// follows from that is made anew: allowances, grantees, the counts of grants, and full
-// buckets for what a host may send.
+// follows from that is made anew: allowances, grantees and the counts of grants.
 
 // errNotStill says that an engine has something of a peer that it cannot have while it
 // stands still.
@@ -109,6 +108,9 @@ func (e *Engine) encodeRemote(w *handover.Writer, h *remote, number func(*conn.M
 		w.U64(k.n)
 		w.U32(k.rkey)
 	}
+	if w.Version() >= 2 {
+		e.encodeRation(w, h)
+	}
 	w.Count(len(h.lanes))
 	for _, p := range h.lanes {
 		if err := e.encodePeer(w, p, number); err != nil {
@@ -152,6 +154,9 @@ func (e *Engine) adoptRemote(r *handover.Reader, used map[verbs.PeerKey]bool, fi
 		h.past[lane] = past
 	}
 	e.adoptUntold(r, h)
+	if r.Version() >= 2 {
+		e.adoptRation(r, h)
+	}
 	n := r.Count(keysEach, 1+8+8+8+2)
 	if n == 0 {
 		r.Fail("%v without a lane", addr)

@@ -79,6 +79,9 @@ func adoptPeers(e *Engine, state []byte) error {
 	return r.Close()
 }
 
+// partingConfig is of both. Each may send much more than it does.
+var partingConfig = Config{Silence: -1, Rates: Rates{Control: 1 << 20, Messages: 1 << 20}}
+
 // parting is two hosts that have something of all that is handed over of peers. Engine 0
 // stands still.
 type parting struct {
@@ -92,7 +95,7 @@ type parting struct {
 
 func newParting(t *testing.T) *parting {
 	t.Helper()
-	w, _, _ := lanePair(t, Config{Silence: -1})
+	w, _, _ := lanePair(t, partingConfig)
 	x := &parting{world: w, old: w.es[0], user: w.opSide(1, 31)}
 	owner := w.opSide(0, 30)
 	ours := owner.expose(0, 64, abi.RightWrite|abi.RightRead, x.user)
@@ -106,6 +109,9 @@ func newParting(t *testing.T) *parting {
 	x.h.untold, x.h.untoldOf, x.h.untoldAt = []untoldKey{{1, 0x500}, {3, 0x600}, {4, 0x700}}, map[uint32]uint64{0x600: 3, 0x700: 4}, 4
 	x.h.lanes[1].warned = 3
 	w.still(0)
+	for range 2 {
+		x.old.spend(x.h, rateControl, 3<<19) // in debt, and held
+	}
 	return x
 }
 
@@ -120,7 +126,7 @@ func TestPeersHandedOver(t *testing.T) {
 	x := newParting(t)
 	state, old, h := peersOf(t, x.old), x.old, x.h
 	grants := old.mayUse(x)
-	e, owner := x.heirOf(0, old, Config{Silence: -1})
+	e, owner := x.heirOf(0, old, partingConfig)
 	if err := adoptPeers(e, state); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +205,7 @@ func (x *parting) goesOn(e *Engine, n *remote, owner *opSide) {
 func TestPeersRefused(t *testing.T) {
 	x := newParting(t)
 	state := peersOf(t, x.old)
-	e, owner := x.heirOf(0, x.old, Config{Silence: -1})
+	e, owner := x.heirOf(0, x.old, partingConfig)
 	fresh := e.peers
 	regions := func(f func(*region)) {
 		for at := e.keys.all.Head; at != nil; at = at.Next {
@@ -213,7 +219,7 @@ func TestPeersRefused(t *testing.T) {
 		b[i] ^= byte(1 + rng.IntN(255))
 		e.peers = peerTable{hosts: map[remoteKey]*remote{}, byKey: map[verbs.PeerKey]*peer{}, nextKey: fresh.nextKey}
 		e.pools, e.due, e.keys.revoking, owner.cl.acct.grants = pools{}, deadlines{}, rounds[region]{}, 0
-		e.devices.recvLeft = e.cfg.RecvBufs
+		e.devices.recvLeft, e.throttle.held = e.cfg.RecvBufs, nil
 		regions(func(g *region) {
 			*g = region{id: g.id, number: g.number, cl: g.cl, sock: g.sock, buf: g.buf, off: g.off, n: g.n, mr: g.mr, cookie: g.cookie, rights: g.rights, inAll: g.inAll, inSock: g.inSock}
 		})

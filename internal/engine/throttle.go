@@ -195,6 +195,11 @@ func (e *Engine) hold(h *remote, k rateKind) {
 			p.c.hold(true, e.now)
 		}
 	}
+	e.hasHeld(h)
+}
+
+// hasHeld has a host that is held go on when it may.
+func (e *Engine) hasHeld(h *remote) {
 	t := &e.throttle
 	t.held = append(t.held, h)
 	if at := e.goesOn(h); t.at == 0 || at < t.at {

@@ -13,9 +13,14 @@
 // bytes) and its elements. Byte strings are a list of bytes.
 package handover
 
-// Versions of the format. A change that a reader would notice makes a new version.
+// Versions of the format. A change that a reader would notice makes a new version
+// (docs/adr/0030 says what else such a change needs):
+//
+//	1  the first
+//	2  what hosts have left of their limits (engine), recent events and errors, and which
+//	   versions programs and peers speak (daemon)
 const (
-	Newest uint16 = 1
+	Newest uint16 = 2
 	Oldest uint16 = 1
 )
 

@@ -56,6 +56,7 @@ const (
 	HandoverWarned   Name = "handover-warned"    // ... as if each lane had been warned of all of them
 	HandoverParted   Name = "handover-parted"    // ... without which lanes a pause has parted
 	HandoverReach    Name = "handover-reach"     // ... without why it is not reached
+	HandoverRation   Name = "handover-ration"    // ... without what it has left of its limits
 	HandoverQueued   Name = "handover-queued"    // ... without which GRANTs are of which region
 	HandoverExport   Name = "handover-export"    // a region is handed over without who was granted it
 	HandoverOpState  Name = "handover-op-state"  // an operation is handed over as if it had not been posted
@@ -182,6 +183,7 @@ const (
 	PartialUncharged           Name = "partial-uncharged"             // a message that was begun takes memory without limit
 	RecessAnswers              Name = "recess-answers"                // a recess does not wait for answers on their way
 	HandoverImports            Name = "handover-imports"              // a session is handed over without whether its process may import
+	HandoverJournal            Name = "handover-journal"              // a daemon is handed over without its recent events
 	RecessUnheeded             Name = "recess-unheeded"               // a session that ends a request in a recess reads on
 	PopulateAtOnce             Name = "populate-at-once"              // any number of sessions make memory at a time
 	UpdatesUncharged           Name = "updates-uncharged"             // a peer changes its TLS key as often as it likes
@@ -215,7 +217,7 @@ func Names() []Name {
 		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
 		HandoverClock, HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps, HandoverWaiters, HandoverLost,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
-		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen, HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
+		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen, HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
 		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
 		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,
@@ -226,7 +228,7 @@ func Names() []Name {
 		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice,
 		TakenForgotten, LengthUnbounded, PieceFailureLost, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted,
 		HandoverOffset, WritableGiven,
-		DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, RecessUnheeded, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
+		DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
 	}
 }

@@ -38,8 +38,9 @@ type options struct {
 
 	// How many of the workload's actions disturb, per thousand.
 	reset, crash, kill, rebind, stall, cancel, hole, halt int
-	succeed                                               bool // a daemon that stood still is replaced
-	successor                                             bool // another process binds a port again
+	succeed                                               bool   // a daemon that stood still is replaced
+	rate                                                  uint64 // messages per second that a peer may send; 0: no limit
+	successor                                             bool   // another process binds a port again
 
 	maxSend, sendBufs, recvBufs, credits int
 	hardCap, overflow                    int

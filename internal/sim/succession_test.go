@@ -61,6 +61,7 @@ var successionScenario = &scenario{
 		piece := o.piece
 		calmScenario.options(r, o)
 		o.succeed, o.piece = true, piece
+		o.rate = pick[uint64](r, 0, 50, 500)
 	},
 	play: calmScenario.play,
 	seen: []string{"taken over", "halted with peers up",

@@ -1,0 +1,49 @@
+package daemon
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/ipc"
+)
+
+// TestContracts: a daemon takes over if it speaks as the one before with programs and peers. The
+// refusal says with whom it does not, and what to do.
+func TestContracts(t *testing.T) {
+	state := func(version uint16, write func(w *handover.Writer)) *handover.Reader {
+		w := handover.NewWriter(version)
+		write(w)
+		r, err := handover.NewReader(w.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	for v := handover.Oldest; v <= handover.Newest; v++ {
+		r := state(v, encodeContracts)
+		adoptContracts(r)
+		if err := r.Close(); err != nil {
+			t.Errorf("version %d: %v", v, err)
+		}
+	}
+	for _, c := range []struct {
+		programs, peers uint32
+		says            string
+	}{
+		{ipc.Version + 1, wire.ExtVersion, "programs speak ipc version 4"},
+		{ipc.Version, wire.ExtVersion - 1, "peers speak extension version 1"},
+	} {
+		r := state(2, func(w *handover.Writer) { w.U32(c.programs); w.U32(c.peers) })
+		adoptContracts(r)
+		if err := r.Close(); !errors.Is(err, handover.ErrFormat) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "needs a restart") {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	r := state(2, func(w *handover.Writer) { w.U32(ipc.Version) })
+	if adoptContracts(r); r.Close() == nil {
+		t.Error("half of it was enough")
+	}
+}
