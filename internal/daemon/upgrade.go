@@ -149,11 +149,15 @@ func (d *Daemon) startSuccessor(binary string) (*succession.Link, int, error) {
 // serves. Otherwise the daemon is to shut down, and no other hand-over begins.
 func (d *Daemon) endHanding() bool {
 	h := d.handing
-	if !h.mu.TryLock() {
-		if h.ctx.Err() != nil {
-			d.log.Info("asked to end, waits for the end of the hand-over in progress")
-		}
+	select {
+	case <-h.over:
 		h.mu.Lock()
+	default:
+		h.stop() // now, because Run's own way to do so may be late
+		if !h.mu.TryLock() {
+			d.log.Info("asked to end, waits for the end of the hand-over in progress")
+			h.mu.Lock()
+		}
 	}
 	defer h.mu.Unlock()
 	if h.starter != nil {
