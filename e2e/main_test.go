@@ -131,8 +131,11 @@ func isolatedUnder(t *testing.T, cmd []string, run func(t *testing.T)) {
 	}, cmd[0], cmd[1:]...)
 	if !p.Wait(testTimeout() + patience) {
 		p.Signal(syscall.SIGQUIT)
+		p.Wait(patience) // its daemons may have its output open
+		killOrphans(envNet + "=" + net.First().String())
 		<-p.Ended()
 	}
+	killOrphans(envNet + "=" + net.First().String())
 	if p.Code() != 0 {
 		t.Errorf("%s\n%s", p.stdout(), p.log())
 	} else if testing.Verbose() {
