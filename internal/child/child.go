@@ -51,13 +51,16 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 }
 
 // StartBy is Start on a thread of the caller's: do runs a function on that thread. The
-// child dies with the thread and is in the thread's namespaces.
+// child dies with the thread and is in the thread's namespaces. A child with children that
+// must not outlive it can have another signal than SIGKILL in cmd.SysProcAttr.Pdeathsig.
 func StartBy(cmd *exec.Cmd, do func(func() error) error) (*Process, error) {
 	p := &Process{Cmd: cmd, ended: make(chan struct{})}
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	if cmd.SysProcAttr.Pdeathsig == 0 {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	cmd.SysProcAttr.Setpgid = !cmd.SysProcAttr.Setsid
 	if cmd.Stdout == nil {
 		cmd.Stdout = &p.Stdout
