@@ -10,6 +10,7 @@ FUZZTIME    ?= 30s
 SECONDS     ?= 120
 SEED        ?= 0
 CAMPAIGNS   ?= 1
+UPGRADES    ?= 0s
 RUNS        ?= 5
 VM          ?= ./test/vmlab/...
 
@@ -81,8 +82,8 @@ conformance: need-go ## RC semantics and RDS, statement by statement (GROUP="RC 
 e2e: need-go ## real daemons and clients
 	@scripts/test.sh e2e
 
-ledger: need-go ## account for every message of applications over three daemons, under all faults: SECONDS=120 SEED=n CAMPAIGNS=1
-	$(GO) test -count=1 -v -timeout 24h ./e2e/ledger -ledger.seconds $(SECONDS) -ledger.seed $(SEED) -ledger.campaigns $(CAMPAIGNS) -ledger.measure $(LEDGERFLAGS)
+ledger: need-go ## account for every message of applications over three daemons, under all faults: SECONDS=120 SEED=n CAMPAIGNS=1, UPGRADES=2s: with planned restarts of all daemons and without any end
+	$(GO) test -count=1 -v -timeout 24h ./e2e/ledger -ledger.seconds $(SECONDS) -ledger.seed $(SEED) -ledger.campaigns $(CAMPAIGNS) -ledger.upgrades $(UPGRADES) -ledger.measure $(LEDGERFLAGS)
 
 test-loaded: need-go ## all tests RUNS=5 times beside a busy loop on every CPU, with each test's failures counted (PKGS='./rds ./e2e' LOAD=2)
 	@RUNS='$(RUNS)' scripts/loaded.sh

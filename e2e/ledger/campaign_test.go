@@ -22,6 +22,10 @@ import (
 
 // campaign is one run of the ledger: its daemons, its applications, its faults.
 type campaign struct {
+	seed     uint64
+	lasts    time.Duration
+	upgrades time.Duration // how often all daemons are replaced, 0: see package plan
+
 	t     *testing.T
 	net   *network
 	plan  *plan.Plan
@@ -90,7 +94,8 @@ func TestLedger(t *testing.T) {
 	net := newNetwork()
 	for i := range uint64(*campaigns) {
 		seed := *firstSeed + i
-		t.Run(fmt.Sprintf("%#x", seed), func(t *testing.T) { runCampaign(t, net, seed) })
+		c := campaign{seed: seed, upgrades: *upgraded, lasts: time.Duration(*seconds) * time.Second}
+		t.Run(fmt.Sprintf("%#x", seed), func(t *testing.T) { c.run(t, net) })
 	}
 	t.Run("Packets", func(t *testing.T) {
 		if net.missing != "" {
@@ -110,33 +115,32 @@ func addresses(t *testing.T) netip.Addr {
 	return n.First()
 }
 
-func runCampaign(t *testing.T, net *network, seed uint64) {
+// run runs the campaign. c has its seed, its length, and how often daemons are replaced.
+func (c *campaign) run(t *testing.T, net *network) {
 	dir, err := os.MkdirTemp(*keep, "ledger-campaign")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &campaign{t: t, net: net, plan: plan.New(seed, addresses(t)), dir: dir}
-	defer func() {
-		c.kill()
-		if t.Failed() {
-			for _, path := range c.logs() {
-				_ = book.Trim(path) // for people who read the logs, so an error does not matter
-			}
-			t.Logf("the logs are in %s; again: make ledger SECONDS=%d SEED=%#x", dir, *seconds, seed)
-		} else {
-			os.RemoveAll(dir)
-		}
-	}()
+	c.t, c.net, c.dir = t, net, dir
+	if at := addresses(t); c.upgrades > 0 {
+		c.plan = plan.Upgrades(c.seed, at)
+	} else {
+		c.plan = plan.New(c.seed, at)
+	}
+	defer c.leave()
 	if c.book, err = book.Create(filepath.Join(dir, "faults.log")); err != nil {
 		t.Fatal(err)
 	}
 	t.Log(c.plan)
-	f := &faults{c: c, rng: rand.New(rand.NewPCG(seed, 3)), done: map[plan.Fault]int{}}
+	f := &faults{c: c, rng: rand.New(rand.NewPCG(c.seed, 3)), done: map[plan.Fault]int{}}
 	if err := c.start(); err != nil {
 		t.Fatal(err)
 	}
-	f.until(time.Now().Add(time.Duration(*seconds) * time.Second))
+	f.until(time.Now().Add(c.lasts))
 	c.settle()
+	if c.upgrades > 0 {
+		f.failed(f.generation())
+	}
 	for _, err := range f.errs {
 		t.Error(err)
 	}
@@ -157,7 +161,30 @@ func runCampaign(t *testing.T, net *network, seed uint64) {
 	if n := r.Excuses(); c.plan.Mix.Steady && n > 0 {
 		t.Errorf("%d messages are excused where nothing ended and nothing was cancelled", n)
 	}
+	if n := r.Statuses["unknown"]; c.upgrades > 0 && n > 0 {
+		t.Errorf("%d operations have the status UNKNOWN where nothing ended and nothing had a limit", n)
+	}
 	c.show(r)
+}
+
+// leave ends all processes that are left. It keeps the logs of a campaign that has failed.
+func (c *campaign) leave() {
+	c.kill()
+	if !c.t.Failed() {
+		os.RemoveAll(c.dir)
+		return
+	}
+	for _, path := range c.logs() {
+		_ = book.Trim(path) // for people who read the logs, so an error does not matter
+	}
+	for _, h := range c.hosts {
+		h.keepLog(filepath.Join(c.dir, fmt.Sprintf("daemon-%v.txt", h.addr)))
+	}
+	again := fmt.Sprintf("make ledger SECONDS=%d SEED=%#x", int(c.lasts.Seconds()), c.seed)
+	if c.upgrades > 0 {
+		again += fmt.Sprintf(" UPGRADES=%v", c.upgrades)
+	}
+	c.t.Logf("the logs are in %s; again: %s", c.dir, again)
 }
 
 func (c *campaign) start() error {
@@ -185,8 +212,7 @@ func (c *campaign) kill() {
 	}
 	for _, h := range c.hosts {
 		if h.daemon != nil {
-			h.daemon.Signal(syscall.SIGKILL)
-			h.daemon.wait(patience)
+			h.daemon.kill(patience)
 		}
 	}
 }

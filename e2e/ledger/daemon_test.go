@@ -31,10 +31,13 @@ type host struct {
 	args []string
 
 	// mu is locked to end and start the daemon, and read-locked to disturb it in another way.
-	mu     sync.RWMutex
-	daemon *process
-	base   resources // of the daemon without clients
-	logs   []string  // logs of daemons that have ended
+	mu      sync.RWMutex
+	daemon  *daemon
+	endings int       // how often it was ended
+	base    resources // of the daemon without clients
+	logs    []string  // logs of daemons that have ended
+
+	upgrading sync.Mutex // held while an upgrade is in progress
 }
 
 // newHosts prepares the daemons of a campaign, with their files in dir.
@@ -64,18 +67,23 @@ func newHosts(t *testing.T, net *network, p *plan.Plan, log *book.Log, dir strin
 
 // start runs the daemon and waits until it serves.
 func (h *host) start() error {
-	d, err := h.net.start(nil, filepath.Join(programs, "rdsd"), h.args...)
+	d, err := h.net.startDaemon(filepath.Join(programs, "rdsd"), h.args...)
 	if err != nil {
 		return err
+	}
+	if h.daemon != nil {
+		h.logs = append(h.logs, h.daemon.log())
 	}
 	h.daemon = d
 	if !d.Until(patience, func() bool { return d.Stderr.Has("msg=serving") }) {
 		return fmt.Errorf("daemon %v does not serve:\n%s", h.addr, d.log())
 	}
-	if _, err := h.ctl("status"); err != nil { // shows that its engine turns
+	u, err := h.upgrades() // shows that its engine turns
+	if err != nil {
 		return err
 	}
-	h.base = resourcesOf(d.Pid())
+	d.follow(u.PID)
+	h.base = resourcesOf(u.PID)
 	return nil
 }
 
@@ -92,12 +100,13 @@ func (h *host) killStopped(stopped, away time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.book.Write(book.Record{Kind: book.Fault, Text: string(plan.KillStopped), Peer: netip.AddrPortFrom(h.addr, 0), B: uint64(stopped)})
-	h.daemon.Signal(syscall.SIGSTOP)
+	h.daemon.signal(syscall.SIGSTOP)
 	time.Sleep(stopped)
 	return h.restartLocked(syscall.SIGKILL, away)
 }
 
 func (h *host) restartLocked(s syscall.Signal, away time.Duration) error {
+	h.endings++
 	at := netip.AddrPortFrom(h.addr, 0)
 	h.book.Write(book.Record{Kind: book.Ending, Peer: at})
 	err := h.stop(s)
@@ -118,23 +127,35 @@ func (h *host) stop(s syscall.Signal) error {
 	if !h.daemon.Alive() {
 		return fmt.Errorf("daemon %v ended by itself:\n%s", h.addr, child.Tail(h.daemon.log()))
 	}
-	h.daemon.Signal(s)
-	if !h.daemon.wait(patience) {
+	end := h.daemon.end
+	if s == syscall.SIGKILL {
+		end = h.daemon.kill
+	}
+	if !end(patience) {
 		return fmt.Errorf("daemon %v does not end:\n%s", h.addr, child.Tail(h.daemon.log()))
 	}
 	log := h.daemon.log()
-	h.logs = append(h.logs, log)
 	if code := h.daemon.Code(); s == syscall.SIGTERM && code != 0 {
 		return fmt.Errorf("daemon %v ended with status %d:\n%s", h.addr, code, child.Tail(log))
 	}
 	for line := range strings.Lines(log) {
 		for _, bad := range []string{"panic", "fatal error", "level=ERROR", "broke the rules", "operation state"} {
-			if strings.Contains(line, bad) && !strings.Contains(line, "the engine does not turn") {
+			// Who asked for an upgrade judges why it failed.
+			if strings.Contains(line, bad) && !strings.Contains(line, "the engine does not turn") && !strings.Contains(line, "upgrade failed") {
 				return fmt.Errorf("daemon %v: %s", h.addr, line)
 			}
 		}
 	}
 	return nil
+}
+
+// keepLog writes what all daemons of the host have logged, for people who read it.
+func (h *host) keepLog(path string) {
+	all := strings.Join(h.logs, "")
+	if h.daemon != nil {
+		all += h.daemon.log()
+	}
+	_ = os.WriteFile(path, []byte(all), 0o600)
 }
 
 // ctl runs rdsctl with the daemon.

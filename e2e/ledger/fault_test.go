@@ -21,10 +21,16 @@ type faults struct {
 	mu   sync.Mutex
 	done map[plan.Fault]int // guarded by mu
 	errs []error            // guarded by mu
+	cut  int                // upgrades in the middle of which the daemon was ended; guarded by mu
+
+	rounds int // how often all daemons were replaced
 }
 
 // until does faults until the time end, then waits until all of them are over.
 func (f *faults) until(end time.Time) {
+	if every := f.c.upgrades; every > 0 {
+		f.wg.Go(func() { f.upgradeAll(every, end) })
+	}
 	for time.Now().Before(end) {
 		time.Sleep(time.Duration(f.rng.Int64N(2 * int64(f.c.plan.Every)))) // any moment will do
 		kind := f.c.plan.Draw(f.rng, f.c.net.missing == "")
@@ -75,9 +81,7 @@ func (f *faults) strike(kind plan.Fault) {
 			}
 			defer a.mu.RUnlock()
 			f.note(kind, d, 0, a)
-			a.daemon.Signal(syscall.SIGSTOP)
-			time.Sleep(d)
-			a.daemon.Signal(syscall.SIGCONT)
+			a.daemon.pause(d)
 		})
 	case plan.KillStopped:
 		f.failed(a.killStopped(f.ms(10, 300), f.ms(0, 300)))
@@ -94,6 +98,8 @@ func (f *faults) strike(kind plan.Fault) {
 		}
 	case plan.DrainDaemon, plan.DrainPeer:
 		f.drain(kind, a, b)
+	case plan.UpgradeDaemon:
+		f.last(func() { f.upgrade(a) })
 	case plan.Loss, plan.Partition:
 		f.drop(kind, a, b)
 	}
@@ -168,6 +174,12 @@ func (f *faults) String() string {
 		if n := f.done[k]; n > 0 {
 			s = append(s, fmt.Sprintf("%s %d", k, n))
 		}
+	}
+	if f.cut > 0 {
+		s = append(s, fmt.Sprintf("ended in the middle of an upgrade %d", f.cut))
+	}
+	if f.rounds > 0 {
+		s = append(s, fmt.Sprintf("all daemons replaced %d", f.rounds))
 	}
 	return strings.Join(s, ", ")
 }

@@ -70,7 +70,7 @@ func (h *host) holds() error {
 			return fmt.Errorf("daemon %v holds %d %s with no client", h.addr, n, c)
 		}
 	}
-	now, peers := resourcesOf(h.daemon.Pid()), int(m.Load(int(stats.PeersUp)))
+	now, peers := resourcesOf(h.daemon.serving()), int(m.Load(int(stats.PeersUp)))
 	switch {
 	case now.files > h.base.files || now.mappings > h.base.mappings || now.sockets > h.base.sockets+peers:
 		said, _ := h.ctl("peers")

@@ -18,6 +18,7 @@ var (
 	firstSeed = flag.Uint64("ledger.seed", 0, "seed of the first campaign, 0: one drawn by the clock")
 	campaigns = flag.Int("ledger.campaigns", 1, "campaigns, of one seed after the other")
 	keep      = flag.String("ledger.keep", "", "folder in which the logs of failed campaigns stay; else one in the system's folder for temporary files")
+	upgraded  = flag.Duration("ledger.upgrades", 0, "campaigns in which nothing ends and all daemons are replaced each `duration`; 0: the usual ones")
 	tags      = flag.String("ledger.tags", "", "build tags of the daemons: mutant, and RDSD_MUTANT names a broken variant")
 )
 
@@ -27,6 +28,9 @@ const envWorker = "LEDGER_WORKER"
 var programs string // folder of rdsd and rdsctl
 
 func TestMain(m *testing.M) {
+	if os.Getenv(envKeeper) != "" {
+		os.Exit(runKeeper(os.Args[1:])) // the arguments are a daemon's
+	}
 	flag.Parse()
 	if c := os.Getenv(envWorker); c != "" {
 		var cfg worker.Config

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -114,10 +113,7 @@ func TestReconnect(t *testing.T) {
 		if err := h.start(); err != nil {
 			t.Fatal(err)
 		}
-		defer func() {
-			h.daemon.Signal(syscall.SIGKILL)
-			h.daemon.wait(patience)
-		}()
+		defer h.daemon.kill(patience)
 	}
 	reset := func() error {
 		_, err := a.ctl("peer", "reset", b.addr.String())

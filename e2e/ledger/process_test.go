@@ -18,7 +18,11 @@ type process struct {
 
 // start runs a program in the network.
 func (n *network) start(env []string, name string, args ...string) (*process, error) {
-	cmd := exec.Command(name, args...)
+	return n.startCommand(env, exec.Command(name, args...))
+}
+
+// startCommand is start for a program with attributes of its own.
+func (n *network) startCommand(env []string, cmd *exec.Cmd) (*process, error) {
 	cmd.Env = child.Env(env...)
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -56,13 +56,15 @@ const (
 // Records of the program that starts, ends and disturbs processes. A is the process of an
 // application. Peer is the address of a daemon, without a port.
 const (
-	Kill    Kind = "kill"    // process A is about to be killed
-	Dead    Kind = "dead"    // and has been waited for
-	Ending  Kind = "ending"  // the daemon Peer is about to be killed or ended
-	Ended   Kind = "ended"   // and has been waited for
-	Serving Kind = "serving" // and serves again
-	Fault   Kind = "fault"   // Text = what, Peer = a host it touches, A = process or 0, B = length in ns
-	Settled Kind = "settled" // no process was disturbed from here on
+	Kill     Kind = "kill"     // process A is about to be killed
+	Dead     Kind = "dead"     // and has been waited for
+	Ending   Kind = "ending"   // the daemon Peer is about to be killed or ended
+	Ended    Kind = "ended"    // and has been waited for
+	Serving  Kind = "serving"  // and serves again
+	Fault    Kind = "fault"    // Text = what, Peer = a host it touches, A = process or 0, B = length in ns
+	Upgrade  Kind = "upgrade"  // another process is about to take over from the daemon Peer; for people, because it explains nothing
+	Upgraded Kind = "upgraded" // and has, or has not: Text = error
+	Settled  Kind = "settled"  // no process was disturbed from here on
 )
 
 // Bits of C of Try, and of the header of a message.

@@ -80,9 +80,12 @@ type Judge struct {
 	killed  map[int]*span // processes
 	ends    map[netip.Addr][]span
 	faults  []fault
-	settled int64 // nothing was disturbed from this time on
-	last    int64 // time of the last record
-	report  Report
+	// upgrades are the times at which upgrades of a daemon began. Its own applications notice
+	// nothing of them. Peers see a connection that breaks.
+	upgrades map[netip.Addr][]int64
+	settled  int64 // nothing was disturbed from this time on
+	last     int64 // time of the last record
+	report   Report
 }
 
 // span is when something ended: not before early, and not after late.
@@ -97,7 +100,7 @@ type fault struct {
 
 // New returns a Judge without records.
 func New() *Judge {
-	return &Judge{lives: map[uint32]*life{}, regions: map[uint64]*region{}, killed: map[int]*span{}, ends: map[netip.Addr][]span{},
+	return &Judge{lives: map[uint32]*life{}, regions: map[uint64]*region{}, killed: map[int]*span{}, ends: map[netip.Addr][]span{}, upgrades: map[netip.Addr][]int64{},
 		settled: never, report: Report{Statuses: map[string]int{}, Told: map[string]int{}, Excused: map[string]int{}}}
 }
 
@@ -187,7 +190,7 @@ type mark struct {
 func (j *Judge) Add(r book.Record) {
 	j.last = max(j.last, r.At)
 	switch r.Kind {
-	case book.Kill, book.Dead, book.Ending, book.Ended, book.Serving, book.Fault, book.Settled:
+	case book.Kill, book.Dead, book.Ending, book.Ended, book.Serving, book.Fault, book.Upgrade, book.Upgraded, book.Settled:
 		j.addDisturbance(r)
 		return
 	case book.Binding:
@@ -239,6 +242,9 @@ func (j *Judge) addDisturbance(r book.Record) {
 		}
 	case book.Fault:
 		j.faults = append(j.faults, fault{from: r.At, to: r.At + int64(r.B), host: host, process: int(r.A)})
+	case book.Upgrade:
+		j.upgrades[host] = append(j.upgrades[host], r.At)
+	case book.Upgraded: // for people who read the log
 	case book.Settled:
 		j.settled = r.At
 	}

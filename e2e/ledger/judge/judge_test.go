@@ -83,6 +83,12 @@ func (h *history) ended() *history {
 	return h.add(0, book.Record{Kind: book.Ending, Peer: at}).add(0, book.Record{Kind: book.Ended, Peer: at})
 }
 
+// upgraded has another process take over from the daemon at an address.
+func (h *history) upgraded(at netip.AddrPort) *history {
+	at = netip.AddrPortFrom(at.Addr(), 0)
+	return h.add(0, book.Record{Kind: book.Upgrade, Peer: at}).add(0, book.Record{Kind: book.Upgraded, Peer: at})
+}
+
 func (h *history) settled(life uint32) *history { return h.add(life, book.Record{Kind: book.Barrier}) }
 
 func (h *history) mark(value uint64) *history {
@@ -173,6 +179,13 @@ func TestVerdicts(t *testing.T) {
 		{"unreachable, and nothing had happened", begin().notice("unreachable", 0), "notice"},
 		{"unreachable behind a fault", begin().add(0, book.Record{Kind: book.Fault, Peer: netip.AddrPortFrom(there.Addr(), 0), Text: "reset"}).notice("unreachable", 0), ""},
 		{"down behind a process that was stopped", begin().add(0, book.Record{Kind: book.Fault, Peer: netip.AddrPortFrom(there.Addr(), 0), A: 2, Text: "stop process"}).notice("peer down", 0), "notice"},
+		{"down and up, once for each upgrade of the peer's daemon", begin().upgraded(there).notice("peer down", 1).notice("peer up", 1).
+			upgraded(there).notice("peer down", 1).notice("peer up", 1), ""},
+		{"down twice, by one upgrade of the peer's daemon", begin().upgraded(there).notice("peer down", 1).notice("peer down", 1), "notice"},
+		{"up twice, by one upgrade of the peer's daemon", begin().upgraded(there).notice("peer down", 1).notice("peer up", 1).notice("peer up", 1), "notice"},
+		{"down, by an upgrade of the own daemon", begin().upgraded(here).notice("peer down", 1), "notice"},
+		{"unreachable, by an upgrade of the peer's daemon", begin().upgraded(there).notice("unreachable", 0), "notice"},
+		{"lost, by an upgrade of the peer's daemon", begin().send(s, 1, 0).upgraded(there).notice("lost", 1).settled(s).settled(d), "told and delivered"},
 		{"told too often", begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 1).notice("no socket", 2).close(d), "told and delivered"},
 		{"gave up without a limit", begin().send(s, 1, 0).recv(d, s, 1).notice("gave up", 1), "told and delivered"},
 		{"gave up", begin().send(s, 1, book.FlagLimit).notice("gave up", 1).settled(s).settled(d), ""},

@@ -56,6 +56,7 @@ const (
 
 // judgeNotices judges that a socket's notices about connections have a cause.
 func (j *Judge) judgeNotices(l *life) {
+	breaks := map[notice]int{} // PeerDown and PeerUp that no fault explains, by destination and kind
 	for _, n := range l.notices {
 		wrong := ""
 		switch disturbed := j.disturbed(l.addr.Addr(), n.of.Addr(), n.at, n.at); {
@@ -63,6 +64,11 @@ func (j *Judge) judgeNotices(l *life) {
 			wrong = "which is on the same host"
 		case n.kind == "unreachable" && (n.reason == forbidden || n.reason == noRoute):
 			wrong = fmt.Sprintf("for the reason %d, though there is a way and nobody is forbidden", n.reason)
+		case !disturbed && (n.kind == "peer down" || n.kind == "peer up"):
+			which := notice{of: n.of, kind: n.kind}
+			if breaks[which]++; breaks[which] > j.upgraded(n.of.Addr(), n.at) {
+				wrong = fmt.Sprintf("for the %dth time without a fault, after %d upgrades of the peer's daemon", breaks[which], j.upgraded(n.of.Addr(), n.at))
+			}
 		case !disturbed:
 			wrong = "though nothing had happened to the two hosts"
 		}
@@ -70,6 +76,16 @@ func (j *Judge) judgeNotices(l *life) {
 			j.violate(Violation{Rule: "notice", Life: l.id, Text: fmt.Sprintf("%v was told %q of %v at %d, %s", l, n.kind, n.of, n.at, wrong)})
 		}
 	}
+}
+
+// upgraded returns how many upgrades of a host's daemon had begun by the time at.
+func (j *Judge) upgraded(host netip.Addr, at int64) (n int) {
+	for _, u := range j.upgrades[host] {
+		if u <= at {
+			n++
+		}
+	}
+	return n
 }
 
 // flow is all that one socket sent to one address.

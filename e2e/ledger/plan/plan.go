@@ -28,13 +28,14 @@ const (
 	ResetsAtStart Fault = "resets at start" // a daemon is killed, and the first connections of the next one are reset again and again
 	DrainDaemon   Fault = "drain daemon"
 	DrainPeer     Fault = "drain peer"
-	Loss          Fault = "loss"      // some of the packets between two hosts are dropped
-	Partition     Fault = "partition" // all packets between two hosts are dropped
+	UpgradeDaemon Fault = "upgrade daemon" // another process takes over from it
+	Loss          Fault = "loss"           // some of the packets between two hosts are dropped
+	Partition     Fault = "partition"      // all packets between two hosts are dropped
 )
 
 // Faults lists all faults. Those from Loss on need a network of their own.
 func Faults() []Fault {
-	return []Fault{KillProcess, StopProcess, KillDaemon, EndDaemon, StopDaemon, KillStopped, Reset, Resets, ResetsAtStart, DrainDaemon, DrainPeer, Loss, Partition}
+	return []Fault{KillProcess, StopProcess, KillDaemon, EndDaemon, StopDaemon, KillStopped, Reset, Resets, ResetsAtStart, DrainDaemon, DrainPeer, UpgradeDaemon, Loss, Partition}
 }
 
 // ends reports whether f ends processes or daemons.
@@ -93,6 +94,9 @@ func New(seed uint64, net netip.Addr) *Plan {
 	}
 	p.Every = time.Duration(80+rng.IntN(400)) * time.Millisecond
 	for _, f := range Faults() {
+		if f == UpgradeDaemon {
+			continue // drawn last, so that a seed has the other weights that it had before there was this fault
+		}
 		p.weights[f] = 1 + rng.IntN(8)
 		if rng.IntN(4) == 0 {
 			p.weights[f] = 0
@@ -106,6 +110,7 @@ func New(seed uint64, net netip.Addr) *Plan {
 		p.steady()
 	}
 	p.HardCap = 1 << (20 + 2*rng.IntN(2))
+	p.weights[UpgradeDaemon] = 1 + rng.IntN(8) // in every campaign
 	return p
 }
 
@@ -118,6 +123,23 @@ func (p *Plan) steady() {
 			p.weights[f] = 0
 		}
 	}
+}
+
+// Upgrades returns a plan for a campaign whose daemons are replaced at set times. Nothing ends
+// before the campaign does, nothing is cancelled, and no message has a limit. So the judge can
+// excuse nothing and no status can be UNKNOWN. Campaigns of even seeds have no other fault that
+// touches a daemon, so no socket may have a notice of a connection.
+func Upgrades(seed uint64, net netip.Addr) *Plan {
+	p := New(seed, net)
+	p.steady()
+	p.Mix.Limits = 0
+	for _, f := range Faults() {
+		if f == UpgradeDaemon || seed%2 == 0 && f != StopProcess {
+			p.weights[f] = 0
+		}
+	}
+	p.weights[StopProcess]++ // at least one fault
+	return p
 }
 
 // Calm returns a plan for daemons alone, without TLS and CRC.

@@ -39,6 +39,26 @@ func TestDraw(t *testing.T) {
 	}
 }
 
+// TestUpgrades checks that daemons are replaced in every campaign, and that in a campaign that
+// replaces them at set times nothing else ends. Each second seed leaves daemons alone.
+func TestUpgrades(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for seed := range uint64(100) {
+		if New(seed, network).weights[UpgradeDaemon] == 0 {
+			t.Errorf("seed %d never replaces a daemon", seed)
+		}
+		p := Upgrades(seed, network)
+		if !p.Mix.Steady || p.Mix.Limits != 0 || p.Mix.Cancels != 0 {
+			t.Errorf("seed %d: %v", seed, p)
+		}
+		for range 100 {
+			if f := p.Draw(rng, true); f.ends() || f == UpgradeDaemon || seed%2 == 0 && f != StopProcess {
+				t.Fatalf("seed %d draws %q", seed, f)
+			}
+		}
+	}
+}
+
 // TestProcesses checks that every port of a host is known to all, and that no two processes have
 // the same private port.
 func TestProcesses(t *testing.T) {

@@ -101,10 +101,14 @@ func (k *sock) note(r book.Record) {
 	k.w.log.Write(r)
 }
 
-// failed judges an error of a call. The error must be due to an end, or to a lack of room.
+// failed judges an error of a call. The error must be due to an end, or to a lack of room. In a
+// steady campaign no daemon and no session ends.
 func (k *sock) failed(what string, err error) {
-	for _, allowed := range []error{rds.ErrClosed, rds.ErrDaemonGone, rds.ErrSession, rds.ErrWouldBlock, rds.ErrCongested,
-		os.ErrDeadlineExceeded, context.Canceled} {
+	allowed := []error{rds.ErrClosed, rds.ErrWouldBlock, rds.ErrCongested, os.ErrDeadlineExceeded, context.Canceled}
+	if !k.w.cfg.Mix.Steady {
+		allowed = append(allowed, rds.ErrDaemonGone, rds.ErrSession)
+	}
+	for _, allowed := range allowed {
 		if errors.Is(err, allowed) {
 			return
 		}
