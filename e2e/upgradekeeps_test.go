@@ -196,7 +196,9 @@ func TestUpgradeConfig(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		quoted := func(a ...any) string { return strings.TrimSuffix(fmt.Sprintf(strings.Repeat("\"%v\", ", len(a)), a...), ", ") }
+		quoted := func(a ...any) string {
+			return strings.TrimSuffix(fmt.Sprintf(strings.Repeat("\"%v\", ", len(a)), a...), ", ")
+		}
 		ports := [2]string{first.String() + ":" + freePort(t, first), second.String() + ":" + freePort(t, second)}
 		write(quoted(first, second), ports[0], 100)
 		h := newHost(t, withAddress(first), withArgs("-config", file), byFile())
@@ -293,4 +295,3 @@ func TestUpgradeQuotas(t *testing.T) {
 		b.Kill()
 	})
 }
-

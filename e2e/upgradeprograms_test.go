@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/rdsd/rdsd/rds"
 )
 
 // TestUpgradeToStrangers upgrades to programs that speak the protocol of a hand-over and do
@@ -44,6 +47,31 @@ func testUpgradeToStrangers(t *testing.T, silent bool) {
 		b.progress()
 	}
 	b.finish()
+}
+
+// TestSuccessorEndsAtOnce upgrades to a program that ends when it has taken over. Nobody serves
+// then, as after a crash: clients learn of it, and the old daemon ends with status 1, so that a
+// supervisor starts the service again.
+func TestSuccessorEndsAtOnce(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		here := newHost(t)
+		c := here.open()
+		p := here.upgrading("-binary", script(t, t.TempDir(), "stranger", fmt.Sprintf("%s=%q exec %s -- \"$@\"", envRole, roleSpeaker+takesAndEnds, os.Args[0])))
+		<-c.Done()
+		if err := c.Err(); !errors.Is(err, rds.ErrDaemonGone) {
+			t.Errorf("client: %v", err)
+		}
+		if code := here.process.wait(); code != 1 {
+			t.Errorf("the daemon ended with status %d", code)
+		}
+		contains(t, "the log", here.log(), "it has taken over and ended since")
+		here.Kill()
+		here.start()
+		here.open()
+		if code := p.wait(); code != 1 {
+			t.Errorf("rdsctl: status %d, %s", code, p.log())
+		}
+	})
 }
 
 // script makes a program that says that it is rdsd, and else does what text says.

@@ -102,6 +102,7 @@ func takeOver(l *succession.Link, s *daemon.Successor) (*daemon.Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Serves = l.Serves
 	s.Gone = func() bool {
 		defer forget()
 		return gone()
@@ -110,7 +111,7 @@ func takeOver(l *succession.Link, s *daemon.Successor) (*daemon.Daemon, error) {
 		s.Leave()
 		return nil, err
 	}
-	return s.Daemon(), l.Close()
+	return s.Daemon(), nil
 }
 
 // signalled is a daemon that heeds SIGHUP and SIGUSR2.

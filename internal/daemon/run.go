@@ -18,7 +18,8 @@ import (
 
 // Run serves until ctx ends, then shuts down in order: clients get a goodbye,
 // connections are closed, files removed. If another daemon takes over before that, Run ends
-// without any of this. It returns nil after an orderly end.
+// without any of this. It returns nil after an orderly end, and an error if that other daemon
+// ended at once.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, d.handing.stop)()
 	loopCtx, stopLoop := context.WithCancel(context.Background())
@@ -59,7 +60,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	helpers.Wait()
 	d.summed.tick(time.Now())
 	d.closeAll()
-	return nil
+	return d.handing.lost
 }
 
 // sayGoodbye ends what the daemon serves.

@@ -26,6 +26,8 @@ type Successor struct {
 	Confine func(*Daemon)
 	// Asked returns an error if this process was asked to end. Then it does not take over.
 	Asked func() error
+	// Serves tells the predecessor that this daemon serves. It is called once, then Gone.
+	Serves func()
 	// Gone waits for the predecessor's end, for a while. It is called once.
 	Gone func() bool
 
@@ -40,10 +42,11 @@ type inheritance struct {
 
 // inherited is what a daemon that takes over does when it begins to serve.
 type inherited struct {
-	heirs *heirs
-	stood time.Time     // when the predecessor stopped serving
-	gone  func() bool   // waits for the predecessor's end, for a while
-	ended chan struct{} // closed after that
+	heirs  *heirs
+	stood  time.Time     // when the predecessor stopped serving
+	serves func()        // tells the predecessor
+	gone   func() bool   // waits for the predecessor's end, for a while
+	ended  chan struct{} // closed after that
 }
 
 // Open implements succession.Successor.
@@ -104,7 +107,7 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 	}
 	d.noteDrains()
 	d.loop.show()
-	d.inherited = &inherited{heirs: h, stood: stood, gone: s.Gone, ended: make(chan struct{})}
+	d.inherited = &inherited{heirs: h, stood: stood, serves: s.Serves, gone: s.Gone, ended: make(chan struct{})}
 	return nil
 }
 
@@ -133,12 +136,15 @@ func (d *Daemon) takeOver() {
 	d.tookOver(i.stood)
 }
 
-// waitForEnd waits for the predecessor's end, if there is one: a supervisor heeds only the
-// main process. Run calls it once.
+// waitForEnd tells the predecessor, if there is one, that d serves, and waits for its end: a
+// supervisor heeds only the main process. Run calls it once.
 func (d *Daemon) waitForEnd() {
 	i := d.inherited
 	if i == nil {
 		return
+	}
+	if i.serves != nil {
+		i.serves()
 	}
 	if i.gone != nil {
 		i.gone()

@@ -30,6 +30,7 @@ type handing struct {
 	stop    context.CancelFunc
 	mu      sync.Mutex    // held while a hand-over is in progress
 	over    chan struct{} // closed when another daemon serves; under mu
+	lost    error         // the other daemon has ended, so that none serves; under mu
 }
 
 func newHanding() *handing {
@@ -74,16 +75,21 @@ func (d *Daemon) hand(binary string) (reload bool, err error) {
 	}
 	d.refuseReloads() // both daemons have one configuration
 	link, pid, err := d.startSuccessor(binary)
+	if err != nil {
+		return d.allowReloads(), err
+	}
+	defer link.Close()
+	successor, err := succession.OpenProcess(pid)
 	if err == nil {
-		defer link.Close()
+		defer successor.Close()
 		err = d.handTo(link)
 	}
 	reload = d.allowReloads()
 	if err != nil {
-		if link != nil {
-			err = d.endSuccessor(pid, err)
-		}
-		return reload, err
+		return reload, d.endSuccessor(pid, err)
+	}
+	if err := link.AwaitServing(successor); err != nil {
+		h.lost = fmt.Errorf("process %d: %w: its log says why", pid, err)
 	}
 	var signals []unix.Signal
 	if reload {
@@ -96,8 +102,10 @@ func (d *Daemon) hand(binary string) (reload bool, err error) {
 	if err := h.starter.Leave(signals...); err != nil {
 		d.log.Warn("the starter does not end", "err", err)
 	}
-	d.notify.MainPID(pid)
-	d.log.Info("handed over", "pid", pid)
+	if h.lost == nil {
+		d.notify.MainPID(pid)
+		d.log.Info("handed over", "pid", pid)
+	}
 	return false, nil
 }
 

@@ -33,6 +33,8 @@ const (
 	PartTime = 10 * time.Second
 	// PauseTime bounds the steps in which nobody serves.
 	PauseTime = 5 * time.Second
+	// endTime is how long a process that has closed its descriptors may take to end.
+	endTime = time.Second
 
 	maxState = 1 << 30 // bytes of a parcel
 	maxFiles = 1 << 18 // descriptors of a parcel

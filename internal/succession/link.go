@@ -27,6 +27,7 @@ const (
 	kindAdopted
 	kindGo
 	kindGiveUp // text
+	kindServes
 
 	// Between a daemon and its starter. Each begins with the u32 number of the daemon's
 	// request, so that an answer that comes too late is not taken for that of another.
@@ -43,7 +44,7 @@ func (k kind) String() string {
 	if k == 0 || k >= kinds {
 		return fmt.Sprintf("packet %d", uint16(k))
 	}
-	return [...]string{"", "hello", "welcome", "parcel", "files", "got", "ready", "adopted", "go", "give up",
+	return [...]string{"", "hello", "welcome", "parcel", "files", "got", "ready", "adopted", "go", "give up", "serves",
 		"start", "started", "not started", "verdict", "ended"}[k]
 }
 
@@ -242,18 +243,9 @@ func (l *Link) PeerGone() (gone func() bool, forget func(), err error) {
 	if got != nil {
 		return nil, nil, os.NewSyscallError("getsockopt SO_PEERCRED", got)
 	}
-	pidfd, err := unix.PidfdOpen(int(cred.Pid), 0) // it lives: it waits for this process's hello
+	p, err := OpenProcess(int(cred.Pid)) // it lives: it waits for this process's hello
 	if err != nil {
-		return nil, nil, os.NewSyscallError("pidfd_open", err)
+		return nil, nil, err
 	}
-	gone = func() bool {
-		p := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-		for end := time.Now().Add(l.pause); ; {
-			n, err := unix.Poll(p, int(max(0, time.Until(end)).Milliseconds()))
-			if err != unix.EINTR {
-				return err == nil && n > 0
-			}
-		}
-	}
-	return gone, func() { unix.Close(pidfd) }, nil
+	return func() bool { return p.EndsWithin(l.pause) }, p.Close, nil
 }

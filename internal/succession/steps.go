@@ -80,6 +80,24 @@ func (l *Link) pass(state Parcel) error {
 	return at("go", l.send(kindGo, nil))
 }
 
+// Serves tells the predecessor that this process serves, and ends the connection. It follows
+// TakeOver.
+func (l *Link) Serves() {
+	_ = l.send(kindServes, nil) // the predecessor may have died
+	_ = l.Close()
+}
+
+// AwaitServing waits until p, which has taken over, says that it serves. The error says that p
+// has ended instead, so that neither daemon serves. A successor that says nothing and lives is
+// one that serves: a daemon of an earlier version, or a slow one. AwaitServing follows HandOver.
+func (l *Link) AwaitServing(p *Process) error {
+	l.limit(l.pause)
+	if _, err := l.recv(kindServes, 0); err != nil && p.EndsWithin(endTime) {
+		return fmt.Errorf("%w: it has taken over and ended since", ErrGone)
+	}
+	return nil
+}
+
 // welcome answers the successor's hello. It returns the version of the state.
 func (l *Link) welcome() (uint16, error) {
 	m, err := l.recv(kindHello, 0)
