@@ -22,6 +22,10 @@ import (
 // their last answers. The engine needs 50 ms and what breaking off takes.
 const haltTime = 3 * time.Second
 
+// scrapeTime bounds how long the daemon waits, and serves, for scrapes of its metrics that are
+// in progress. Others wait for the successor.
+const scrapeTime = time.Second
+
 // handing is what a daemon needs to hand over.
 type handing struct {
 	starter *succession.Starter // nil: see refusal; used under mu
@@ -201,9 +205,12 @@ func (p *predecessor) Opening(version uint16) (succession.Parcel, error) {
 
 // Park implements succession.Predecessor.
 func (p *predecessor) Park(version uint16) (parcel succession.Parcel, err error) {
+	p.listeners.shut()
+	if p.metrics != nil {
+		p.metrics.Settle(scrapeTime)
+	}
 	stood := time.Now()
 	p.upgrades.stands()
-	p.listeners.shut()
 	if err := p.admission.recess(p.handing.ctx); err != nil {
 		p.Resume()
 		return parcel, err

@@ -50,7 +50,7 @@ func (c *closes) Close() error { c.n++; return nil }
 // The connection that has been without a request for longest is closed, never one with a
 // request in progress.
 func TestCrowdGivesWay(t *testing.T) {
-	c := &crowd{busy: map[net.Conn]bool{}}
+	c := newCrowd()
 	var all []*closes
 	for i := range 2 * maxConns {
 		x := &closes{}
@@ -74,4 +74,39 @@ func TestCrowdGivesWay(t *testing.T) {
 	if len(c.idle)+len(c.busy) != 0 {
 		t.Errorf("left: %d idle, %d busy", len(c.idle), len(c.busy))
 	}
+}
+
+// TestSettle: settle waits for a request in progress and for one that has not come yet, and
+// not for a connection that has its answer.
+func TestSettle(t *testing.T) {
+	c := newCrowd()
+	conn, other := net.Pipe()
+	defer conn.Close()
+	defer other.Close()
+	const long = time.Minute
+	c.settle(long) // nobody is there
+	c.changed(other, http.StateNew)
+	c.changed(other, http.StateActive)
+	c.changed(other, http.StateIdle)
+	c.settle(long)
+	for _, s := range []http.ConnState{http.StateNew, http.StateActive} {
+		c.changed(conn, s)
+		settled := make(chan struct{})
+		go func() { c.settle(long); close(settled) }()
+		for waits := false; !waits; { // until settle waits
+			c.mu.Lock()
+			waits = c.news != nil
+			c.mu.Unlock()
+		}
+		c.changed(other, http.StateIdle) // something else
+		select {
+		case <-settled:
+			t.Fatalf("%v: it did not wait", s)
+		default:
+		}
+		c.changed(conn, http.StateIdle)
+		<-settled
+	}
+	c.changed(conn, http.StateActive)
+	c.settle(time.Millisecond) // not for ever
 }

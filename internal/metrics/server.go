@@ -34,11 +34,12 @@ func Handler(src Source) http.Handler {
 
 // Server is the listener for metrics.
 type Server struct {
-	l net.Listener
+	l     net.Listener
+	crowd *crowd
 }
 
 // NewServer returns a Server on a listening TCP socket, which it closes in the end.
-func NewServer(l net.Listener) *Server { return &Server{l: l} }
+func NewServer(l net.Listener) *Server { return &Server{l, newCrowd()} }
 
 // Addr is the address listened on.
 func (s *Server) Addr() netip.AddrPort { return s.l.Addr().(*net.TCPAddr).AddrPort() }
@@ -64,10 +65,10 @@ func (s *Server) Serve(ctx context.Context, h http.Handler, secure *tls.Config, 
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	srv.ConnState = (&crowd{busy: map[net.Conn]bool{}}).changed
+	srv.ConnState = s.crowd.changed
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
-	l := s.l
+	var l net.Listener = counted{s.l, s.crowd}
 	if secure != nil {
 		l = tls.NewListener(l, secure)
 	}
@@ -80,6 +81,10 @@ func (s *Server) Serve(ctx context.Context, h http.Handler, secure *tls.Config, 
 	}
 	return nil
 }
+
+// Settle waits until all connections that were accepted have their answers, at most so long.
+// The caller sees to it that no more are accepted.
+func (s *Server) Settle(most time.Duration) { s.crowd.settle(most) }
 
 // Close closes a socket that Serve was not called for.
 func (s *Server) Close() error { return s.l.Close() }
