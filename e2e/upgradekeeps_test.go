@@ -245,17 +245,26 @@ func TestUpgradeConfig(t *testing.T) {
 // scrape reads the metrics.
 func scrape(t *testing.T, at string) string {
 	t.Helper()
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	r, err := c.Get("http://" + at + "/metrics")
+	text, err := scraped(at)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return text
+}
+
+// scraped reads the metrics by a connection of its own.
+func scraped(at string) (string, error) {
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	r, err := c.Get("http://" + at + "/metrics")
+	if err != nil {
+		return "", err
+	}
 	defer r.Body.Close()
 	b, err := io.ReadAll(r.Body)
-	if err != nil || r.StatusCode != http.StatusOK {
-		t.Fatalf("metrics: %v, %v", r.Status, err)
+	if err == nil && r.StatusCode != http.StatusOK {
+		err = errors.New(r.Status)
 	}
-	return string(b)
+	return string(b), err
 }
 
 // TestUpgradeQuotas: what a user has counts in the new daemon as in the old one, and what it
