@@ -135,9 +135,7 @@ func (s *session) encode(w *handover.Writer, f *outFiles) {
 	}
 	w.String(s.name)
 	p := &s.params
-	for _, v := range []uint32{p.SubEntries, p.EventEntries, p.MaxMsgs, p.MaxRx, p.Slots, p.Cells, p.SendWindows, p.RecvWindows} {
-		w.U32(v)
-	}
+	w.U32s(p.SubEntries, p.EventEntries, p.MaxMsgs, p.MaxRx, p.Slots, p.Cells, p.SendWindows, p.RecvWindows)
 	w.Bool(s.TakesImports() && !mutant.On(mutant.HandoverImports))
 	waits := slices.SortedFunc(maps.Keys(s.waits), func(a, b engine.Awaited) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(s.waits[a], s.waits[b]))

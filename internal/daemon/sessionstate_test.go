@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +142,19 @@ func (d *Daemon) has(t testing.TB, connections int) {
 	})
 }
 
+// names returns the names of the processes.
+func (d *Daemon) names() (all []string) {
+	d.admission.mu.Lock()
+	defer d.admission.mu.Unlock()
+	for _, s := range d.admission.open {
+		if s.cl != nil {
+			all = append(all, s.name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // TestSessionsHandedOver: processes that send requests while a daemon takes over are
 // answered by it, in order, once. They keep their memory, their sockets, what they may do
 // and the requests that wait.
@@ -167,7 +181,11 @@ func TestSessionsHandedOver(t *testing.T) {
 		early.send(&ipc.Hello{Role: ipc.RoleCtl})
 		users := d.admission.clientsOf()[uint32(os.Getuid())]
 		memory := d.engine.Memory().Sum()
+		names := d.names()
 		d = x.succeed()
+		if now := d.names(); !slices.Equal(now, names) || names[len(names)-1] == "" {
+			t.Errorf("processes %q, not %q", now, names)
+		}
 		p.hears(p.id-1, &ipc.BindOK{})
 		p.hears(p.id, &ipc.AllocOK{})
 		imp.hears(imp.id-1, &ipc.ImportOK{})

@@ -64,20 +64,21 @@ func TestUpgradeState(t *testing.T) {
 		t.Errorf("failed before the pause %+v", s)
 	}
 	for n := range 3 {
-		if err := u.begin(""); err != nil {
+		if err := u.begin("/opt/rdsd"); err != nil {
 			t.Fatal(err)
 		}
+		u.began = u.began.Add(-time.Minute)
 		u.stands()
 		next, err := adopted(t, u)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := next.state(); !s.Running {
+		if s := next.state(); !s.Running || s.Program != "/opt/rdsd" {
 			t.Errorf("a successor that does not serve yet: %+v", s)
 		}
 		next.served(time.Now().Add(-time.Second))
 		s := next.state()
-		if s.Running || s.Generation != uint32(n)+2 || s.Attempt != uint64(n)+3 || s.Error != "" || s.From == "" || s.State != handover.Newest || s.Pause < time.Second || s.At.IsZero() || s.Program != "" {
+		if s.Running || s.Generation != uint32(n)+2 || s.Attempt != uint64(n)+3 || s.Error != "" || s.From == "" || s.State != handover.Newest || s.Pause < time.Second || s.Took < time.Minute || s.Took > time.Hour || s.At.IsZero() || s.Program != "/opt/rdsd" {
 			t.Errorf("successor %d: %+v", n, s)
 		}
 		u = next

@@ -69,6 +69,13 @@ func (w *Writer) Bool(v bool) {
 	}
 }
 
+// U32s writes numbers, each as U32 does.
+func (w *Writer) U32s(v ...uint32) {
+	for i, n := range v {
+		w.u32(kept(n, i))
+	}
+}
+
 // U64s writes numbers, each as U64 does.
 func (w *Writer) U64s(v ...uint64) {
 	for i, n := range v {
