@@ -9,7 +9,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -48,7 +48,14 @@ func main() {
 	asked := make(chan os.Signal, 2)
 	signal.Notify(asked, syscall.SIGHUP, syscall.SIGUSR2)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	context.AfterFunc(ctx, stop) // after the first signal, a second one ends the program at once
+	// A successor must not take over once it was asked to end. ctx learns of a signal a little
+	// later than ended.
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM, os.Interrupt)
+	context.AfterFunc(ctx, func() { // after the first signal, a second one ends the program at once
+		stop()
+		signal.Stop(ended)
+	})
 	a := &app{
 		stdout:  os.Stdout,
 		stderr:  os.Stderr,
@@ -60,7 +67,7 @@ func main() {
 		os.Exit(a.fail(exitFailed, err, ""))
 	}
 	a.start = func(cfg *config.Loaded, log *slog.Logger, from source) (runner, error) {
-		d, err := a.open(ctx, cfg, log, func(d *daemon.Daemon) {
+		d, err := a.open(ended, cfg, log, func(d *daemon.Daemon) {
 			d.ReloadFrom(from.load, cfg.Origins, from.level)
 			d.Confine(from.file)
 		})
@@ -72,8 +79,8 @@ func main() {
 }
 
 // open opens a daemon, which takes over from the predecessor if there is one.
-// It does not take over once ctx has ended.
-func (a *app) open(ctx context.Context, cfg *config.Loaded, log *slog.Logger, confine func(*daemon.Daemon)) (*daemon.Daemon, error) {
+// It does not take over once ended has something.
+func (a *app) open(ended <-chan os.Signal, cfg *config.Loaded, log *slog.Logger, confine func(*daemon.Daemon)) (*daemon.Daemon, error) {
 	sockets, err := service.TakeSockets()
 	if err != nil {
 		return nil, err
@@ -83,10 +90,10 @@ func (a *app) open(ctx context.Context, cfg *config.Loaded, log *slog.Logger, co
 	if a.predecessor != nil {
 		return takeOver(a.predecessor, &daemon.Successor{Super: super, Config: cfg.Config, Log: log, Confine: confine,
 			Asked: func() error {
-				if ctx.Err() == nil {
+				if len(ended) == 0 {
 					return nil
 				}
-				return fmt.Errorf("the new daemon was asked to end: %w", context.Cause(ctx))
+				return errors.New("the new daemon was asked to end")
 			}})
 	}
 	d, err := daemon.NewUnder(super, cfg.Config, log)

@@ -5,6 +5,7 @@ package failpoint
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
@@ -100,10 +101,7 @@ func Hit(name string) error {
 	case kills:
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 	case stops:
-		// To this thread, because a signal to the process could let it run on for a while.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGSTOP)
+		stop()
 		return nil
 	}
 	return fmt.Errorf("fail point %q: %w", name, syscall.ENOMEM)
@@ -122,4 +120,17 @@ func (p *points) due(name string) bool {
 	}
 	delete(p.left, name)
 	return true
+}
+
+// stop stops the process. When it goes on, it has got the signals that were sent to it while it
+// stood.
+func stop() {
+	goesOn := make(chan os.Signal, 1)
+	signal.Notify(goesOn, syscall.SIGCONT)
+	defer signal.Stop(goesOn)
+	// To this thread, because a signal to the process could let it run on for a while.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGSTOP)
+	<-goesOn
 }
