@@ -42,7 +42,7 @@ type played struct {
 // TestGoesOn: what processes and operators are told after a pause does not depend on whether the
 // same engine goes on or another one.
 func TestGoesOn(t *testing.T) {
-	for _, all := range [][]scenario{goesRecv, goesSend, goesOp, goesPeer, goesAmid()} {
+	for _, all := range [][]scenario{goesRecv, goesSend, goesPlace, goesOp, goesPeer, goesAmid()} {
 		for i := range all {
 			sc := &all[i]
 			t.Run(sc.name, func(t *testing.T) { sc.compare(t) })
@@ -97,7 +97,12 @@ func (x *played) say(s *opSide, format string, args ...any) {
 // pause has the engine of host 0 stand still for a while, and it or another one go on.
 func (x *played) pause() {
 	x.t.Helper()
-	x.still(0)
+	x.es[0].Halt()
+	for n := 0; !x.es[0].Halted(); n++ {
+		if x.pass(ms/4, x.es...); n > 10_000 {
+			x.t.Fatal("never stands still")
+		}
+	}
 	x.pausedAt = x.net.Now()
 	x.pass(20*ms, x.es...)
 	if x.replaced {

@@ -340,27 +340,25 @@ func releaseGoesOn(x *played) {
 
 // rightsGoOn: what sockets may do with regions, here and on another host, stays what it is.
 func rightsGoOn(x *played) {
-	a, b, far := x.side(0, 10), x.side(0, 20), x.side(1, 40)
+	a, b, c, far := x.side(0, 10), x.side(0, 20), x.side(0, 30), x.side(1, 40)
 	x.open(a, 0, 0, b)
-	x.open(a, 1, 1, far)
+	x.open(c, 0, 0, far)
 	x.open(far, 0, 0, b)
 	ro := b.expose(0, 64, abi.RightRead, a)
 	wo := b.expose(64, 64, abi.RightWrite, far)
-	theirs := far.expose(0, 64, abi.RightRead, a)
+	theirs := far.expose(0, 64, abi.RightRead, c)
 	other := far.expose(64, 64, abi.RightWrite, b)
 	x.settle()
 	x.pause()
-	for _, c := range []uint64{ro.Cookie, wo.Cookie} {
-		x.send(a, 0, 1, shm.Sub{}, a.op(abi.OpRead, c, 8))
-		x.send(a, 0, 2, shm.Sub{}, a.op(abi.OpWrite, c, 8))
-		x.send(far, 0, 3, shm.Sub{}, far.op(abi.OpRead, c, 8))
-		x.send(far, 0, 4, shm.Sub{}, far.op(abi.OpWrite, c, 8))
-		x.settle()
+	for _, cookie := range []uint64{ro.Cookie, wo.Cookie} {
+		for _, kind := range []abi.OpKind{abi.OpRead, abi.OpWrite} {
+			x.send(a, 0, 1, shm.Sub{}, a.op(kind, cookie, 8))
+			x.send(far, 0, 3, shm.Sub{}, far.op(kind, cookie, 8))
+			x.settle()
+		}
 	}
-	for i, c := range []uint64{theirs.Cookie, other.Cookie} {
-		op := a.op(abi.OpRead, c, 8)
-		op.OpID = uint64(i)
-		x.send(a, 1, 5, shm.Sub{}, op)
+	for _, cookie := range []uint64{theirs.Cookie, other.Cookie} {
+		x.send(c, 0, 5, shm.Sub{}, c.op(abi.OpRead, cookie, 8))
 		x.settle()
 	}
 	x.later(b, &ipc.Release{Region: ro.Region})

@@ -11,7 +11,7 @@ var goesPeer = []scenario{
 	{"a host is away", 2, Config{}, awayGoesOn},
 	{"a host restarts in the pause", 2, Config{}, restartGoesOn},
 	{"a host that has restarted", 2, Config{}, restartedGoesOn},
-	{"a lane was forgotten", 2, Config{ForgetAfter: 50 * ms}, forgottenGoesOn},
+	{"a lane was forgotten", 2, Config{}, forgottenGoesOn},
 	{"grants that wait", 2, Config{}, grantsGoOn},
 	{"grants that find no room", 2, Config{MaxGrants: 1}, cookiesGoOn},
 	{"who asks for a host", 2, Config{MaxPeers: 16}, userGoesOn},
@@ -117,11 +117,12 @@ func forgottenGoesOn(x *played) {
 	a.sendMsg(lane, 1, 200, 10)
 	x.settle()
 	a.must(&ipc.CloseSock{Sock: lane})
-	for range 20 {
-		x.send(a, 0, 10, shm.Sub{})
-		x.pass(20*ms, x.es...)
-		x.settle()
-		x.give(far)
+	x.settle()
+	ResetLane(x.es[0], hostAddr(1), 3)
+	x.wait(90_000 * ms)
+	x.settle()
+	if p := x.es[0].peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}].lane(3); p != nil {
+		x.t.Fatal("the lane was not forgotten")
 	}
 	x.pause()
 	again := a.bind(12)

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/abi"
-	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -23,20 +22,10 @@ var goesSend = []scenario{
 	{"notices", 2, Config{}, noticesGoOn},
 	{"folded notices", 1, Config{}, foldedGoesOn},
 	{"crowded", 1, Config{}, crowdedGoesOn},
-	{"places", 1, Config{HardCap: 1, Policy: places(1)}, placesGoOn},
-	{"idle places", 1, Config{Policy: places(2)}, idleGoesOn},
-	{"homeless", 2, Config{MaxPeers: 1}, homelessGoesOn},
 	{"cancelled", 1, Config{HardCap: 1}, cancelledGoesOn},
 	{"drained", 2, Config{}, drainedGoesOn},
 	{"rings", 1, Config{}, ringsGoOn},
 	{"destinations closed", 2, Config{}, closedDestsGoOn},
-}
-
-// places lets users other than root have n destinations in use.
-func places(n uint64) *config.Policy {
-	q := config.NoQuota()
-	q[config.Destinations] = n
-	return &config.Policy{Quotas: config.Quotas{User: q}, Owner: 500}
 }
 
 // handlesGoOn: numbers of sockets, buffers and regions that were used are not used again.
@@ -121,13 +110,13 @@ func limitsGoOn(x *played) {
 	r := far.expose(0, 64, abi.RightWrite, a)
 	x.settle(b)
 	x.cut()
-	x.send(a, 0, 300, shm.Sub{GiveUp: 40})
+	x.send(a, 0, 300, shm.Sub{GiveUp: 120})
 	x.send(a, 0, 200, shm.Sub{GiveUp: 4000})
-	x.send(a, 1, 300, shm.Sub{GiveUp: 60})
-	x.send(a, 1, 0, shm.Sub{GiveUp: 60}, a.op(abi.OpWrite, r.Cookie, 0))
+	x.send(a, 1, 300, shm.Sub{GiveUp: 150})
+	x.send(a, 1, 0, shm.Sub{GiveUp: 150}, a.op(abi.OpWrite, r.Cookie, 0))
 	x.settle(b)
 	x.pause()
-	for range 6 {
+	for range 14 {
 		x.pass(15*ms, x.es...)
 		x.read(a, 1000)
 	}
@@ -227,10 +216,11 @@ func noticesGoOn(x *played) {
 	for range 2 {
 		ResetPeers(x.es[1], hostAddr(0))
 		x.settle(a)
-		x.pass(20*ms, x.es...)
+		x.world.run()
 	}
+	x.world.run()
 	sl := a.cl.slots[1]
-	sl.lost, sl.ungranted = 3, 2
+	sl.lost, sl.ungranted, sl.up = 3, 2, 2
 	x.es[0].note(sl)
 	a.seg.WantSlot(2).SetRelief()
 	a.seg.WantSlot(1).SetCrowded()
@@ -274,72 +264,6 @@ func crowdedGoesOn(x *played) {
 	x.pause()
 	x.settle(a)
 	x.settle()
-}
-
-// placesGoOn: a user may have one destination in use. Others wait for the place, and get it in
-// the order in which they have asked.
-func placesGoOn(x *played) {
-	few, b, c := x.sideAs(0, 30, 1000), x.side(0, 20), x.side(0, 40)
-	b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 500})
-	x.open(few, 0, 0, b)
-	x.open(few, 1, 0, c)
-	x.open(few, 2, 0, c)
-	x.settle()
-	x.send(few, 0, 1000, shm.Sub{})
-	x.settle(b)
-	x.send(few, 0, 900, shm.Sub{})
-	x.settle(b)
-	r := few.register(abi.RightRead)
-	x.send(few, 2, 8, shm.Sub{Cookie: r.Cookie})
-	x.send(few, 1, 9, shm.Sub{})
-	x.settle(b)
-	x.pause()
-	x.settle(b)
-	x.open(few, 3, 0, c) // no place for it
-	x.send(few, 3, 11, shm.Sub{})
-	x.settle(b)
-	for range 3 {
-		x.settle()
-		x.give(b)
-	}
-	x.open(c, 0, 0, few)
-	x.send(c, 0, 5, shm.Sub{}, c.op(abi.OpRead, r.Cookie, 0))
-}
-
-// idleGoesOn: of the destinations with nothing in progress, the one gives way that was not used.
-func idleGoesOn(x *played) {
-	few, b := x.sideAs(0, 30, 1000), x.side(0, 20)
-	for slot := range uint32(3) {
-		x.open(few, slot, 0, b)
-	}
-	x.settle()
-	x.send(few, 0, 10, shm.Sub{})
-	x.settle()
-	x.pause()
-	for _, slot := range []uint32{2, 1, 0, 2} {
-		x.send(few, slot, 20, shm.Sub{})
-		x.settle()
-		for i, sl := range few.cl.slots[:3] {
-			x.say(few, "destination %d has a place: %v", i, sl.counted)
-		}
-	}
-}
-
-// homelessGoesOn: there is no room for one more peer. A destination waits for it.
-func homelessGoesOn(x *played) {
-	a, far := x.side(0, 10), x.side(1, 40)
-	x.open(a, 0, 0, far)
-	x.send(a, 0, 10, shm.Sub{})
-	x.settle()
-	a.open(a.sock, 1, 1, nobody(1), 9)
-	x.send(a, 1, 10, shm.Sub{GiveUp: 100})
-	x.settle()
-	x.pause()
-	x.read(a, 100)
-	for range 8 {
-		x.pass(20*ms, x.es...)
-		x.read(a, 100)
-	}
 }
 
 // cancelledGoesOn: messages that wait are withdrawn after the pause, and those after that are not.
