@@ -225,6 +225,7 @@ func waitingOpsGoOn(x *played) {
 	far.must(&ipc.SetRcvBuf{Sock: far.sock, Bytes: 4000})
 	x.settle()
 	copy(a.mem, "written!")
+	copy(far.mem[8:], "to read!")
 	x.send(a, 0, 10, shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))
 	x.send(a, 0, 20, shm.Sub{}, a.args(a.op(abi.OpFetchAdd, words.Cookie, 0), shm.AtomicEntry{CompareAdd: 3}))
 	x.es[0].Turn(x.net.Now(), Wall(x.net.Now()))
