@@ -65,6 +65,9 @@ func TestOneLine(t *testing.T) {
 			t.Fatal(dir, err)
 		}
 		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue // may quote a line with a variant
+			}
 			b, err := os.ReadFile(f)
 			if err != nil {
 				t.Fatal(err)
