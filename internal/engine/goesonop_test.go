@@ -271,10 +271,7 @@ func playLong(x *played, size uint64) {
 		a.mem[i] = byte(i * i)
 	}
 	op := a.op(abi.OpWrite, r.Cookie, 0)
-	op.Len = 8192
-	if size < op.Len {
-		op.Len = size
-	}
+	op.Len = min(8192, size)
 	x.send(a, 0, 10, shm.Sub{}, op)
 	x.send(a, 0, 20, shm.Sub{})
 	x.es[0].Turn(x.net.Now(), Wall(x.net.Now()))
