@@ -129,7 +129,7 @@ func TestSuccessionHere(t *testing.T) {
 			}
 		}
 	}
-	if chores == 0 || copies == 0 {
+	if !testing.Short() && (chores == 0 || copies == 0) { // the stride may pass over them
 		t.Errorf("chores were in progress %d times, copies %d times", chores, copies)
 	}
 }
