@@ -106,10 +106,9 @@ func (x *played) pause() {
 	x.pausedAt = x.net.Now()
 	x.pass(20*ms, x.es...)
 	if x.replaced {
-		x.succeed(0, func(d verbs.Device) verbs.Device { return d }, x.cfg, x.here()...)
-	} else {
-		x.es[0].Resume()
+		x.follow(0, func(d verbs.Device) verbs.Device { return d }, x.cfg, x.here()...)
 	}
+	x.es[0].Resume()
 	x.es[0].Turn(x.net.Now(), Wall(x.net.Now()))
 	x.show(true)
 }

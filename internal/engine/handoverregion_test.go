@@ -25,6 +25,17 @@ func (d choosing) AllocPD() (verbs.PD, error) {
 // device of the next engine, made of one as before. sides are the clients.
 func (w *world) succeed(i int, on func(verbs.Device) verbs.Device, c Config, sides ...*opSide) {
 	w.t.Helper()
+	heirs, state := w.follow(i, on, c, sides...)
+	h := &handedOver{world: w, all: sides}
+	if again := h.encode(w.es[i], heirs); !bytes.Equal(again, state) {
+		w.t.Fatalf("read and written again it differs from byte %d on", differ(again, state))
+	}
+	w.es[i].Resume()
+}
+
+// follow is succeed with an engine that has not resumed, and whose state has not been compared.
+func (w *world) follow(i int, on func(verbs.Device) verbs.Device, c Config, sides ...*opSide) (*InProcessHeirs, []byte) {
+	w.t.Helper()
 	h := &handedOver{world: w, all: sides}
 	heirs, state := h.stateOf(w.es[i])
 	for _, r := range w.es[i].devices.rails {
@@ -34,14 +45,11 @@ func (w *world) succeed(i int, on func(verbs.Device) verbs.Device, c Config, sid
 	if err := heirs.Adopt(e, state); err != nil {
 		w.t.Fatal(err)
 	}
-	if again := h.encode(e, heirs); !bytes.Equal(again, state) {
-		w.t.Fatalf("read and written again it differs from byte %d on", differ(again, state))
-	}
 	w.es[i] = e
 	for _, s := range sides {
 		s.e, s.cl = e, s.at.cl
 	}
-	e.Resume()
+	return heirs, state
 }
 
 // TestHandoverOnAdapter: regions end if the device of the next engine chooses keys. Who was
