@@ -150,6 +150,9 @@ func (m *Message) Append(b []byte) []byte {
 	return b
 }
 
+// setID sets the request number of a message that Append has written.
+func setID(b []byte, id uint64) { binary.LittleEndian.PutUint64(b[8:], id) }
+
 // ErrMessage says that the bytes are no message of this protocol.
 var ErrMessage = errors.New("not a blockstore message")
 

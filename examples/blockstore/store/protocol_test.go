@@ -33,7 +33,11 @@ func samples() []Message {
 
 func TestMessageRoundTrip(t *testing.T) {
 	for _, m := range samples() {
+		id := m.ID
+		m.ID = 0
 		b := m.Append(nil)
+		m.ID = id
+		setID(b, id)
 		got, err := Parse(b)
 		if err != nil {
 			t.Errorf("%v: %v", m.Kind, err)

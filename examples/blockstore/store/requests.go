@@ -55,16 +55,18 @@ func (c *Client) begin(ctx context.Context, s *Slot, m Message, done func(Messag
 		}
 		out.Cookie = cookie
 	}
+	m.Session = c.session
+	buf := payloads.Get().(*[]byte)
+	defer payloads.Put(buf) // the send copies it
+	out.Payload = m.Append((*buf)[:0])
+	// From here on done may be called, because the session ends. Then m.Data is somebody else's.
 	k, err := c.calls.begin(c.Wait.Answer, false, nil, done)
 	if err != nil {
 		done(Message{}, err)
 		return nil
 	}
-	m.ID, m.Session = k.id, c.session
-	buf := payloads.Get().(*[]byte)
-	out.Payload = m.Append((*buf)[:0])
+	setID(out.Payload, k.id)
 	_, err = c.sock.SendMsg(&out)
-	payloads.Put(buf) // the send has copied it
 	if err != nil && c.calls.leave(k) {
 		c.calls.cancel(k)
 		done(Message{}, err)
