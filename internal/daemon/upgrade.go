@@ -61,8 +61,9 @@ func (d *Daemon) keepStarter(folders []string) {
 func (d *Daemon) mayHand() error { return d.handing.refusal }
 
 // hand has a successor take over. binary is its program; empty: the one at the path of this
-// daemon's. If the error is nil, the successor serves, and Run returns. Otherwise reload says
-// that a signal has asked for a reload, which is due now.
+// daemon's. If the error is nil, the successor has taken over, and Run returns: with handing.lost
+// if that one has ended since. Otherwise reload says that a signal has asked for a reload, which
+// is due now.
 func (d *Daemon) hand(binary string) (reload bool, err error) {
 	h := d.handing
 	h.mu.Lock()
@@ -88,15 +89,14 @@ func (d *Daemon) hand(binary string) (reload bool, err error) {
 		defer successor.Close()
 		err = d.handTo(link)
 	}
-	reload = d.allowReloads()
 	if err != nil {
-		return reload, d.endSuccessor(pid, err)
+		return d.allowReloads(), d.endSuccessor(pid, err)
 	}
 	if err := link.AwaitServing(successor); err != nil {
 		h.lost = fmt.Errorf("process %d: %w: its log says why", pid, err)
 	}
 	var signals []unix.Signal
-	if reload {
+	if d.allowReloads() {
 		signals = append(signals, unix.SIGHUP)
 	}
 	if h.ctx.Err() != nil { // whoever asked for the end meant the service
