@@ -104,6 +104,29 @@ func TestReceiveBeforeBind(t *testing.T) {
 	}
 }
 
+// TestPollForNothing: a poll without a condition to wait for, as for the end of congestion where no
+// send has met any, ends with its time-out, and with POLLERR when the daemon ends.
+func TestPollForNothing(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	s := bound(t, d)
+	for _, events := range []int{0, afrds.PollWrBand} {
+		if got, err := s.Poll(events, time.Millisecond); got != 0 || err != nil {
+			t.Errorf("events %#x: %#x, %v", events, got, err)
+		}
+	}
+	done := make(chan int, 1)
+	go func() {
+		got, _ := s.Poll(afrds.PollWrBand, -1)
+		done <- got
+	}()
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-done; got != afrds.PollErr {
+		t.Errorf("after the daemon's end: %#x", got)
+	}
+}
+
 // TestPollFD: without the monitor the descriptor tells that a destination is free
 // again, until a receive finds nothing; and so does Poll.
 func TestPollFD(t *testing.T) {

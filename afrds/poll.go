@@ -48,13 +48,20 @@ func (s *Socket) Poll(events int, timeout time.Duration) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		w := s.pollSet(events)
 		if rs == nil {
 			select {
 			case <-s.isBound:
 				continue
 			case <-ctx.Done():
 			}
-		} else if _, err = rs.Wait(ctx, s.pollSet(events)); err == nil {
+		} else if w.Empty() {
+			select {
+			case <-s.k.c.Done():
+				return PollErr, nil
+			case <-ctx.Done():
+			}
+		} else if _, err = rs.Wait(ctx, w); err == nil {
 			continue
 		} else if ctx.Err() == nil {
 			return PollErr, nil
@@ -68,20 +75,21 @@ func (s *Socket) Poll(events int, timeout time.Duration) (int, error) {
 	}
 }
 
-// pollSet returns the conditions of package rds that can make one of events true.
+// pollSet returns the conditions of package rds that make one of events true.
 func (s *Socket) pollSet(events int) rds.WaitSet {
-	w := rds.WaitSet{SendSpace: events&pollWrite != 0}
-	if events&(pollRead|PollWrBand) == 0 {
-		return w
-	}
-	w.Message, w.Completion, w.Congestion, w.ZeroCopy = true, true, true, true
+	reads := events&pollRead != 0
+	w := rds.WaitSet{SendSpace: events&pollWrite != 0, Message: reads, Completion: reads, Congestion: reads, ZeroCopy: reads}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for to := range s.congested {
-		w.Relief = append(w.Relief, to)
+	if events&(pollRead|PollWrBand) != 0 {
+		for to := range s.congested {
+			w.Relief = append(w.Relief, to)
+		}
 	}
-	for to, id := range s.armed {
-		w.Op = append(w.Op, rds.OpRef{Addr: to, ID: id})
+	if reads {
+		for to, id := range s.armed {
+			w.Op = append(w.Op, rds.OpRef{Addr: to, ID: id})
+		}
 	}
 	return w
 }

@@ -13,6 +13,30 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
+// TestPollSet: poll waits for no condition that makes none of its events true, as the wait would
+// end again and again.
+func TestPollSet(t *testing.T) {
+	to := netip.MustParseAddrPort("10.0.0.1:1")
+	s := &Socket{armed: map[netip.Addr]uint64{to.Addr(): 1}, congested: map[netip.AddrPort]struct{}{to: {}}}
+	for _, c := range []struct {
+		events               int
+		reads, space, relief bool
+	}{
+		{events: 0},
+		{events: PollIn, reads: true, relief: true},
+		{events: PollRdNorm, reads: true, relief: true},
+		{events: PollOut, space: true},
+		{events: PollWrBand, relief: true},
+		{events: PollWrBand | PollIn | PollWrNorm, reads: true, space: true, relief: true},
+	} {
+		w := s.pollSet(c.events)
+		if w.Message != c.reads || w.Completion != c.reads || w.ZeroCopy != c.reads || w.Congestion != c.reads || len(w.Op) == 1 != c.reads ||
+			w.SendSpace != c.space || len(w.Relief) == 1 != c.relief {
+			t.Errorf("events %#x: %+v", c.events, w)
+		}
+	}
+}
+
 func TestSockaddr(t *testing.T) {
 	for _, c := range []struct{ addr, want string }{
 		{"10.1.2.3:4000", "0200" + "0fa0" + "0a010203" + "0000000000000000"},

@@ -1,4 +1,6 @@
 /* RDS_BARRIER, which Linux does not have any more. */
+#include <stdlib.h>
+
 #include "pre.h"
 
 /* dest_of is the destination of a. */
@@ -9,26 +11,50 @@ static struct rds_addr dest_of(const struct pre_barrier_args *a)
 	return to;
 }
 
-/* arm makes poll wait for the barrier, or with on false no longer, because the program has asked. */
-static void arm(struct pre_sock *s, const struct rds_addr *to, uint64_t id, bool on)
+/* armed_at is the place of the barrier to a host, the end of the list for none. mu is held. */
+static size_t armed_at(struct pre_sock *s, const struct rds_addr *to)
 {
-	size_t i = 0, n;
-	pthread_mutex_lock(&s->mu);
-	n = atomic_load(&s->narmed);
-	while (i < n && !pre_same_host(&s->armed[i].to, to))
+	size_t i = 0;
+	while (i < atomic_load(&s->narmed) && !pre_same_host(&s->armed[i].to, to))
 		i++;
-	if (on && i < PRE_ARMED) {
+	return i;
+}
+
+/* arm makes poll wait for the barrier. */
+static int arm(struct pre_sock *s, const struct rds_addr *to, uint64_t id)
+{
+	int err = 0;
+	pthread_mutex_lock(&s->mu);
+	size_t n = atomic_load(&s->narmed), i = armed_at(s, to);
+	if (i == n) {
+		struct pre_armed *more = realloc(s->armed, (n + 1) * sizeof *more);
+		if (more)
+			s->armed = more;
+		else
+			err = -ENOMEM;
+	}
+	if (!err) {
 		s->armed[i] = (struct pre_armed){*to, id};
 		atomic_store(&s->narmed, i == n ? n + 1 : n);
-	} else if (!on && i < n && (int64_t)(id - s->armed[i].id) >= 0) {
-		s->armed[i] = s->armed[n - 1];
-		atomic_store(&s->narmed, n - 1);
-	} else {
-		on = false;
-		n = 0;
 	}
 	pthread_mutex_unlock(&s->mu);
-	if (on || n)
+	if (!err)
+		pre_rewatch(s);
+	return err;
+}
+
+/* disarm ends the wait of poll for the barrier, because the program has asked for it. */
+static void disarm(struct pre_sock *s, const struct rds_addr *to, uint64_t id)
+{
+	pthread_mutex_lock(&s->mu);
+	size_t n = atomic_load(&s->narmed), i = armed_at(s, to);
+	bool was = i < n && (int64_t)(id - s->armed[i].id) >= 0;
+	if (was) {
+		s->armed[i] = s->armed[n - 1];
+		atomic_store(&s->narmed, n - 1);
+	}
+	pthread_mutex_unlock(&s->mu);
+	if (was)
 		pre_rewatch(s);
 }
 
@@ -55,10 +81,8 @@ int pre_barrier(struct pre_sock *s, const void *val, socklen_t len)
 			return stored;
 	}
 	if (!err)
-		arm(s, &to, a.wait_rdma_id, false);
-	if (err == -ETIMEDOUT) {
-		arm(s, &to, a.wait_rdma_id, true);
-		return -EAGAIN;
-	}
+		disarm(s, &to, a.wait_rdma_id);
+	if (err == -ETIMEDOUT && !(err = arm(s, &to, a.wait_rdma_id)))
+		err = -EAGAIN;
 	return err;
 }

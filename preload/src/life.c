@@ -191,7 +191,9 @@ void pre_release(struct pre_sock *s)
 		pre_close_hidden(s->end);
 	free(s->ops);
 	free(s->congested);
+	free(s->armed);
 	pthread_mutex_destroy(&s->mu);
+	pthread_mutex_destroy(&s->watching);
 }
 
 /* pre_restarts: the kernel restarts a call without a time-out if the handler that ran was

@@ -4,16 +4,18 @@
 #include "../../librds/src/pollfd.h"
 #include "pre.h"
 
-/* conditions makes the poll set of s. space says whether it includes room in the send buffer. */
+/* conditions makes the poll set of s. space says whether it includes room in the send buffer. One
+ * thread at a time does, so that the last one knows all conditions. */
 static int conditions(struct pre_sock *s, rds_socket *rs, bool space)
 {
-	size_t max = PRE_CONDITIONS + PRE_CONGESTED + PRE_ARMED;
+	int err = -ENOMEM;
+	pthread_mutex_lock(&s->watching);
+	size_t max = pre_room(s);
 	struct rds_until *u = malloc(max * sizeof *u);
-	if (!u)
-		return -ENOMEM;
-	size_t n = pre_conditions(s, rs, POLLIN | (space ? POLLOUT : 0), u, max);
-	int err = rds_poll_set(rs, u, n);
+	if (u)
+		err = rds_poll_set(rs, u, pre_conditions(s, rs, POLLIN | (space ? POLLOUT : 0), u, max));
 	free(u);
+	pthread_mutex_unlock(&s->watching);
 	return err;
 }
 

@@ -8,30 +8,36 @@
 #define WRITES (POLLOUT | POLLWRNORM)
 
 enum { FEW = 16 }; /* sockets of one poll that need no memory */
+enum { LOOK_EVERY = 10 * RDSI_MS }; /* where the descriptor cannot show what is waited for */
+enum { KINDS = 5 }; /* conditions of a socket, without those of barriers and congested destinations */
+
+/* makes returns the events that a condition makes true. */
+static int makes(uint32_t kind)
+{
+	return kind == RDS_UNTIL_SEND_SPACE ? WRITES : kind == RDS_UNTIL_RELIEF ? READS | POLLWRBAND : READS;
+}
+
+size_t pre_room(struct pre_sock *s) { return KINDS + atomic_load(&s->narmed) + atomic_load(&s->ncongested); }
 
 size_t pre_conditions(struct pre_sock *s, rds_socket *rs, int events, struct rds_until *until, size_t max)
 {
-	static const uint32_t reads[] = {RDS_UNTIL_MESSAGE, RDS_UNTIL_COMPLETION, RDS_UNTIL_ZERO_COPY, RDS_UNTIL_CONGESTION};
+	static const uint32_t kinds[KINDS] = {RDS_UNTIL_SEND_SPACE, RDS_UNTIL_MESSAGE, RDS_UNTIL_COMPLETION, RDS_UNTIL_ZERO_COPY, RDS_UNTIL_CONGESTION};
 	size_t n = 0;
-	if (events & WRITES)
-		until[n++] = (struct rds_until){.socket = rs, .kind = RDS_UNTIL_SEND_SPACE};
-	if (!(events & (READS | POLLWRBAND)))
-		return n;
-	for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
-		until[n++] = (struct rds_until){.socket = rs, .kind = reads[i]};
+	for (size_t i = 0; i < KINDS && n < max; i++)
+		if (events & makes(kinds[i]))
+			until[n++] = (struct rds_until){.socket = rs, .kind = kinds[i]};
 	if (!atomic_load(&s->ncongested) && !atomic_load(&s->narmed))
 		return n;
 	pthread_mutex_lock(&s->mu);
-	for (size_t i = 0; i < atomic_load(&s->ncongested) && n < max; i++)
-		until[n++] = (struct rds_until){.socket = rs, .kind = RDS_UNTIL_RELIEF, .addr = s->congested[i]};
-	for (size_t i = 0; i < atomic_load(&s->narmed) && n < max; i++)
+	for (size_t i = 0; events & makes(RDS_UNTIL_OP) && i < atomic_load(&s->narmed) && n < max; i++)
 		until[n++] = (struct rds_until){.socket = rs, .kind = RDS_UNTIL_OP, .addr = s->armed[i].to, .id = s->armed[i].id};
+	for (size_t i = 0; events & makes(RDS_UNTIL_RELIEF) && i < atomic_load(&s->ncongested) && n < max; i++)
+		until[n++] = (struct rds_until){.socket = rs, .kind = RDS_UNTIL_RELIEF, .addr = s->congested[i]};
 	pthread_mutex_unlock(&s->mu);
 	return n;
 }
 
-/* room is how many conditions s can have. */
-static size_t room(struct pre_sock *s) { return PRE_CONDITIONS + atomic_load(&s->ncongested) + atomic_load(&s->narmed); }
+static bool same(const struct rds_addr *a, const struct rds_addr *b) { return pre_same_host(a, b) && a->port == b->port; }
 
 void pre_met_congestion(struct pre_sock *s, const struct rds_addr *to)
 {
@@ -42,7 +48,7 @@ void pre_met_congestion(struct pre_sock *s, const struct rds_addr *to)
 	if (!s->congested)
 		s->congested = malloc(PRE_CONGESTED * sizeof *s->congested);
 	size_t n = atomic_load(&s->ncongested), i = 0;
-	while (s->congested && i < n && (!pre_same_host(&s->congested[i], to) || s->congested[i].port != to->port))
+	while (s->congested && i < n && !same(&s->congested[i], to))
 		i++;
 	if (s->congested && i == n && n < PRE_CONGESTED) {
 		s->congested[n] = *to;
@@ -54,19 +60,21 @@ void pre_met_congestion(struct pre_sock *s, const struct rds_addr *to)
 		pre_rewatch(s);
 }
 
-bool pre_relieved(struct pre_sock *s, rds_socket *rs)
+/* drop drops those of the congested destinations of s that until says are free again. It reports
+ * whether there were any: of several threads that find it out, one reports it. */
+static bool drop(struct pre_sock *s, const struct rds_until *until, size_t count)
 {
 	bool any = false;
 	pthread_mutex_lock(&s->mu);
 	size_t n = atomic_load(&s->ncongested);
-	for (size_t i = 0; i < n;) {
-		struct rds_until u = {.socket = rs, .kind = RDS_UNTIL_RELIEF, .addr = s->congested[i]};
-		if (rds_wait(&u, 1, 0) <= 0) {
-			i++;
-			continue;
+	for (size_t i = 0; i < count; i++) {
+		for (size_t k = 0; until[i].kind == RDS_UNTIL_RELIEF && until[i].ready && k < n; k++) {
+			if (!same(&s->congested[k], &until[i].addr))
+				continue;
+			s->congested[k] = s->congested[--n];
+			any = true;
+			break;
 		}
-		s->congested[i] = s->congested[--n];
-		any = true;
 	}
 	atomic_store(&s->ncongested, n);
 	pthread_mutex_unlock(&s->mu);
@@ -75,26 +83,14 @@ bool pre_relieved(struct pre_sock *s, rds_socket *rs)
 	return any;
 }
 
-int pre_events(struct pre_sock *s, int events)
+void pre_tell_relief(struct pre_sock *s, rds_socket *rs)
 {
-	rds_socket *rs;
-	int got = 0;
-	if (pre_live(s, &rs))
-		return POLLERR;
-	if (!rs)
-		return events & WRITES;
-	struct rds_until u[PRE_CONDITIONS + PRE_ARMED];
-	size_t n = pre_conditions(s, rs, events, u, sizeof u / sizeof *u);
-	int err = n ? rds_wait(u, n, 0) : 0;
-	for (size_t i = 0; err > 0 && i < n; i++)
-		if (u[i].ready && u[i].kind != RDS_UNTIL_RELIEF)
-			got |= u[i].kind == RDS_UNTIL_SEND_SPACE ? WRITES : READS;
-	if (atomic_load(&s->has_status) || atomic_load(&s->cong))
-		got |= READS;
-	if (events & (READS | POLLWRBAND) && atomic_load(&s->ncongested) && pre_relieved(s, rs))
-		got |= READS | POLLWRBAND;
-	got &= events;
-	return err < 0 && err != -EINTR ? got | POLLERR : got;
+	size_t max = pre_room(s);
+	struct rds_until *u = malloc(max * sizeof *u);
+	size_t n = u ? pre_conditions(s, rs, POLLWRBAND, u, max) : 0;
+	if (n && rds_wait(u, n, 0) > 0)
+		drop(s, u, n);
+	free(u);
 }
 
 bool pre_has_rds(const struct pollfd *fds, nfds_t n)
@@ -105,44 +101,76 @@ bool pre_has_rds(const struct pollfd *fds, nfds_t n)
 	return false;
 }
 
-/* look sets revents of the RDS sockets, and returns how many have any. */
-static int look(struct pollfd *fds, struct pre_sock **socks, nfds_t n)
+/* A set is the sockets of a poll and their conditions. The look at the sockets and the wait for
+ * them use the same conditions: what ends the wait is something that the look reports. */
+struct set {
+	struct pollfd *fds;
+	struct pre_sock **socks;
+	nfds_t n;
+	struct rds_until *until, few[FEW * KINDS];
+	size_t count, max;
+	bool together; /* one call can wait for all of them: they are bound, in one session */
+};
+
+/* grow makes room for n more conditions. */
+static int grow(struct set *p, size_t n)
 {
-	int ready = 0;
-	for (nfds_t i = 0; i < n; i++) {
-		if (!socks[i])
-			continue;
-		fds[i].revents = (short)pre_events(socks[i], fds[i].events);
-		ready += fds[i].revents != 0;
-	}
-	return ready;
+	if (p->max - p->count >= n)
+		return 0;
+	size_t max = 2 * (p->count + n);
+	struct rds_until *u = realloc(p->until == p->few ? NULL : p->until, max * sizeof *u);
+	if (!u)
+		return -ENOMEM;
+	if (p->until == p->few)
+		memcpy(u, p->few, p->count * sizeof *u);
+	p->until = u;
+	p->max = max;
+	return 0;
 }
 
-/* direct waits for RDS sockets alone, without a descriptor. It returns -EAGAIN if that cannot be:
- * they are of several sessions, or not bound. */
-static int direct(struct pollfd *fds, struct pre_sock **socks, nfds_t n, int ms)
+/* look_at returns those of events that hold at s, and adds its conditions to the set. */
+static int look_at(struct set *p, struct pre_sock *s, int events)
 {
-	struct rds_until few[FEW * PRE_CONDITIONS], *u = few;
-	size_t max = 0, k = 0;
-	for (nfds_t i = 0; i < n; i++)
-		max += socks[i] ? room(socks[i]) : 0;
-	if (max > sizeof few / sizeof *few && !(u = malloc(max * sizeof *u)))
-		return -EAGAIN;
-	int err = 0;
-	for (nfds_t i = 0; i < n && !err; i++) {
-		rds_socket *rs;
-		if (!socks[i])
-			continue;
-		if (pre_live(socks[i], &rs) || !rs || max - k < PRE_CONDITIONS || (k && rs->c != u[0].socket->c))
-			err = -EAGAIN;
-		else
-			k += pre_conditions(socks[i], rs, fds[i].events, u + k, max - k < room(socks[i]) ? max - k : room(socks[i]));
+	rds_socket *rs;
+	int got = 0, err = pre_live(s, &rs);
+	if (err || !rs) {
+		p->together = false;
+		return err ? POLLERR : events & WRITES;
 	}
-	if (!err)
-		err = k ? rds_wait(u, k, ms) : -EAGAIN;
-	if (u != few)
-		free(u);
-	return err;
+	size_t max = pre_room(s);
+	if ((err = grow(p, max)))
+		return err;
+	struct rds_until *u = p->until + p->count;
+	size_t n = pre_conditions(s, rs, events, u, max);
+	p->count += n;
+	p->together = p->together && (!n || rs->c == p->until[0].socket->c);
+	err = n ? rds_wait(u, n, 0) : 0;
+	for (size_t i = 0; err > 0 && i < n; i++)
+		if (u[i].ready && u[i].kind != RDS_UNTIL_RELIEF)
+			got |= makes(u[i].kind);
+	if (err > 0 && drop(s, u, n))
+		got |= makes(RDS_UNTIL_RELIEF);
+	if (atomic_load(&s->has_status) || atomic_load(&s->cong))
+		got |= READS;
+	return (got & events) | (err < 0 && err != -EINTR ? POLLERR : 0);
+}
+
+/* look sets revents of the RDS sockets, and returns how many have any. */
+static int look(struct set *p)
+{
+	int ready = 0;
+	p->count = 0;
+	p->together = true;
+	for (nfds_t i = 0; i < p->n; i++) {
+		if (!p->socks[i])
+			continue;
+		int got = look_at(p, p->socks[i], p->fds[i].events);
+		if (got < 0)
+			return got;
+		p->fds[i].revents = (short)got;
+		ready += got != 0;
+	}
+	return ready;
 }
 
 /* left is the time until a deadline in ms, rounded up; -1 for none. */
@@ -157,63 +185,84 @@ static int left(int64_t deadline)
 	return ns > INT32_MAX ? INT32_MAX : (int)ns;
 }
 
+/* shown makes what the kernel's poll is asked for: of RDS sockets what their descriptors show. The
+ * end of congestion is shown as POLLIN, as all that can be read is, so for that alone looks have to
+ * do. It reports whether they have to. */
+static bool shown(const struct set *p, struct pollfd *fds)
+{
+	bool looks = false;
+	memcpy(fds, p->fds, p->n * sizeof *fds);
+	for (nfds_t i = 0; i < p->n; i++) {
+		if (!p->socks[i] || !(fds[i].events & POLLWRBAND))
+			continue;
+		looks = looks || (!(fds[i].events & READS) && atomic_load(&p->socks[i]->ncongested));
+		fds[i].events &= ~POLLWRBAND; /* which a UNIX socket always has */
+	}
+	return looks;
+}
+
 /* mixed polls everything with the kernel's poll: the descriptors of RDS sockets show their state.
- * wait says whether it may wait. It returns what poll returns. */
-static int mixed(struct pollfd *fds, struct pre_sock **socks, nfds_t n, int64_t deadline, const sigset_t *mask, bool wait)
+ * wait says whether it may wait. It sets revents of the others. */
+static int mixed(struct set *p, int64_t deadline, const sigset_t *mask, bool wait)
 {
 	struct timespec ts = {0, 0}, *limit = &ts;
-	for (nfds_t i = 0; i < n && wait; i++) {
-		int err = socks[i] ? pre_watch(socks[i]) : 0;
+	for (nfds_t i = 0; i < p->n && wait; i++) {
+		int err = p->socks[i] ? pre_watch(p->socks[i]) : 0;
 		if (err)
 			return err;
 	}
+	struct pollfd *fds = malloc(p->n * sizeof *fds);
+	if (!fds)
+		return -ENOMEM;
+	if (shown(p, fds) && deadline > rdsi_now() + LOOK_EVERY)
+		deadline = rdsi_now() + LOOK_EVERY;
 	if (wait)
 		limit = rdsi_left(deadline, &ts);
-	int got = real_ppoll(fds, n, limit, mask);
-	return got < 0 ? -errno : got;
+	int err = real_ppoll(fds, p->n, limit, mask) < 0 ? -errno : 0;
+	for (nfds_t i = 0; i < p->n && !err; i++)
+		p->fds[i].revents = fds[i].revents;
+	free(fds);
+	return err;
 }
 
 /* others reports whether there are descriptors that are no RDS sockets. */
-static bool others(const struct pollfd *fds, struct pre_sock **socks, nfds_t n)
+static bool others(const struct set *p)
 {
-	for (nfds_t i = 0; i < n; i++)
-		if (!socks[i] && fds[i].fd >= 0)
+	for (nfds_t i = 0; i < p->n; i++)
+		if (!p->socks[i] && p->fds[i].fd >= 0)
 			return true;
 	return false;
 }
 
-/* count returns how many of fds have revents. */
-static int count(const struct pollfd *fds, nfds_t n)
+/* count returns how many have revents. */
+static int count(const struct set *p)
 {
 	int ready = 0;
-	for (nfds_t i = 0; i < n; i++)
-		ready += fds[i].revents != 0;
+	for (nfds_t i = 0; i < p->n; i++)
+		ready += p->fds[i].revents != 0;
 	return ready;
 }
 
-static int poll_socks(struct pollfd *fds, struct pre_sock **socks, nfds_t n, int64_t deadline, const sigset_t *mask)
+static int poll_socks(struct set *p, int64_t deadline, const sigset_t *mask)
 {
-	bool mix = others(fds, socks, n) || mask;
-	for (nfds_t i = 0; i < n; i++)
-		fds[i].revents = 0;
+	bool mix = others(p) || mask;
+	for (nfds_t i = 0; i < p->n; i++)
+		p->fds[i].revents = 0;
 	for (;;) {
-		int ready = look(fds, socks, n), err = 0;
+		int ready = look(p), err = 0;
 		bool over = deadline != RDSI_NEVER && rdsi_now() >= deadline;
-		if (!mix && (ready || over))
+		if (ready < 0 || (!mix && (ready || over)))
 			return ready;
-		if (!mix) {
-			err = direct(fds, socks, n, left(deadline));
-			if (err >= 0)
-				continue;
-			if (err != -EAGAIN && err != -EINTR)
-				continue; /* the session has ended, which look reports */
+		if (!mix && p->together && p->count) {
+			err = rds_wait(p->until, p->count, left(deadline));
+			if (err == -EINTR || err == -ENOMEM)
+				return err;
+			continue; /* also at the end of the session, which look reports */
 		}
-		if (mix || err == -EAGAIN)
-			err = mixed(fds, socks, n, deadline, mask, !ready && !over);
-		if (err < 0)
+		err = mixed(p, deadline, mask, !ready && !over);
+		if (err < 0 || (err = look(p)) < 0)
 			return err;
-		look(fds, socks, n);
-		ready = count(fds, n);
+		ready = count(p);
 		if (ready || over)
 			return ready;
 	}
@@ -222,6 +271,7 @@ static int poll_socks(struct pollfd *fds, struct pre_sock **socks, nfds_t n, int
 int pre_ppoll_some(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
 	struct pre_sock *few[FEW], **socks = few;
+	struct set p = {.fds = fds, .n = n, .max = FEW * KINDS};
 	int64_t deadline = RDSI_NEVER;
 	if (timeout) {
 		if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1000000000)
@@ -236,11 +286,15 @@ int pre_ppoll_some(struct pollfd *fds, nfds_t n, const struct timespec *timeout,
 		return -ENOMEM;
 	for (nfds_t i = 0; i < n; i++)
 		socks[i] = fds[i].fd >= 0 ? pre_get(fds[i].fd) : NULL;
-	int got = poll_socks(fds, socks, n, deadline, mask);
+	p.socks = socks;
+	p.until = p.few;
+	int got = poll_socks(&p, deadline, mask);
 	for (nfds_t i = 0; i < n; i++)
 		if (socks[i])
 			pre_put(socks[i]);
 	if (socks != few)
 		free(socks);
+	if (p.until != p.few)
+		free(p.until);
 	return got;
 }

@@ -69,7 +69,7 @@ struct pre_armed {
 	uint64_t id;
 };
 
-enum { PRE_CONGESTED = 1024, PRE_ARMED = 64 }; /* the most that poll remembers */
+enum { PRE_CONGESTED = 1024 }; /* the most that poll remembers */
 
 /*
  * A pre_sock is an open AF_RDS socket. Descriptors and calls in progress hold references, as in
@@ -86,6 +86,7 @@ struct pre_sock {
 	_Atomic bool full_shown;      /* ... also that the send buffer is full */
 	_Atomic uint32_t pending_ops; /* in ops */
 	int own, end;                 /* a second descriptor of the program's end, and the other end */
+	pthread_mutex_t watching;     /* taken before mu, by whoever sets what the descriptor shows */
 
 	pthread_mutex_t mu; /* guards what follows */
 	struct pre_client *client;
@@ -106,7 +107,7 @@ struct pre_sock {
 	/* What poll waits for besides. */
 	struct rds_addr *congested;
 	_Atomic size_t ncongested;
-	struct pre_armed armed[PRE_ARMED];
+	struct pre_armed *armed; /* one a destination, which librds limits */
 	_Atomic size_t narmed;
 };
 
@@ -224,11 +225,10 @@ void pre_buffers_end(struct pre_client *c);
 int pre_ppoll_some(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask);
 /* pre_has_rds reports whether one of fds is an RDS socket. */
 bool pre_has_rds(const struct pollfd *fds, nfds_t n);
-/* pre_conditions are those that can make one of events true. It returns how many, at most max. */
+/* pre_conditions are those that make one of events true. It returns how many, at most max. */
 size_t pre_conditions(struct pre_sock *s, rds_socket *rs, int events, struct rds_until *until, size_t max);
-enum { PRE_CONDITIONS = 6 }; /* without those of congested destinations and barriers */
-/* pre_events returns those of events that hold. */
-int pre_events(struct pre_sock *s, int events);
+/* pre_room returns how many conditions s has at most. */
+size_t pre_room(struct pre_sock *s);
 /* pre_watch makes the descriptor show the state from now on. */
 int pre_watch(struct pre_sock *s);
 /* pre_rewatch makes it show what has changed in the conditions. */
@@ -236,7 +236,7 @@ void pre_rewatch(struct pre_sock *s);
 /* pre_sent looks after a send whether the send buffer is full. */
 void pre_sent(struct pre_sock *s, rds_socket *rs);
 void pre_met_congestion(struct pre_sock *s, const struct rds_addr *to);
-/* pre_relieved drops the destinations that are free again, and reports whether there were any. */
-bool pre_relieved(struct pre_sock *s, rds_socket *rs);
+/* pre_tell_relief drops the destinations that are free again: the descriptor has reported them. */
+void pre_tell_relief(struct pre_sock *s, rds_socket *rs);
 
 #endif

@@ -226,7 +226,7 @@ ssize_t pre_recvmsg(struct pre_sock *s, struct msghdr *h, int flags)
 			return got > 0 ? n : got;
 		if (dont_wait) {
 			if (rs && atomic_load(&s->watched) && atomic_load(&s->ncongested))
-				pre_relieved(s, rs); /* the descriptor has reported them */
+				pre_tell_relief(s, rs);
 			return -EAGAIN;
 		}
 		if (!deadline)

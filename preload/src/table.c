@@ -78,6 +78,7 @@ static void in_parent(void) { pthread_mutex_unlock(&mu); }
 static void lose(struct pre_sock *s)
 {
 	pthread_mutex_init(&s->mu, NULL);
+	pthread_mutex_init(&s->watching, NULL);
 	if (atomic_load(&s->rs))
 		atomic_store(&s->lost, true);
 }
@@ -131,6 +132,7 @@ struct pre_sock *pre_sock_new(void)
 		s->next_all = next_all;
 		s->own = s->end = -1;
 		pthread_mutex_init(&s->mu, NULL);
+		pthread_mutex_init(&s->watching, NULL);
 		atomic_store(&s->refs, 1);
 	}
 	pthread_mutex_unlock(&mu);

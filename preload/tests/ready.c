@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <time.h>
 
 #include "check.h"
 
@@ -156,6 +157,91 @@ static void full(void)
 	close(e);
 }
 
+/* spent is the time in ns that this thread has run. */
+static int64_t spent(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* A poll for nothing but the end of congestion does not end for what else there is, and waits. */
+static void band(void)
+{
+	int a = bound(0), b = bound(0);
+	struct pollfd f = {b, POLLIN, 0};
+	sends(a, b, "x");
+	CHECK(poll(&f, 1, 10000) == 1);
+	f.events = POLLWRBAND;
+	int64_t before = spent();
+	CHECK(poll(&f, 1, 200) == 0);
+	CHECK(spent() - before < 100000000);
+	close(a);
+	close(b);
+}
+
+enum { CONGESTED = 80, HUGE_WRITE = 256 << 20 };
+
+/* behind begins a barrier that is not reached, behind a write from a to b, and returns its id. */
+static uint64_t behind(int a, int b, uint64_t cookie, char *mem, uint64_t id)
+{
+	struct sockaddr_in name = name_of(b);
+	uint64_t vec[2] = {(uintptr_t)mem, HUGE_WRITE};
+	struct { uint64_t cookie, raddr, rbytes, local, n, flags, token; } args = {cookie, 0, HUGE_WRITE, (uintptr_t)vec, 1, 1, 0};
+	struct { struct cmsghdr h; char data[sizeof args]; } m = {{CMSG_LEN(sizeof args), SOL, 1}, {0}};
+	struct msghdr h = {.msg_name = &name, .msg_namelen = sizeof name, .msg_control = &m, .msg_controllen = sizeof m};
+	struct { uint32_t dest, flags; uint64_t mark, id; } wait = {name.sin_addr.s_addr, MSG_DONTWAIT, 0, id};
+	memcpy(m.data, &args, sizeof args);
+	for (;; wait.id++) {
+		CHECK(sendmsg(a, &h, 0) == 0);
+		if (setsockopt(a, SOL, 4, &wait, sizeof wait) == -1)
+			break;
+	}
+	CHECK(errno == EAGAIN);
+	return wait.id;
+}
+
+/* A barrier is reported, beside more destinations that stay congested than poll has room for on its
+ * stack, in poll and in epoll, and until it is asked for again. */
+static void barriers(void)
+{
+	int a = bound(SOCK_NONBLOCK), b = bound(0), e = epoll_create1(0), small = 1, to[CONGESTED];
+	char *from = malloc(HUGE_WRITE), *into = malloc(HUGE_WRITE);
+	uint64_t cookie, id = 1;
+	CHECK(from && into);
+	for (int i = 0; i < CONGESTED; i++) {
+		to[i] = bound(0);
+		CHECK(setsockopt(to[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
+		while (fill(a, to[i]), errno != ENOBUFS)
+			CHECK(poll(&(struct pollfd){a, POLLOUT, 0}, 1, 10000) == 1);
+	}
+	struct pollfd f = {a, POLLIN, 0};
+	CHECK(poll(&f, 1, 0) == 0);
+	struct { uint64_t addr, bytes, cookie_addr, flags; } mr = {(uintptr_t)into, HUGE_WRITE, (uintptr_t)&cookie, 1};
+	CHECK(setsockopt(b, SOL, 2, &mr, sizeof mr) == 0);
+	for (int i = 0; i < 2; i++, id++) {
+		struct epoll_event ev = {.events = EPOLLIN};
+		id = behind(a, b, cookie, from, id);
+		int64_t before = spent();
+		CHECK(poll(&f, 1, 30000) == 1 && f.revents == POLLIN);
+		CHECK(spent() - before < 1000000000);
+		CHECK(poll(&f, 1, 0) == 1);
+		struct { uint32_t dest, flags; uint64_t mark, id; } wait = {name_of(b).sin_addr.s_addr, MSG_DONTWAIT, 0, id};
+		if (i == 0)
+			CHECK(epoll_ctl(e, EPOLL_CTL_ADD, a, &ev) == 0);
+		CHECK(epoll_wait(e, &ev, 1, 30000) == 1 && ev.events == EPOLLIN);
+		CHECK(setsockopt(a, SOL, 4, &wait, sizeof wait) == 0);
+		CHECK(poll(&f, 1, 0) == 0 && epoll_wait(e, &ev, 1, 0) == 0);
+	}
+	for (int i = 0; i < CONGESTED; i++)
+		close(to[i]);
+	close(a);
+	close(b);
+	close(e);
+	free(from);
+	free(into);
+}
+
 static volatile sig_atomic_t signals;
 static void count(int sig) { (void)sig, signals++; }
 
@@ -204,6 +290,8 @@ int main(int argc, char **argv)
 	selects();
 	epolls();
 	full();
+	band();
+	barriers();
 	interrupted();
 	return 0;
 }
