@@ -170,24 +170,34 @@ func (h *hostile) control() {
 func (h *hostile) event() {
 	sock := 1 + h.r.Uint32N(4)
 	kind := []shm.EvKind{shm.EvData, shm.EvData, shm.EvNotice, shm.EvBarrier, shm.EvRelief, shm.EvCrowded}[h.r.IntN(6)]
-	if kind == shm.EvData && len(h.rx) == 0 {
+	if kind == shm.EvData {
+		h.data(sock, uint8(h.r.IntN(2)), 0)
+		return
+	}
+	if e := h.seg.EventProducer().Reserve(); e != nil {
+		*e = shm.Entry{}
+		*e.Notice() = shm.EventNotice{Kind: kind, Notice: uint8(h.r.IntN(9)), Sock: sock, Slot: h.r.Uint32N(4), Addr: source, Port: 4000, Count: 1}
+		h.seg.EventProducer().Publish()
+	}
+}
+
+// source is where events say that they come from.
+var source = [16]byte{10: 0xff, 11: 0xff, 12: 127, 15: 1}
+
+// data publishes the event of a message, or of a run of two datagrams and more bytes.
+func (h *hostile) data(sock uint32, flags uint8, more uint16) {
+	if len(h.rx) == 0 {
 		return
 	}
 	e := h.seg.EventProducer().Reserve()
 	if e == nil {
 		return
 	}
-	addr := [16]byte{10: 0xff, 11: 0xff, 12: 127, 15: 1}
+	n := frames.Put(h.recv[4096:], []byte("datagram"))
+	n += frames.Put(h.recv[4096+n:], make([]byte, 3000))
 	*e = shm.Entry{}
-	switch kind {
-	case shm.EvData:
-		n := frames.Put(h.recv[4096:], []byte("datagram"))
-		n += frames.Put(h.recv[4096+n:], make([]byte, 3000))
-		*e.Event() = shm.Event{Kind: kind, Flags: uint8(h.r.IntN(2)), Sock: sock, RxID: h.rx[0], Chunk: 64, Len: uint32(n), SrcAddr: addr, SrcPort: 4000}
-		h.rx = h.rx[1:]
-	default:
-		*e.Notice() = shm.EventNotice{Kind: kind, Notice: uint8(h.r.IntN(9)), Sock: sock, Slot: h.r.Uint32N(4), Addr: addr, Port: 4000, Count: 1}
-	}
+	*e.Event() = shm.Event{Kind: shm.EvData, Flags: flags, Sock: sock, RxID: h.rx[0], Chunk: 64, Len: uint32(n) + uint32(more), SrcAddr: source, SrcPort: 4000}
+	h.rx = h.rx[1:]
 	h.seg.EventProducer().Publish()
 }
 

@@ -51,6 +51,7 @@ const (
 	badEvent                        // an event of any bytes
 	badField                        // an event of a known kind and socket, otherwise of any bytes
 	badBell                         // the doorbell: ended, full, or a pipe that blocks
+	badRun                          // a run that goes on behind its last frame
 	hostileOps
 )
 

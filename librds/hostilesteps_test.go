@@ -171,6 +171,8 @@ func (h *hostile) scribble(s step) {
 		h.wild(s)
 	case badBell:
 		h.misring(s)
+	case badRun:
+		h.data(1+s.v%4, shm.EventRun, s.at%8)
 	}
 }
 

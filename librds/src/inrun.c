@@ -12,8 +12,8 @@ int rdsi_run_begin(rds_socket *s, const struct shm_event *e)
 {
 	const uint8_t *p;
 	int err = rdsi_payload(s->c, e, &p);
-	if (!err && e->len == 0)
-		err = rdsi_broken(s->c, "run %u of no bytes", e->rx_id);
+	if (!err && (e->len < FRAMES_HEAD || rdsi_frame_size(e->len - FRAMES_HEAD) != e->len))
+		err = rdsi_broken(s->c, "run %u of %u bytes, which no frames have", e->rx_id, e->len);
 	if (err)
 		return err;
 	s->in = (struct rdsi_in_run){.rest = p, .left = e->len, .ev = *e};
