@@ -66,10 +66,10 @@ bool pre_needs_scope(const struct pre_addr *a)
 void pre_addr_put(const struct rds_addr *a, uint32_t scope, void *to, socklen_t *len)
 {
 	struct sockaddr_storage sa;
-	socklen_t n = rds_addr_to(a, &sa);
+	socklen_t n = rds_addr_to(a, &sa), room = *len;
 	if (sa.ss_family == AF_INET6)
 		((struct sockaddr_in6 *)&sa)->sin6_scope_id = scope;
 	if (to)
-		memcpy(to, &sa, *len < n ? *len : n);
+		memcpy(to, &sa, room < n ? room : n);
 	*len = n;
 }

@@ -6,6 +6,7 @@
 #define BIT(t) (1u << (t))
 #define ATOMICS (BIT(PRE_CMSG_FADD) | BIT(PRE_CMSG_CSWP) | BIT(PRE_CMSG_MASKED_FADD) | BIT(PRE_CMSG_MASKED_CSWP))
 #define OPERATIONS (BIT(PRE_CMSG_RDMA_ARGS) | ATOMICS)
+enum { MAX_CONTROL = 128 << 10 }; /* bytes: the kernel's net.core.optmem_max */
 #define DESCRIBES (BIT(PRE_CMSG_RDMA_DEST) | BIT(PRE_CMSG_RDMA_MAP) | BIT(PRE_CMSG_ZCOPY_COOKIE))
 
 /* A control is one control message. */
@@ -35,58 +36,83 @@ static int next(const uint8_t **b, size_t *left, struct control *c)
 
 static bool can_be_sent(int type) { return type > 0 && type < 32 && (OPERATIONS | DESCRIBES) & BIT(type); }
 
-/* check_vector checks the local vector of an operation, as far as its size goes. */
-static int check_vector(const struct pre_rdma_args *a)
+/* load_vector copies the local vector of an operation, and checks it as far as its size goes. */
+static int load_vector(struct pre_out *o, const struct pre_rdma_args *a)
 {
 	if (a->nr_local == 0)
 		return -EINVAL;
 	if (a->nr_local > PRE_MAX_SEGMENTS)
 		return -EMSGSIZE;
-	if (!a->local_addr)
-		return -EFAULT;
-	for (uint64_t i = 0; i < a->nr_local; i++) {
-		struct pre_iovec v;
-		memcpy(&v, (const struct pre_iovec *)(uintptr_t)a->local_addr + i, sizeof v);
-		if (v.bytes == 0 || v.addr + v.bytes < v.addr)
-			return -EINVAL;
-	}
+	struct pre_iovec *v = realloc(o->local, a->nr_local * sizeof *v);
+	if (!v)
+		return -ENOMEM;
+	o->local = v;
+	o->nlocal = a->nr_local;
+	int err = pre_load(v, a->local_addr, o->nlocal * sizeof *v);
+	for (size_t i = 0; i < o->nlocal && !err; i++)
+		if (v[i].bytes == 0 || v[i].addr + v[i].bytes < v[i].addr)
+			err = -EINVAL;
+	return err;
+}
+
+/* args_of decodes the arguments of an RDMA operation. */
+static int args_of(const struct control *c, struct pre_rdma_args *a)
+{
+	if (c->len < sizeof *a)
+		return -EINVAL;
+	memcpy(a, c->data, sizeof *a);
 	return 0;
 }
 
-/* pre_controls_check makes the kernel's first pass over the chain: its form, and how many remote
- * bytes there are, of which it allows more than the kernel; with sized, the second: each message alone, and MSG_ZEROCOPY's cookie. */
-int pre_controls_check(const struct msghdr *h, int flags, bool sized)
+/* pre_controls_load copies the control messages of h, as the kernel does, and makes the kernel's first
+ * pass over the chain: its form, and how many remote bytes there are, of which it allows more than
+ * the kernel. */
+int pre_controls_load(struct pre_out *o, const struct msghdr *h)
 {
-	const uint8_t *b = h->msg_control;
-	size_t left = b ? h->msg_controllen : 0;
 	struct control c;
 	uint64_t sum = 0;
-	bool cookie = false;
-	int more;
-	while ((more = next(&b, &left, &c)) > 0) {
+	int more, err;
+	size_t n = h->msg_controllen;
+	if (n > MAX_CONTROL)
+		return -ENOBUFS;
+	if (n > sizeof o->few && !(o->control = malloc(n)))
+		return -ENOMEM;
+	o->ncontrol = n;
+	if ((err = pre_load(o->control, (uintptr_t)h->msg_control, n)))
+		return err;
+	const uint8_t *b = o->control;
+	while ((more = next(&b, &n, &c)) > 0) {
 		struct pre_rdma_args a;
-		int err = 0;
-		if (c.level != (int)PRE_SOL_RDS)
+		if (c.level != (int)PRE_SOL_RDS || c.type != PRE_CMSG_RDMA_ARGS)
 			continue;
-		if (sized && !can_be_sent(c.type))
-			return -EINVAL;
-		cookie = cookie || c.type == PRE_CMSG_ZCOPY_COOKIE;
-		if (c.type != PRE_CMSG_RDMA_ARGS)
-			continue;
-		if (c.len < sizeof a)
-			return -EINVAL;
-		memcpy(&a, c.data, sizeof a);
-		if (sized && (err = check_vector(&a)))
+		if ((err = args_of(&c, &a)))
 			return err;
 		sum += a.remote.bytes < PRE_MAX_TRANSFER + 1 ? a.remote.bytes : PRE_MAX_TRANSFER + 1;
 		if (sum > PRE_MAX_TRANSFER)
 			sum = PRE_MAX_TRANSFER + 1;
 	}
-	if (more < 0)
-		return more;
-	if (sized && flags & MSG_ZEROCOPY && !cookie)
-		return -EINVAL;
-	return sum > PRE_MAX_TRANSFER ? -EMSGSIZE : 0;
+	return more < 0 ? more : sum > PRE_MAX_TRANSFER ? -EMSGSIZE : 0;
+}
+
+/* check makes the kernel's second pass: each message alone, and MSG_ZEROCOPY's cookie. */
+static int check(struct pre_out *o)
+{
+	const uint8_t *b = o->control;
+	size_t left = o->ncontrol;
+	struct control c;
+	bool cookie = false;
+	int err = 0;
+	while (!err && next(&b, &left, &c) > 0) {
+		struct pre_rdma_args a;
+		if (c.level != (int)PRE_SOL_RDS)
+			continue;
+		if (!can_be_sent(c.type))
+			return -EINVAL;
+		cookie = cookie || c.type == PRE_CMSG_ZCOPY_COOKIE;
+		if (c.type == PRE_CMSG_RDMA_ARGS && !(err = args_of(&c, &a)))
+			err = load_vector(o, &a);
+	}
+	return err ? err : o->flags & MSG_ZEROCOPY && !cookie ? -EINVAL : 0;
 }
 
 /* expect notes an operation whose status the program wants, and sets what librds is asked for. */
@@ -145,14 +171,13 @@ void pre_settled(struct pre_sock *s, const struct rds_completion *c)
 static int add_rdma(struct pre_sock *s, struct pre_out *o, const struct pre_rdma_args *a)
 {
 	uint64_t sum = 0;
-	o->vec = calloc(a->nr_local, sizeof *o->vec);
+	o->vec = calloc(o->nlocal, sizeof *o->vec);
 	if (!o->vec)
 		return -ENOMEM;
-	o->nvec = a->nr_local;
-	for (uint64_t i = 0; i < a->nr_local; i++) {
-		struct pre_iovec v;
-		memcpy(&v, (const struct pre_iovec *)(uintptr_t)a->local_addr + i, sizeof v);
-		if (v.bytes == 0 || v.addr + v.bytes < v.addr || v.bytes > a->remote.bytes - sum)
+	o->nvec = o->nlocal;
+	for (size_t i = 0; i < o->nlocal; i++) {
+		struct pre_iovec v = o->local[i];
+		if (v.bytes > a->remote.bytes - sum)
 			return -EINVAL;
 		sum += v.bytes;
 		int err = pre_segment(s, v.addr, v.bytes, &o->vec[i]);
@@ -160,7 +185,7 @@ static int add_rdma(struct pre_sock *s, struct pre_out *o, const struct pre_rdma
 			return err;
 	}
 	o->op = (struct rds_rdma){.kind = a->flags & PRE_READWRITE ? RDS_OP_WRITE : RDS_OP_READ, .cookie = a->cookie,
-		.remote_off = a->remote.addr, .local = o->vec, .segments = a->nr_local};
+		.remote_off = a->remote.addr, .local = o->vec, .segments = o->nvec};
 	o->m.op = &o->op;
 	int err = expect(s, a->user_token, a->flags, &o->op.token, &o->op.flags);
 	o->tokens[0] = o->op.token;
@@ -258,13 +283,13 @@ static void silence(struct pre_out *o, const struct chain *ch)
 	}
 }
 
-int pre_controls(struct pre_sock *s, rds_socket *rs, struct pre_out *o, const struct msghdr *h)
+int pre_controls(struct pre_sock *s, rds_socket *rs, struct pre_out *o)
 {
-	const uint8_t *b = h->msg_control;
-	size_t left = b ? h->msg_controllen : 0;
+	const uint8_t *b = o->control;
+	size_t left = o->ncontrol;
 	struct chain ch = {0};
 	struct control c;
-	int err = 0;
+	int err = check(o);
 	while (!err && (err = next(&b, &left, &c)) > 0)
 		err = c.level == (int)PRE_SOL_RDS ? decode(&ch, &c) : 0;
 	bool zero_copy = o->flags & MSG_ZEROCOPY && s->zerocopy;

@@ -282,11 +282,10 @@ int pre_info(struct pre_sock *s, int opt, void *val, socklen_t *len)
 		free(x.all);
 		return err;
 	}
-	bool fits = *len >= x.n;
-	size_t n = fits ? x.n : x.t->whole ? 0 : *len / x.size * x.size;
+	size_t room = *len, n = room >= x.n ? x.n : x.t->whole ? 0 : room / x.size * x.size;
 	if (n)
 		memcpy(val, x.all, n);
 	*len = (socklen_t)x.n;
 	free(x.all);
-	return fits ? (int)x.size : -ENOSPC;
+	return room >= x.n ? (int)x.size : -ENOSPC;
 }

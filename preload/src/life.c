@@ -161,8 +161,8 @@ int pre_name(struct pre_sock *s, bool peer, struct sockaddr *addr, socklen_t *le
 	if (!peer && !bound) { /* all zero, of the connected family */
 		memset(a.at.ip + (pre_v4(&a.at) ? 12 : 0), 0, pre_v4(&a.at) ? 4 : 16);
 		struct sockaddr_in6 zero = {.sin6_family = pre_v4(&a.at) ? AF_INET : AF_INET6};
-		socklen_t n = pre_v4(&a.at) ? sizeof(struct sockaddr_in) : sizeof zero;
-		memcpy(addr, &zero, *len < n ? *len : n);
+		socklen_t n = pre_v4(&a.at) ? sizeof(struct sockaddr_in) : sizeof zero, room = *len;
+		memcpy(addr, &zero, room < n ? room : n);
 		*len = n;
 		return 0;
 	}

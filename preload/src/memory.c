@@ -1,23 +1,9 @@
 /* Regions: RDS_GET_MR, RDS_FREE_MR, RDMA_MAP. */
 #include <stdlib.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "pre.h"
 
 enum { PAGE = 4096, MAX_PAGES = PRE_MAX_TRANSFER / PAGE };
-
-int pre_store(uint64_t at, const void *from, size_t n)
-{
-	struct iovec local = {(void *)(uintptr_t)from, n}, remote = {(void *)(uintptr_t)at, n};
-	return process_vm_writev(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)n ? 0 : -EFAULT;
-}
-
-int pre_load(void *to, uint64_t at, size_t n)
-{
-	struct iovec local = {to, n}, remote = {(void *)(uintptr_t)at, n};
-	return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)n ? 0 : -EFAULT;
-}
 
 /* forget takes a buffer out of the list and gives its memory back to the program, unless it is in
  * use, also by a call that has not submitted its message yet. mu is held. */

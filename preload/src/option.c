@@ -136,8 +136,10 @@ int pre_setsockopt(struct pre_sock *s, int level, int opt, const void *val, sock
 /* store copies the value of an option as far as there is room. */
 static int store(void *val, socklen_t *len, const void *from, socklen_t n)
 {
-	*len = *len < n ? *len : n;
-	memcpy(val, from, *len);
+	socklen_t room = *len;
+	n = n < room ? n : room;
+	memcpy(val, from, n);
+	*len = n;
 	return 0;
 }
 

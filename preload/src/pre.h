@@ -171,22 +171,29 @@ bool pre_same_host(const struct rds_addr *a, const struct rds_addr *b);
 void pre_addr_put(const struct rds_addr *a, uint32_t scope, void *to, socklen_t *len);
 
 /* ---- send.c, control.c, recv.c ---- */
+/* A pre_out is a message that is being sent. Behind flags is what only messages with control messages
+ * have. */
 struct pre_out {
 	struct rds_msg m;
+	size_t len;
+	int flags;
 	struct rds_rdma op;
 	struct rds_atomic atomic;
 	struct rds_segment *vec; /* of op */
 	size_t nvec;
+	struct pre_iovec *local; /* a copy of the program's, of which vec is made */
+	size_t nlocal;
 	struct pre_mr *mapped;
 	uint64_t tokens[2];
-	size_t len;
-	int flags;
+	uint8_t *control, few[256]; /* a copy of the program's: few, or for more memory of its own */
+	size_t ncontrol;
 };
 ssize_t pre_sendmsg(struct pre_sock *s, const struct msghdr *h, int flags);
 ssize_t pre_recvmsg(struct pre_sock *s, struct msghdr *h, int flags);
-/* pre_controls checks the control messages of h and puts what they ask for into o. */
-int pre_controls_check(const struct msghdr *h, int flags, bool sized);
-int pre_controls(struct pre_sock *s, rds_socket *rs, struct pre_out *o, const struct msghdr *h);
+/* pre_controls_load copies the control messages of h into o, and pre_controls puts what they ask for
+ * there. */
+int pre_controls_load(struct pre_out *o, const struct msghdr *h);
+int pre_controls(struct pre_sock *s, rds_socket *rs, struct pre_out *o);
 void pre_undo(struct pre_sock *s, struct pre_out *o);
 /* pre_settled keeps the status of an operation for the program. */
 void pre_settled(struct pre_sock *s, const struct rds_completion *c);
@@ -202,6 +209,12 @@ int pre_info(struct pre_sock *s, int opt, void *val, socklen_t *len);
 int pre_barrier(struct pre_sock *s, const void *val, socklen_t len);
 int pre_ioctl(struct pre_sock *s, unsigned long request, void *arg, bool *handled);
 
+/* ---- copy.c: the program's structures ---- */
+/* pre_store and pre_load copy to and from addresses of the program that may be wrong: -EFAULT. Each is
+ * read once, so that what was checked is what is used. Others: there is no descriptor for a pipe. */
+int pre_store(uint64_t at, const void *from, size_t n);
+int pre_load(void *to, uint64_t at, size_t n);
+
 /* ---- memory.c: regions of the program's memory ---- */
 int pre_get_mr(struct pre_sock *s, const void *val, socklen_t len, bool for_dest);
 int pre_free_mr(struct pre_sock *s, const void *val, socklen_t len);
@@ -214,9 +227,6 @@ void pre_mr_drop(struct pre_mr *mr);
  * there, or is a file's, shared, or the stack; others of rds_adopt. */
 int pre_segment(struct pre_sock *s, uint64_t at, uint64_t n, struct rds_segment *seg);
 void pre_segments_done(struct pre_sock *s, const struct rds_segment *seg, size_t n);
-/* pre_store and pre_load copy to and from addresses that may be wrong: -EFAULT. */
-int pre_store(uint64_t at, const void *from, size_t n);
-int pre_load(void *to, uint64_t at, size_t n);
 /* pre_buffers_end forgets the buffers of a session that has ended. */
 void pre_buffers_end(struct pre_client *c);
 

@@ -50,16 +50,20 @@ static int set_transport(struct pre_sock *s, const void *val, socklen_t len)
 }
 
 /* set_trace is SO_RDS_MSG_RXPATH_LATENCY. As in the kernel every mistake is EFAULT. */
-static int set_trace(struct pre_sock *s, const uint8_t *val, socklen_t len)
+static int set_trace(struct pre_sock *s, const void *val, socklen_t len)
 {
-	if (len != 4 || val[0] > PRE_TRACES)
+	uint8_t a[1 + PRE_TRACES];
+	if (len != sizeof a)
 		return -EFAULT;
-	for (int i = 0; i < val[0]; i++)
-		if (val[1 + i] >= PRE_TRACES)
+	memcpy(a, val, sizeof a);
+	if (a[0] > PRE_TRACES)
+		return -EFAULT;
+	for (int i = 0; i < a[0]; i++)
+		if (a[1 + i] >= PRE_TRACES)
 			return -EFAULT;
 	pthread_mutex_lock(&s->mu);
-	s->trace.n = val[0];
-	memcpy(s->trace.pos, val + 1, sizeof s->trace.pos);
+	s->trace.n = a[0];
+	memcpy(s->trace.pos, a + 1, sizeof s->trace.pos);
 	pthread_mutex_unlock(&s->mu);
 	return 0;
 }

@@ -78,9 +78,13 @@ static int submit(struct pre_sock *s, rds_socket *rs, struct pre_out *o)
 /* send_with sends a message that has control messages. */
 static ssize_t send_with(struct pre_sock *s, rds_socket *rs, struct pre_out *o, const struct msghdr *h)
 {
-	int err = pre_controls_check(h, o->flags, true);
-	if (!err)
-		err = pre_controls(s, rs, o, h);
+	o->vec = NULL;
+	o->local = NULL;
+	o->nvec = o->nlocal = 0;
+	o->atomic.local.buffer = NULL;
+	o->mapped = NULL;
+	o->tokens[0] = o->tokens[1] = 0;
+	int err = pre_controls(s, rs, o);
 	if (!err) {
 		zero_copy(s, o, h);
 		err = submit(s, rs, o);
@@ -96,6 +100,7 @@ static ssize_t send_with(struct pre_sock *s, rds_socket *rs, struct pre_out *o, 
 	else if (o->mapped)
 		pre_mr_add(s, o->mapped);
 	free(o->vec);
+	free(o->local);
 	return err ? err : (ssize_t)o->len;
 }
 
@@ -107,28 +112,29 @@ ssize_t pre_sendmsg(struct pre_sock *s, const struct msghdr *h, int flags)
 	if (flags & ~(MSG_DONTWAIT | MSG_ZEROCOPY))
 		return -EOPNOTSUPP;
 	memset(&o.m, 0, sizeof o.m);
+	o.control = o.few;
+	o.ncontrol = 0;
 	int err = destination(s, h, &rs, &o.m.addr);
 	if (!err && h->msg_controllen)
-		err = pre_controls_check(h, flags, false);
+		err = pre_controls_load(&o, h);
 	if (!err)
 		err = payload_len(h, &len);
 	if (!err && len > (size_t)atomic_load_explicit(&s->sndlimit, memory_order_relaxed))
 		err = -EMSGSIZE;
 	if (!err && flags & MSG_ZEROCOPY && s->zerocopy && s->transport == (int)PRE_TRANS_IB)
 		err = -EOPNOTSUPP;
-	if (err)
-		return err;
-	o.len = len;
-	o.flags = flags;
-	o.m.iov = h->msg_iov;
-	o.m.iovlen = h->msg_iovlen;
-	o.vec = NULL;
-	o.nvec = 0;
-	o.atomic.local.buffer = NULL;
-	o.mapped = NULL;
-	o.tokens[0] = o.tokens[1] = 0;
-	if (h->msg_controllen || flags & MSG_ZEROCOPY)
-		return send_with(s, rs, &o, h);
-	err = submit(s, rs, &o);
-	return err ? err : (ssize_t)len;
+	ssize_t sent = err;
+	if (!err) {
+		o.len = len;
+		o.flags = flags;
+		o.m.iov = h->msg_iov;
+		o.m.iovlen = h->msg_iovlen;
+		if (o.ncontrol || flags & MSG_ZEROCOPY)
+			sent = send_with(s, rs, &o, h);
+		else if (!(sent = submit(s, rs, &o)))
+			sent = (ssize_t)len;
+	}
+	if (o.control != o.few)
+		free(o.control);
+	return sent;
 }

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -160,7 +161,30 @@ static void controls(void)
 	h = (struct msghdr){.msg_name = &to, .msg_namelen = sizeof to, .msg_control = &m, .msg_controllen = sizeof m};
 	memcpy(m.data, &args, sizeof args);
 	FAILS(sendmsg(a, &h, 0), EFAULT);
+	args.local = 8; /* the vector itself */
+	memcpy(m.data, &args, sizeof args);
+	FAILS(sendmsg(a, &h, 0), EFAULT);
+	char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(page != MAP_FAILED && mprotect(page + 4096, 4096, PROT_NONE) == 0);
+	args.local = (uintptr_t)page + 4096 - 8; /* its second half */
+	memcpy(m.data, &args, sizeof args);
+	FAILS(sendmsg(a, &h, 0), EFAULT);
+	h.msg_control = page + 4096 - 8;
+	FAILS(sendmsg(a, &h, 0), EFAULT);
+	h.msg_controllen = 1 << 20;
+	FAILS(sendmsg(a, &h, 0), ENOBUFS);
+	h.msg_control = &m;
+	h.msg_controllen = sizeof m;
+	CHECK(munmap(page, 8192) == 0);
+	static uint64_t longest[2 * 1024];
+	for (int i = 0; i < 2 * 1023; i++)
+		longest[i] = 8;
+	args.local = (uintptr_t)longest;
+	args.n = 1024;
+	memcpy(m.data, &args, sizeof args);
+	FAILS(sendmsg(a, &h, 0), EINVAL); /* the last part is empty */
 	args.local = (uintptr_t)vec;
+	args.n = 1;
 	memcpy(m.data, &args, sizeof args);
 	FAILS(sendmsg(a, &h, 0), EFAULT);
 	args.n = 0;

@@ -124,6 +124,7 @@ int main(int argc, char **argv)
 	moves(heap = malloc(SIZE), q, "the heap anew");
 	CHECK(munmap(p - 10, SIZE) == 0);
 	FAILS(get_mr(owner, p, 10, &cookie), EFAULT);
+	FAILS(get_mr(owner, q, 10, (uint64_t *)p), EFAULT); /* no place for the cookie */
 	FAILS(write_from(user, owner, p, 10, 1), EFAULT);
 	p = pages();
 	/* A child has a copy of its own. */
