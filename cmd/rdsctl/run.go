@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"debug/elf"
 	"errors"
 	"flag"
 	"fmt"
@@ -21,7 +20,8 @@ const preloadName = "librdsd-preload.so"
 // runAbout and runFlagsPage are the manual of run, and of the library.
 const runAbout = "It puts librdsd-preload.so into LD_PRELOAD and starts the program in its own place. The library stands in front of the C library's " +
 	"socket calls. So the program and its children have sockets of the family AF_RDS that are rdsd's, with the kernel's options, control messages and errors; " +
-	"all other calls go to the C library. Programs that are linked statically or set-user-ID, and those that make system calls by themselves, as Go programs do, are not reached."
+	"all other calls go to the C library. Programs that are linked statically or with another C library, that are set-user-ID or have file capabilities, " +
+	"and those that make system calls by themselves, as Go programs do, are not reached; run warns of all but the last."
 
 func runFlagsPage(p *page) {
 	fs, _ := runFlags(newOptions())
@@ -75,8 +75,12 @@ func runProgram(ctx context.Context, a *app, o *options, args []string) (int, er
 	if err != nil {
 		return exitNotFound, fmt.Errorf("run: %w", err)
 	}
-	if why := notPreloaded(program); why != "" {
-		fmt.Fprintf(a.stderr, "rdsctl: run: %s %s, so it has no RDS sockets of rdsd\n", printable(program), why)
+	k := kindOf(program, lib)
+	if k.why != "" {
+		fmt.Fprintf(a.stderr, "rdsctl: run: %s\n", printable(k.why))
+	}
+	if k.unstartable {
+		lib = ""
 	}
 	env := preloadEnv(os.Environ(), lib, o.socket)
 	if err := a.daemonAnswers(ctx, o); err != nil {
@@ -145,15 +149,20 @@ func loadable(path string) error {
 	return nil
 }
 
-// preloadEnv is env with the library ahead of others that are preloaded.
+// preloadEnv is env with the library ahead of others that are preloaded, or for lib "" without it.
 func preloadEnv(env []string, lib, socket string) []string {
-	var to []string
+	var to, libs []string
+	if lib != "" {
+		libs = append(libs, lib)
+	}
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
 		case name == "LD_PRELOAD":
-			if value != "" {
-				lib += ":" + value
+			for other := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ':' || r == ' ' }) {
+				if filepath.Base(other) != preloadName {
+					libs = append(libs, other)
+				}
 			}
 		case name == "RDSD_PRELOAD_QUIET", name == "RDSD_SOCKET" && socket != "":
 		default:
@@ -163,24 +172,8 @@ func preloadEnv(env []string, lib, socket string) []string {
 	if socket != "" {
 		to = append(to, "RDSD_SOCKET="+socket)
 	}
-	return append(to, "LD_PRELOAD="+lib)
-}
-
-// notPreloaded says why the loader does not preload a library into the program, or "". What
-// is no ELF file is a script, whose interpreter counts.
-func notPreloaded(program string) string {
-	if info, err := os.Stat(program); err == nil && info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
-		return "is set-user-ID or set-group-ID"
+	if len(libs) > 0 {
+		to = append(to, "LD_PRELOAD="+strings.Join(libs, ":"))
 	}
-	f, err := elf.Open(program)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return ""
-		}
-	}
-	return "is linked statically"
+	return to
 }

@@ -113,20 +113,3 @@ func TestLoadable(t *testing.T) {
 		}
 	}
 }
-
-// TestNotPreloaded: a program that the loader does not preload into is named.
-func TestNotPreloaded(t *testing.T) {
-	dir := t.TempDir()
-	suid := filepath.Join(dir, "suid")
-	if err := os.WriteFile(suid, nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(suid, 0o755|os.ModeSetuid); err != nil {
-		t.Fatal(err)
-	}
-	for program, want := range map[string]string{suid: "is set-user-ID or set-group-ID", filepath.Join(dir, "none"): ""} {
-		if got := notPreloaded(program); got != want {
-			t.Errorf("%s: %q, want %q", program, got, want)
-		}
-	}
-}
