@@ -54,17 +54,37 @@ func (s *server) run(ctx context.Context, listen string, stderr io.Writer) error
 	defer stop()
 	defer l.Close()
 
+	s.accept(ctx, l)
+	return nil
+}
+
+// acceptPause is how long accept waits after an error.
+const acceptPause = 10 * time.Millisecond
+
+// accept serves the clients of l until ctx ends or l is closed. Another error, as EMFILE, is one of the
+// moment: those who are connected keep their disks, and who connects waits.
+func (s *server) accept(ctx context.Context, l net.Listener) {
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	room := make(chan struct{}, s.connections)
+	failing := false
 	for {
 		c, err := l.Accept()
-		if ctx.Err() != nil {
-			return nil
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			return
 		}
 		if err != nil {
-			return err
+			if !failing {
+				s.log.Warn("no client can connect for now", "err", err)
+			}
+			failing = true
+			select {
+			case <-ctx.Done():
+			case <-time.After(acceptPause):
+			}
+			continue
 		}
+		failing = false
 		select {
 		case room <- struct{}{}:
 		default:
