@@ -43,7 +43,7 @@ var (
 	httpGet  = shape{"host": aText, "port!": aNumber, "path!": aPath}
 	probe    = shape{"httpGet!": httpGet, "periodSeconds": aNumber, "failureThreshold": aNumber}
 	pod      = shape{
-		"hostNetwork": aBool, "dnsPolicy": "ClusterFirst|ClusterFirstWithHostNet|Default|None", "automountServiceAccountToken": aBool,
+		"hostNetwork": aBool, "dnsPolicy": "ClusterFirst|ClusterFirstWithHostNet|Default|None", "automountServiceAccountToken": aBool, "enableServiceLinks": aBool,
 		"priorityClassName": "system-node-critical|system-cluster-critical", "terminationGracePeriodSeconds": aNumber,
 		"tolerations":     list{shape{"operator": "Exists|Equal", "key": aText, "effect": "NoSchedule|PreferNoSchedule|NoExecute"}},
 		"securityContext": shape{"runAsUser": aNumber, "runAsNonRoot": aBool, "supplementalGroups": list{aNumber}},

@@ -145,12 +145,26 @@ func (l *Loaded) environment(environ []string) error {
 			}
 			continue
 		}
+		if isServiceLink(name, v) {
+			l.Warnings = append(l.Warnings, fmt.Sprintf("environment: %s=%s is ignored: Kubernetes sets it for a Service of that name (enableServiceLinks: false in the pod ends that); the key is %s", name, v, keys[i].name))
+			continue
+		}
 		if err := keys[i].assign(splitList(keys[i], v)); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
 		}
 		l.Origins[keys[i].name] = name
 	}
 	return errors.Join(errs...)
+}
+
+// serviceLinkSchemes are the protocols of a Service.
+var serviceLinkSchemes = []string{"tcp://", "udp://", "sctp://"}
+
+// isServiceLink reports whether a variable is one that Kubernetes sets in pods for a Service:
+// NAME_PORT=tcp://ADDRESS:PORT. A Service called rdsd makes it the variable of the key port,
+// and one called rdsd-tcp that of tcp.port.
+func isServiceLink(name, v string) bool {
+	return strings.HasSuffix(name, "_PORT") && slices.ContainsFunc(serviceLinkSchemes, func(scheme string) bool { return strings.HasPrefix(v, scheme) })
 }
 
 func (s *Sources) getenv(name string) string {

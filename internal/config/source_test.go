@@ -56,6 +56,34 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// TestServiceLinks: the variables that Kubernetes sets for a Service called rdsd, and for one called rdsd-tcp, are
+// warned of and set nothing. Any other wrong port is an error.
+func TestServiceLinks(t *testing.T) {
+	s := Sources{UID: 0, Environ: []string{"RDSD_PORT=tcp://10.96.0.7:18634", "RDSD_SERVICE_HOST=10.96.0.7", "RDSD_SERVICE_PORT=18634",
+		"RDSD_PORT_18634_TCP=tcp://10.96.0.7:18634", "RDSD_PORT_18634_TCP_PROTO=tcp", "RDSD_PORT_18634_TCP_PORT=18634", "RDSD_PORT_18634_TCP_ADDR=10.96.0.7",
+		"RDSD_TCP_PORT=udp://[fd00::7]:16385"}}
+	l, err := s.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Default()
+	if l.Port != d.Port || l.TCP.Port != d.TCP.Port || l.Origins["port"] != "default" || l.Origins["tcp.port"] != "default" {
+		t.Errorf("port %d from %s, tcp.port %d from %s", l.Port, l.Origins["port"], l.TCP.Port, l.Origins["tcp.port"])
+	}
+	want := []string{
+		"environment: RDSD_PORT=tcp://10.96.0.7:18634 is ignored: Kubernetes sets it for a Service of that name (enableServiceLinks: false in the pod ends that); the key is port",
+		"environment: RDSD_TCP_PORT=udp://[fd00::7]:16385 is ignored: Kubernetes sets it for a Service of that name (enableServiceLinks: false in the pod ends that); the key is tcp.port",
+	}
+	if !reflect.DeepEqual(l.Warnings, want) {
+		t.Errorf("warnings %q", l.Warnings)
+	}
+	for _, v := range []string{"RDSD_PORT=10.96.0.7:18634", "RDSD_PORT=http://x", "RDSD_CRC=tcp://10.96.0.7:1"} {
+		if _, err := (&Sources{Environ: []string{v}}).Load(); err == nil {
+			t.Errorf("%s is taken", v)
+		}
+	}
+}
+
 // TestLoadErrors: all mistakes are reported at once.
 func TestLoadErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rdsd.toml")
