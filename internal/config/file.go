@@ -15,6 +15,9 @@ import (
 // parse applies the TOML document doc and notes in from where each key is set. It returns a
 // FileError for each unknown key and bad value, with what is allowed.
 func (c *Config) parse(file string, doc []byte, from Origins) error {
+	if mark := byteOrderMark(doc); mark != "" {
+		return fmt.Errorf("%s: not TOML: the file begins with %s; save it as UTF-8 without a byte order mark (BOM)", file, mark)
+	}
 	// The decoder checks the whole grammar and finds duplicate keys. The parser below finds
 	// where each value is.
 	var ignored map[string]any
@@ -52,6 +55,21 @@ func (c *Config) parse(file string, doc []byte, from Origins) error {
 		d.errs = append(d.errs, fmt.Errorf("%s: %w", file, err))
 	}
 	return errors.Join(d.errs...)
+}
+
+// byteOrderMark names the byte order mark that doc begins with. It is "" if there is none.
+// TOML does not allow one, and no editor shows it.
+func byteOrderMark(doc []byte) string {
+	for _, m := range []struct{ mark, name string }{
+		{"\xef\xbb\xbf", "the byte order mark of UTF-8 (EF BB BF)"},
+		{"\xff\xfe", "the byte order mark of UTF-16 (FF FE)"},
+		{"\xfe\xff", "the byte order mark of UTF-16 (FE FF)"},
+	} {
+		if bytes.HasPrefix(doc, []byte(m.mark)) {
+			return m.name
+		}
+	}
+	return ""
 }
 
 // twice matches the decoder's message about a name that is there twice. The message does

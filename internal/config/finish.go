@@ -83,6 +83,8 @@ func (c *Config) checkListen() error {
 			return fmt.Errorf("listen: %v is not an address of a host; list each address of this host that peers use", a)
 		case a.IsMulticast():
 			return fmt.Errorf("listen: %v is a multicast address; list addresses of this host", a)
+		case a.Is6() && a.IsLinkLocalUnicast():
+			return fmt.Errorf("listen: %v is a link-local address, which means nothing without an interface (zone) and is not supported; use a global or a unique local address (fd00::/8)", a)
 		case slices.Contains(c.Listen[:i], a):
 			return fmt.Errorf("listen: %v is listed twice; remove one", a)
 		case !a.IsLoopback() && len(c.Peers.Allow) == 0:
@@ -152,6 +154,9 @@ func exampleNetwork(a netip.Addr) string {
 }
 
 func (c *Config) checkMetrics() error {
+	if m := c.Metrics.Listen; m.IsValid() && m.Addr().Is6() && m.Addr().IsLinkLocalUnicast() && m.Addr().Zone() == "" {
+		return fmt.Errorf("metrics.listen: %v is a link-local address, and needs its interface (zone), as in [fe80::1%%eth0]:9464", m)
+	}
 	if m := c.Metrics.Listen; m.IsValid() && !m.Addr().IsLoopback() && c.TLS.Cert == "" {
 		return fmt.Errorf("metrics.listen: %v is not a loopback address and there is no certificate; set tls.cert, tls.key and tls.ca, or listen on 127.0.0.1", m)
 	}

@@ -121,7 +121,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	case err != nil:
 		return a, fmt.Errorf("%q is not an IP address", s)
 	case a.Zone() != "":
-		return a, fmt.Errorf("%q has a zone, which is not supported", s)
+		return a, fmt.Errorf("%q has a zone: link-local addresses are not supported, use a global or a unique local one (fd00::/8)", s)
 	}
 	return a.Unmap(), nil
 }

@@ -33,7 +33,7 @@ func Lookup(ctx context.Context, r Resolver, network, host string) (netip.Addr, 
 		a = a.Unmap()
 		switch {
 		case a.Zone() != "":
-			return none, fmt.Errorf("%q has a zone, which is not supported", host)
+			return none, fmt.Errorf("%q has a zone: link-local addresses are not supported", host)
 		case network == "ip4" && !a.Is4(), network == "ip6" && a.Is4():
 			return none, fmt.Errorf("%q is of another address family than %s", host, network)
 		}

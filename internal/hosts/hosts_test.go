@@ -38,7 +38,7 @@ func TestLookup(t *testing.T) {
 		{"ip", "10.0.0.1", "10.0.0.1", nil, ""},
 		{"ip", "::ffff:10.0.0.1", "10.0.0.1", nil, ""},
 		{"ip6", "10.0.0.1", "", nil, `"10.0.0.1" is of another address family than ip6`},
-		{"ip", "fe80::1%eth0", "", nil, `"fe80::1%eth0" has a zone, which is not supported`},
+		{"ip", "fe80::1%eth0", "", nil, `"fe80::1%eth0" has a zone: link-local addresses are not supported`},
 		{"ip", "hostb", "10.0.0.2", nil, ""},
 		{"ip", "twice", "10.0.0.3", nil, ""},
 		{"ip", "two", "", ErrSeveral, "two has 2 addresses (10.0.0.4, 10.0.0.5): write the one that is meant"},
