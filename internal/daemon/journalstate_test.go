@@ -31,8 +31,10 @@ func eventful() *journal {
 	return j
 }
 
-func journalState(j *journal) []byte {
-	w := handover.NewWriter(handover.Newest)
+func journalState(j *journal) []byte { return journalStateIn(j, handover.Newest) }
+
+func journalStateIn(j *journal, version uint16) []byte {
+	w := handover.NewWriter(version)
 	j = j.copy()
 	w.U64(j.seq)
 	j.encode(w)
@@ -158,19 +160,21 @@ func TestJournalLacks(t *testing.T) {
 
 // TestJournalGolden: the bytes of a journal do not change within a version. Version 1 has none.
 func TestJournalGolden(t *testing.T) {
-	want, err := os.ReadFile("testdata/journal.2.hex")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden, err := hex.DecodeString(strings.Join(strings.Fields(string(want)), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := journalState(eventful()); !bytes.Equal(got, golden) {
-		t.Errorf("written:\n%x\nthe golden bytes are\n%x", got, golden)
-	}
-	if j, err := adoptJournal(golden); err != nil || !bytes.Equal(journalState(j), golden) {
-		t.Errorf("read and written again it differs: %v", err)
+	for v := uint16(2); v <= handover.Newest; v++ {
+		want, err := os.ReadFile(fmt.Sprintf("testdata/journal.%d.hex", v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden, err := hex.DecodeString(strings.Join(strings.Fields(string(want)), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := journalStateIn(eventful(), v); !bytes.Equal(got, golden) {
+			t.Errorf("version %d, written:\n%x\nthe golden bytes are\n%x", v, got, golden)
+		}
+		if j, err := adoptJournal(golden); err != nil || !bytes.Equal(journalStateIn(j, v), golden) {
+			t.Errorf("version %d, read and written again it differs: %v", v, err)
+		}
 	}
 }
 

@@ -19,8 +19,9 @@ package handover
 //	1  the first
 //	2  what hosts have left of their limits (engine), recent events and errors, and which
 //	   versions programs and peers speak (daemon)
+//	3  what one process has is a part of its own, of which a fault costs only that process
 const (
-	Newest uint16 = 2
+	Newest uint16 = 3
 	Oldest uint16 = 1
 )
 
