@@ -82,7 +82,7 @@ type keyState uint8
 
 const (
 	keyLive     keyState = iota
-	keyUsed              // a use-once key, used: kept until the peer takes it back
+	keyUsed              // a use-once key, used or being used: kept until the peer takes it back
 	keyRevoking          // the peer asked for it back: REVOKED is owed
 	keyTaken             // the peer took it back, but has not yet said so on all lanes on which it does
 )
@@ -133,11 +133,33 @@ func (g *Grants) Add(n Grant) error {
 }
 
 // Check returns 0 if the socket at port may run o now. EINVAL: there is no such key,
-// or its cookie is another one. EACCES: the key is not granted to this port, or not
+// its cookie is another one, it was for one use and another message has it, or o has begun
+// with another region of that key. EACCES: the key is not granted to this port, or not
 // with these rights. ERANGE: o reaches beyond the region.
 func (g *Grants) Check(o *Op, port uint16) unix.Errno {
-	_, errno := g.check(o, port)
-	return errno
+	k := g.keys[o.RKey()]
+	if k == nil || k.cookie != o.Cookie || o.Begun() && o.region != k.region {
+		return unix.EINVAL
+	}
+	mine := k.state == keyUsed && o.Begun() // it had the rights, which are gone with the use
+	if k.state != keyLive && !mine {
+		return unix.EINVAL
+	}
+	if mutant.On(mutant.GrantUnchecked) {
+		return 0
+	}
+	need := o.Rights()
+	if !mine && g.grants[holder{o.RKey(), port}]&need == 0 && g.grants[holder{o.RKey(), AnyPort}]&need == 0 {
+		return unix.EACCES
+	}
+	end := k.len
+	if mutant.On(mutant.BoundsOffByOne) {
+		end++
+	}
+	if o.Len > end || o.RemoteOff > end-o.Len {
+		return unix.ERANGE
+	}
+	return 0
 }
 
 // Owner returns the owner that the GRANT of rkey named, or the zero value for a key
@@ -149,47 +171,22 @@ func (g *Grants) Owner(rkey uint32) Owner {
 	return Owner{}
 }
 
-func (g *Grants) check(o *Op, port uint16) (*key, unix.Errno) {
-	k := g.keys[o.RKey()]
-	if k == nil || k.state != keyLive || k.cookie != o.Cookie {
-		return nil, unix.EINVAL
-	}
-	if mutant.On(mutant.GrantUnchecked) {
-		return k, 0
-	}
-	need := o.Rights()
-	if g.grants[holder{o.RKey(), port}]&need == 0 && g.grants[holder{o.RKey(), AnyPort}]&need == 0 {
-		return nil, unix.EACCES
-	}
-	end := k.len
-	if mutant.On(mutant.BoundsOffByOne) {
-		end++
-	}
-	if o.Len > end || o.RemoteOff > end-o.Len {
-		return nil, unix.ERANGE
-	}
-	return k, 0
-}
-
-// Use checks the operations of one message, as Check does. If all may run, it counts
-// them as in flight on their keys until Done. It is called when they are posted. A
-// message is one use of a key for one use, which is then over for every other
-// message. If an operation may not run, bad is that operation and nothing has
-// changed.
-func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
+// Begin checks the operations of one message, as Check does. If all may run, the message
+// has begun: its keys for one use are over for every other message, and its operations go on
+// with the regions that they began with and no others of the same keys. So does what they
+// Continue. If an operation may not run, bad is that operation and nothing has changed.
+func (g *Grants) Begin(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
 	for _, o := range ops {
 		if errno := g.Check(o, port); errno != 0 {
 			return o, errno
 		}
 	}
 	for _, o := range ops {
-		k := g.keys[o.RKey()]
-		o.key, o.region = k, k.region
-		k.inFlight++
+		o.region = g.keys[o.RKey()].region
 	}
 	for _, o := range ops {
 		once := g.grants[holder{o.RKey(), port}] | g.grants[holder{o.RKey(), AnyPort}]
-		if k := o.key; once&abi.UseOnce != 0 && k.state == keyLive && !mutant.On(mutant.UseOnceIgnored) {
+		if k := g.keys[o.RKey()]; once&abi.UseOnce != 0 && k.state == keyLive && !mutant.On(mutant.UseOnceIgnored) {
 			g.dropGrants(k)
 			k.state = keyUsed
 			g.kept++
@@ -198,16 +195,17 @@ func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
 	return nil, 0
 }
 
-// Hold checks o as Check does. If o may run, it counts o as in flight until Done, as Use
-// does, but a key for one use stays good: o is a piece of an operation, and the last piece
-// is the use.
-func (g *Grants) Hold(o *Op, port uint16) unix.Errno {
-	k, errno := g.check(o, port)
-	if errno == 0 {
-		o.key = k
-		k.inFlight++
+// Use begins a message with these operations, as Begin does, and counts them as in flight
+// on their keys until Done. It is called when they are posted.
+func (g *Grants) Use(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
+	if bad, errno = g.Begin(port, ops...); errno != 0 {
+		return bad, errno
 	}
-	return errno
+	for _, o := range ops {
+		o.key = g.keys[o.RKey()]
+		o.key.inFlight++
+	}
+	return nil, 0
 }
 
 // Done ends o's use of its key: no work request of o is outstanding. If revoked is

@@ -139,28 +139,53 @@ func TestUseOnce(t *testing.T) {
 	}
 }
 
-// TestHold: pieces of an operation are in flight on a key for one use and leave it good. A
-// REVOKE waits for them.
-func TestHold(t *testing.T) {
+// TestParts: the first part of an operation begins its message, which is then the one use of
+// its keys. Its further parts and its other operation go on, and nothing else does. A REVOKE
+// ends them, and waits for those in flight.
+func TestParts(t *testing.T) {
 	g := NewGrants(100)
-	mustAdd(t, g, grant(1, 10, abi.RightWrite|abi.UseOnce))
-	first, second, last := opOn(1, abi.OpWrite), opOn(1, abi.OpWrite), opOn(1, abi.OpWrite)
-	if g.Hold(opOn(1, abi.OpRead), 10) != unix.EACCES || g.Hold(opOn(2, abi.OpWrite), 10) != unix.EINVAL {
-		t.Error("held without a right")
+	begun := grant(1, 10, abi.RightWrite|abi.RightAtomic|abi.UseOnce)
+	begun.Region = 7
+	mustAdd(t, g, begun)
+	whole, atomic := opOn(1, abi.OpWrite), opOn(1, abi.OpFetchAdd)
+	part := func() *Op {
+		o := opOn(1, abi.OpWrite)
+		whole.Continue(o)
+		return o
 	}
-	if g.Hold(first, 10) != 0 || g.Hold(second, 10) != 0 || g.Done(first) {
-		t.Error("not held")
+	if bad, errno := g.Begin(10, opOn(1, abi.OpWrite), opOn(2, abi.OpFetchAdd)); errno != unix.EINVAL || bad.RKey() != 2 {
+		t.Errorf("begun without the other key: %v", errno)
 	}
-	if g.Revoke(1, 1) || g.Hold(last, 10) != unix.EINVAL {
-		t.Error("retired with a piece in flight, or held afterwards")
+	if _, errno := g.Begin(10, whole, atomic); errno != 0 || !whole.Begun() || g.Len() != 1 {
+		t.Fatalf("not begun: %v", errno)
 	}
-	if !g.Done(second) || !g.Retired(1) {
+	first, second := part(), part()
+	if use(g, 10, first) != 0 || use(g, 10, second) != 0 || g.Done(first) {
+		t.Error("a part does not go on")
+	}
+	far := part()
+	far.Len = regionLen + 1
+	if use(g, 10, far) != unix.ERANGE {
+		t.Error("a part goes on beyond the region")
+	}
+	if g.Check(opOn(1, abi.OpWrite), 10) != unix.EINVAL || !errors.Is(g.Add(begun), ErrGrantOver) {
+		t.Error("the key is good for another message")
+	}
+	g = handedOver(t, func() *Grants { g.Done(second); return g }())
+	last := part()
+	if use(g, 10, last, atomic) != 0 || g.Done(last) {
+		t.Error("the last part does not go on, behind a pause")
+	}
+	if g.Revoke(1, 1) || use(g, 10, part()) != unix.EINVAL {
+		t.Error("retired with an operation in flight, or a part goes on after REVOKE")
+	}
+	if !g.Done(atomic) || !g.Retired(1) {
 		t.Error("not retired")
 	}
-	mustAdd(t, g, grant(3, 10, abi.RightWrite|abi.UseOnce))
-	first, last = opOn(3, abi.OpWrite), opOn(3, abi.OpWrite)
-	if g.Hold(first, 10) != 0 || use(g, 10, last) != 0 || g.Hold(opOn(3, abi.OpWrite), 10) != unix.EINVAL {
-		t.Error("the last piece is not the use")
+	begun.Region++
+	mustAdd(t, g, begun)
+	if use(g, 10, part()) != unix.EINVAL || use(g, 10, opOn(1, abi.OpWrite)) != 0 {
+		t.Error("an operation goes on with another region")
 	}
 }
 

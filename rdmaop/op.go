@@ -43,7 +43,7 @@ type Op struct {
 	status abi.Status
 	errno  unix.Errno
 	key    *key   // counted in flight on this grant, see Grants
-	region uint32 // see Request
+	region uint32 // number of the region that it began with, see Grants.Begin
 }
 
 // Reset makes o a new operation and keeps the memory of Segs. o must be in StateNew
@@ -103,6 +103,13 @@ func (o *Op) Masked() bool {
 	}
 	return false
 }
+
+// Begun reports whether the message of o has begun, see Grants.Begin.
+func (o *Op) Begun() bool { return o.region != 0 }
+
+// Continue has part, which is a part of o and is posted by itself, be of o's message and not
+// of another one, see Grants.Begin. o has begun.
+func (o *Op) Continue(part *Op) { part.region = o.region }
 
 // Fenced reports whether the SEND behind o needs a fence. Without one the SEND would
 // overtake a READ or an atomic.

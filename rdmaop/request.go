@@ -5,7 +5,7 @@ import (
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
-// Request returns atomic operation o as a message carries it. Grants.Use has noted the
+// Request returns atomic operation o as a message carries it. Grants.Begin has noted the
 // region.
 func (o *Op) Request() wire.Atomic {
 	r := wire.Atomic{RKey: o.RKey(), Region: o.region, Kind: wire.AtomicFetchAdd, CompareAdd: o.Atomic.CompareAdd,

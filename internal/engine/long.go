@@ -20,8 +20,8 @@ import (
 // piece and failed with it, or it has not been posted, and CanPost refuses it.
 //
 // The application sees one operation. Its status is that of the first piece that is known to
-// have failed, else that of the message. It is locally complete when all pieces are. A key
-// for one use is used up by the last piece.
+// have failed, else that of the message. It is locally complete when all pieces are. The
+// first piece begins the message: from then on no other message can use a key for one use.
 
 // maxPieces is how many pieces to one destination a connection has. It keeps those that follow
 // one that its peer has not acknowledged, or that are for a port that takes nothing: a client
@@ -115,22 +115,38 @@ func (e *Engine) canPostPiece(c *conn.Conn, pc *piece) bool {
 		return false
 	}
 	if !c.Kernel() {
-		p := e.peerOf(c)
-		_, pc.errno = t.meansOwner(p.owner)
-		if pc.errno == 0 {
-			pc.errno = p.grants.Hold(&pc.op, t.sock.port)
-			if mutant.On(mutant.PieceIsUse) {
-				p.grants.Done(&pc.op)
-				_, pc.errno = p.grants.Use(t.sock.port, &pc.op)
-			}
-		}
-		if pc.errno != 0 {
-			pc.m.Bad = &pc.op
+		if pc.m.Bad, pc.errno = t.usePiece(e.peerOf(c), &pc.op); pc.errno != 0 {
 			return false
 		}
 	}
 	e.opPosted(t, t.opv[0])
 	return true
+}
+
+// usePiece uses p's keys for o, a piece of t. With the first piece the message of t begins:
+// its keys for one use are its own from then on. bad is the operation of t that may not run.
+func (t *txMsg) usePiece(p *peer, o *rdmaop.Op) (bad *rdmaop.Op, errno unix.Errno) {
+	whole := &t.opv[0].Op
+	other, errno := t.meansOwner(p.owner)
+	switch {
+	case errno != 0 && !whole.Begun():
+		return &other.Op, errno
+	case errno != 0: // an errno of the other operation would say that nothing was posted
+		return whole, errno
+	case whole.Begun():
+	case t.nops > 1:
+		bad, errno = p.grants.Begin(t.sock.port, whole, &t.opv[1].Op)
+	default:
+		bad, errno = p.grants.Begin(t.sock.port, whole)
+	}
+	if errno != 0 {
+		return bad, errno
+	}
+	if !mutant.On(mutant.PieceIsUse) {
+		whole.Continue(o)
+	}
+	_, errno = p.grants.Use(t.sock.port, o)
+	return whole, errno
 }
 
 // pieceDone is the connection's up-call for the end of a piece.
@@ -162,18 +178,21 @@ func (e *Engine) pieceFailed(t *txMsg, pc *piece, o conn.Outcome) {
 		return
 	}
 	t.long.over = true
-	op := t.opv[0]
+	op, other := t.opv[0], t.opv[1]
+	if other != nil && pc.m.Bad == &other.Op {
+		op, other = other, op
+	}
 	ev := settlement(&pc.m, pc.errno, o, op.State())
 	if ev.Type == rdmaop.EvRestarted && op.State() != rdmaop.StateQueued && !t.m.EverSent() {
 		ev.Type = rdmaop.EvLess // whatever became of the piece: the message was never sent
 	}
 	e.stepOp(t, op, ev)
-	if t.nops > 1 {
+	if other != nil {
 		sibling := rdmaop.Event{Type: rdmaop.EvSibling}
 		if ev.Type == rdmaop.EvRestarted {
 			sibling = ev // the message may have been delivered, and its atomic may have run
 		}
-		e.stepOp(t, t.opv[1], sibling)
+		e.stepOp(t, other, sibling)
 	}
 	e.broken.Add(&t.long.stop, t)
 	e.chores.later(&e.broken.chore)

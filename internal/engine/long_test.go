@@ -19,10 +19,11 @@ const longLen = 3*abi.MaxRDMA + 1000
 // longRun is a long operation from a to memory of b, with a message.
 type longRun struct {
 	*testing.T
-	w    *world
-	a, b *opSide
-	r    *ipc.RegisterOK
-	op   shm.SubOp
+	w     *world
+	a, b  *opSide
+	other *opSide // another one on a's host, see TestLongIsTheUse
+	r     *ipc.RegisterOK
+	op    shm.SubOp
 }
 
 // newLong exposes b's memory, which differs from a's in every byte.

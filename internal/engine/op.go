@@ -125,6 +125,9 @@ func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
 		m.Bad, t.errno = &bad.Op, errno
 		return false
 	}
+	if t.long != nil {
+		t.opv[0].Continue(m.Op)
+	}
 	var bad *rdmaop.Op
 	var errno unix.Errno
 	if m.Op2 == nil {

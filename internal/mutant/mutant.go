@@ -165,7 +165,7 @@ const (
 	TakenForgotten    Name = "taken-forgotten"      // a key taken back on one lane is forgotten though others are to say so
 	LengthUnbounded   Name = "length-unbounded"     // only the library bounds what one operation moves
 	PieceFailureLost  Name = "piece-failure-lost"   // an operation goes on though a piece of it has failed
-	PieceIsUse        Name = "piece-is-use"         // the first piece of an operation is the use of a key for one use
+	PieceIsUse        Name = "piece-is-use"         // each piece of an operation is a use of its own of a key for one use
 	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
 	ChoresFirst       Name = "chores-first"         // what is no chore waits until the chores leave some of a turn
 	RefusedForgotten  Name = "refused-forgotten"    // who refused a grant of a region that is being released is not waited for

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
@@ -15,15 +16,20 @@ type once struct {
 	users []*endpoint
 	tried []*endpoint
 	told  uint64
+	after []byte // the region when a message that used it had been delivered
 }
 
 // TestOnce offers a region for one use to several sockets, and all try to use it, with or
-// without a grant. Exactly one message uses it.
+// without a grant. Exactly one message uses it, and the region does not change from then on.
+// In half of the runs the operations go in pieces.
 func TestOnce(t *testing.T) {
 	refused, told := 0, uint64(0)
 	for seed := uint64(1); seed <= 24; seed++ {
 		s := newScriptWith(t, seed, func(o *options) {
 			o.hosts, o.lanes, o.laneV = 3, 2, [3]uint8{0, 7}
+			if seed%2 == 0 {
+				o.piece = 16
+			}
 		})
 		o := &once{script: s, users: []*endpoint{s.a, s.a2, s.eps[3], s.eps[4]}}
 		func() {
@@ -62,7 +68,9 @@ func (o *once) play() {
 	for _, u := range o.users {
 		o.use(u)
 	}
+	o.live(2e6)
 	s.drain()
+	o.unchanged()
 	if s.rWork.IntN(2) == 0 {
 		s.r.release()
 	}
@@ -95,6 +103,7 @@ func (o *once) offer(by, u *endpoint) {
 func (o *once) live(d int64) {
 	s := o.script
 	for end := s.now() + d; s.now() < end; s.run(1000) {
+		o.unchanged()
 		for _, u := range o.users {
 			if slices.Contains(u.knows, s.r) {
 				o.use(u)
@@ -108,5 +117,16 @@ func (o *once) use(u *endpoint) {
 	if !slices.Contains(o.tried, u) {
 		o.tried = append(o.tried, u)
 		o.issue(u, 1, rds.Write, 20, false)
+	}
+}
+
+// unchanged checks the region once a message that used it was delivered.
+func (o *once) unchanged() {
+	used := slices.ContainsFunc(o.ops, func(x *op) bool { return x.m.delivered })
+	switch {
+	case used && o.after == nil:
+		o.after = bytes.Clone(o.r.all())
+	case used && !bytes.Equal(o.after, o.r.all()):
+		o.t.Error("the region changed after its one message was delivered")
 	}
 }

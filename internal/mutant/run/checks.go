@@ -161,6 +161,7 @@ var checks = []check{
 	{variant: mutant.LengthUnbounded, pkg: "internal/engine", test: "TestOperationLength"},
 	{variant: mutant.PieceFailureLost, pkg: "internal/engine", test: "TestLongAmid"},
 	{variant: mutant.PieceIsUse, pkg: "internal/engine", test: "TestLongUseOnce"},
+	{variant: mutant.UseOnceIgnored, pkg: "internal/engine", test: "TestLongIsTheUse"},
 	{variant: mutant.EndUnbounded, pkg: "internal/engine", test: "TestEndsInTurns"},
 	{variant: mutant.ChoresFirst, pkg: "internal/engine", test: "TestBesideChores"},
 	{variant: mutant.RefusedForgotten, pkg: "internal/engine", test: "TestRefusedWhileReleased"},
