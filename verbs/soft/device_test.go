@@ -117,13 +117,20 @@ func TestIdleConnectionHoldsNoStage(t *testing.T) {
 	}
 }
 
-// TestKeepAlive: a silent peer of whom nothing but an answer is due is noticed.
+// TestKeepAlive: a silent peer of whom nothing but an answer is due is noticed, one that has started
+// again soon.
 func TestKeepAlive(t *testing.T) {
 	a, b := pair(t, attrs(), attrs())
 	for _, h := range []*host{a, b} {
-		on, err := unix.GetsockoptInt(h.qp.(*qp).fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE)
-		if err != nil || on != 1 {
-			t.Errorf("SO_KEEPALIVE %d, %v", on, err)
+		for _, o := range [][3]int{
+			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 5},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 5},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 30},
+		} {
+			if got, err := unix.GetsockoptInt(h.qp.(*qp).fd, o[0], o[1]); got != o[2] || err != nil {
+				t.Errorf("option %d of level %d: %d, %v, want %d", o[1], o[0], got, err, o[2])
+			}
 		}
 	}
 }
