@@ -168,7 +168,6 @@ func TestCures(t *testing.T) {
 	}{
 		{fmt.Errorf("statistics file: %w", stats.ErrInUse), "stop that daemon"},
 		{syscall.EADDRINUSE, "stop the program that uses it"},
-		{syscall.EADDRNOTAVAIL, "listen on addresses this host has"},
 		{&os.PathError{Op: "listen", Path: "/x", Err: syscall.ENOENT}, "make the directory (mkdir -p /run/user/1000)"},
 		{syscall.EACCES, "use paths this user may write"},
 		{syscall.ENOSPC, "free some memory or space"},

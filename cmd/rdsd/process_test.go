@@ -167,8 +167,6 @@ func TestStartErrors(t *testing.T) {
 		{"live daemon", []string{"-listen", address(t), "-socket", dir + "/live"}, exitFailed, []string{dir + "/live: a daemon (pid ", "address already in use"}, "stop it, or choose another path with --socket"},
 		{"statistics in use", []string{"-listen", address(t), "-stats", dir + "/live.stats"}, exitFailed, []string{dir + "/live.stats: in use by another daemon (pid "}, "-stats"},
 		{"address in use", []string{"-listen", live}, exitFailed, []string{live + ":", "address already in use"}, "-port"},
-		{"foreign address", []string{"-listen", "192.0.2.1", "-peers-allow", "192.0.2.0/24", "-tls-mode", "off"}, exitFailed,
-			[]string{"192.0.2.1", "cannot assign requested address"}, "listen on addresses this host has"},
 		{"no directory", []string{"-listen", address(t), "-socket", dir + "/no/s"}, exitFailed, []string{dir + "/no", "no such file or directory"}, "create it, or choose another path with --socket"},
 		{"not a socket", []string{"-listen", address(t), "-socket", notASocket}, exitFailed, []string{notASocket + ": there is a file that is not a socket"}, "move it"},
 		{"metrics in use", []string{"-listen", address(t), "-metrics-listen", taken.Addr().String()}, exitFailed,

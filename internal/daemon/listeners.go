@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/service"
+	"golang.org/x/sys/unix"
 )
 
 // listeners are the daemon's listening sockets: for control connections, for peers, for
@@ -71,9 +73,7 @@ func (ls *listeners) openControl(path string, mode fs.FileMode) (err error) {
 func (ls *listeners) listen(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
 	p := ls.take(net.TCPAddrFromAddrPort(addr))
 	if p == nil {
-		var lc net.ListenConfig
-		lc.SetMultipathTCP(false) // peers and Landlock know TCP alone
-		l, err := lc.Listen(ctx, "tcp", addr.String())
+		l, err := openTCP(ctx, addr)
 		if err != nil {
 			return nil, err
 		}
@@ -82,6 +82,19 @@ func (ls *listeners) listen(ctx context.Context, addr netip.AddrPort) (net.Liste
 	l := newGated(ls.gate, p.acceptor, p.supervised)
 	ls.tcp = append(ls.tcp, l)
 	return l, nil
+}
+
+// openTCP opens a listening socket at addr. The host need not have the address yet: the
+// connections begin to arrive when it has.
+func openTCP(ctx context.Context, addr netip.AddrPort) (net.Listener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // peers and Landlock know TCP alone
+	l, err := lc.Listen(ctx, "tcp", addr.String())
+	if errors.Is(err, unix.EADDRNOTAVAIL) {
+		lc.Control = freeBind
+		l, err = lc.Listen(ctx, "tcp", addr.String())
+	}
+	return l, err
 }
 
 // take removes the passed socket at an address. It returns nil if there is none.

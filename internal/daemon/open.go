@@ -69,6 +69,9 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (*Daemon, e
 			return nil, err
 		}
 	}
+	for _, w := range awaited(&cfg) {
+		log.Warn(w)
+	}
 	return d, nil
 }
 

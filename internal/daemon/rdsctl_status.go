@@ -43,6 +43,7 @@ func (b backend) Status() (ctl.Status, error) {
 func (b backend) warnings() []string {
 	w := append(slices.Clone(b.d.warnings), b.d.tlsWarnings(time.Now())...)
 	w = append(w, b.d.nameWarnings()...)
+	w = append(w, awaited(b.d.config())...)
 	if t := b.d.drainNotice.Load(); t != nil && *t != "" {
 		w = append(w, *t)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/service"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -22,7 +23,8 @@ const statusEvery = 10 * time.Second // between two notices of the status
 
 // reportTo notifies the supervisor that the daemon serves, then that it is alive, as often as
 // the supervisor asks for, and of the daemon's status. It does so only while the engine turns, because that this
-// goroutine runs proves nothing. It returns when ctx ends.
+// goroutine runs proves nothing. After a time in which this goroutine did not run either, the whole process or machine
+// stood still: then the engine has as long as ever to turn again. reportTo returns when ctx ends.
 func (d *Daemon) reportTo(ctx context.Context, to *service.Notifier) {
 	to.Ready(d.statusLine())
 	every := statusEvery
@@ -32,13 +34,14 @@ func (d *Daemon) reportTo(ctx context.Context, to *service.Notifier) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	said, last := d.statusLine(), time.Now()
+	ran := awake{at: last}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
 			snap := d.statistics.Snapshot()
-			if w := to.Watchdog; w > 0 && snap.Late(now) < w/2 {
+			if w := to.Watchdog; w > 0 && min(snap.Late(now), ran.tick(now, max(w/2, time.Second))) < w/2 {
 				to.Alive()
 			}
 			if now.Sub(last) >= statusEvery {
@@ -50,6 +53,22 @@ func (d *Daemon) reportTo(ctx context.Context, to *service.Notifier) {
 			}
 		}
 	}
+}
+
+// awake says since when a goroutine that is due at intervals has run without a gap.
+type awake struct {
+	at    time.Time // when it ran last
+	since time.Time // when the last gap ended; zero: there was none
+}
+
+// tick notes that the goroutine runs now. A time of gap or more without a tick is a gap. tick returns the time
+// since the last one.
+func (a *awake) tick(now time.Time, gap time.Duration) time.Duration {
+	if now.Sub(a.at) >= gap && !mutant.On(mutant.PauseUnnoticed) {
+		a.since = now
+	}
+	a.at = now
+	return now.Sub(a.since)
 }
 
 // statusLine is the status in one line.

@@ -14,6 +14,34 @@ import (
 	"github.com/rdsd/rdsd/internal/service"
 )
 
+// TestPauseIsNoHang: a machine or process that stood still is not an engine that hangs, and an engine that hangs is found
+// as long afterwards as ever.
+func TestPauseIsNoHang(t *testing.T) {
+	const every, gap = time.Second, 3 * time.Second
+	for _, tc := range []struct {
+		name  string
+		ticks []time.Duration // since the start
+		want  time.Duration   // since the last gap at the last tick
+	}{
+		{"on time", []time.Duration{1 * every, 2 * every, 3 * every}, ever},
+		{"a tick is late", []time.Duration{1 * every, 1*every + gap - 1, 4 * every}, ever},
+		{"a pause", []time.Duration{1 * every, 400 * every}, 0},
+		{"after a pause", []time.Duration{1 * every, 400 * every, 401 * every, 402 * every}, 2 * every},
+	} {
+		start := time.Unix(1000, 0)
+		ran, got := awake{at: start}, time.Duration(0)
+		for _, at := range tc.ticks {
+			got = ran.tick(start.Add(at), gap)
+		}
+		if got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// ever is the longest Duration.
+const ever time.Duration = 1<<63 - 1
+
 // TestWatchdogStops: an engine that does not turn is not fed for, and is again
 // when it goes on.
 func TestWatchdogStops(t *testing.T) {

@@ -37,6 +37,8 @@ const (
 	LaneForgotten     Name = "lane-forgotten"      // a lane that is dropped beside others leaves no sequences behind
 	SilenceIgnored    Name = "silence-ignored"     // a peer that says nothing any more is waited for without end
 
+	PauseUnnoticed Name = "pause-unnoticed" // a machine that stood still is taken for an engine that hangs
+
 	// A planned pause.
 
 	HaltBreaksOps    Name = "halt-breaks-ops"    // operations in progress are broken off with their connections

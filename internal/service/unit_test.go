@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -56,5 +58,21 @@ func TestExposure(t *testing.T) {
 				t.Errorf("not of this unit, %q and not %q:\n%s", tc.allowed, tc.forbidden, out)
 			}
 		})
+	}
+}
+
+// TestUnitWatchdog: a virtual machine that stands still for a backup or a migration is not taken for a daemon that
+// hangs. systemd gives its own services 3 minutes.
+func TestUnitWatchdog(t *testing.T) {
+	unit, err := os.ReadFile("../../contrib/systemd/rdsd.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^WatchdogSec=(\d+)min$`).FindSubmatch(unit)
+	if m == nil {
+		t.Fatal("no WatchdogSec= in minutes")
+	}
+	if n, _ := strconv.Atoi(string(m[1])); n < 3 {
+		t.Errorf("WatchdogSec=%dmin", n)
 	}
 }
