@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/logqueue"
 	"github.com/rdsd/rdsd/internal/succession"
 	"github.com/rdsd/rdsd/internal/version"
 )
@@ -23,11 +26,12 @@ type runner interface {
 
 // app is one run of the program, with the parts of the world that it sees.
 type app struct {
-	stdout, stderr io.Writer
-	uid            int
-	environ        []string
-	start          func(*config.Loaded, *slog.Logger, source) (runner, error)
-	predecessor    *succession.Link // nil: this is no successor
+	stdout      io.Writer
+	stderr      *logqueue.Queue // all that goes to standard error, the log above all
+	uid         int
+	environ     []string
+	start       func(*config.Loaded, *slog.Logger, source) (runner, error)
+	predecessor *succession.Link // nil: this is no successor
 }
 
 // source is what a running daemon reloads its configuration from.
@@ -82,6 +86,15 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return exitOK
 }
 
+// logTime is how long the end of the program waits for the reader of the log.
+const logTime = time.Second
+
+// exit ends the program.
+func (a *app) exit(code int) {
+	a.stderr.Flush(logTime)
+	os.Exit(code)
+}
+
 // fail prints the error and cure, and tells a predecessor. Of each error it prints a line and,
 // below it, the place in the file.
 func (a *app) fail(code int, err error, cure string) int {
@@ -111,10 +124,21 @@ func (a *app) sources(f *flags) *config.Sources {
 	return s
 }
 
-func newLogger(w io.Writer, cfg config.Log, level *slog.LevelVar) *slog.Logger {
+// newLogger returns a logger that writes to q, and has q say in the same format how many lines
+// it has dropped.
+func newLogger(q *logqueue.Queue, cfg config.Log, level *slog.LevelVar) *slog.Logger {
+	q.Says(func(w io.Writer, lost uint64) {
+		r := slog.NewRecord(time.Now(), slog.LevelWarn, "lines of the log were dropped, because nobody read them", 0)
+		r.Add("lines", lost)
+		_ = newHandler(w, cfg, level).Handle(context.Background(), r)
+	})
+	return slog.New(newHandler(q, cfg, level))
+}
+
+func newHandler(w io.Writer, cfg config.Log, level *slog.LevelVar) slog.Handler {
 	o := &slog.HandlerOptions{Level: level}
 	if cfg.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+		return slog.NewJSONHandler(w, o)
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	return slog.NewTextHandler(w, o)
 }

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/logqueue"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -32,7 +34,7 @@ func runApp(t *testing.T, env map[string]string, startErr, runErr error, args ..
 	ctx, cancel := context.WithCancel(t.Context())
 	var out, errs bytes.Buffer
 	a := &app{
-		stdout: &out, stderr: &errs, uid: 1000,
+		stdout: &out, stderr: logqueue.New(&errs), uid: 1000,
 		start: func(c *config.Loaded, log *slog.Logger, _ source) (runner, error) {
 			cfg = &c.Config
 			log.Info("hello")
@@ -45,6 +47,7 @@ func runApp(t *testing.T, env map[string]string, startErr, runErr error, args ..
 	}
 	code = a.run(ctx, args)
 	cancel()
+	a.stderr.Flush(time.Minute)
 	return code, out.String(), errs.String(), cfg
 }
 

@@ -1,6 +1,6 @@
 // Rdsd is the daemon of Reliable Datagram Sockets in user space.
 //
-// It runs in the foreground and logs to standard error. SIGTERM and SIGINT end it in order,
+// It runs in the foreground and logs to standard error, for whose reader it never waits. SIGTERM and SIGINT end it in order,
 // a second one ends it at once. SIGHUP reloads the configuration. SIGUSR2 starts the program
 // anew and has it take over. The exit status is 0 after an end in order and when another
 // daemon has taken over, 1 if it could not start or failed, and 2 for wrong usage or
@@ -18,6 +18,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/daemon"
+	"github.com/rdsd/rdsd/internal/logqueue"
 	"github.com/rdsd/rdsd/internal/service"
 	"github.com/rdsd/rdsd/internal/succession"
 	"github.com/rdsd/rdsd/internal/version"
@@ -34,8 +35,14 @@ const (
 const engines = 1
 
 func main() {
+	a := &app{
+		stdout:  os.Stdout,
+		stderr:  logqueue.New(os.Stderr),
+		uid:     os.Getuid(),
+		environ: os.Environ(),
+	}
 	if succession.IsStarter() {
-		os.Exit(succession.RunStarter())
+		a.exit(succession.RunStarter(a.stderr))
 	}
 	// An engine never yields its thread, so control goroutines, the garbage collector and
 	// the signal handler need one more.
@@ -56,15 +63,9 @@ func main() {
 		stop()
 		signal.Stop(ended)
 	})
-	a := &app{
-		stdout:  os.Stdout,
-		stderr:  os.Stderr,
-		uid:     os.Getuid(),
-		environ: os.Environ(),
-	}
 	var err error
 	if a.predecessor, err = succession.Succeeds(); err != nil {
-		os.Exit(a.fail(exitFailed, err, ""))
+		a.exit(a.fail(exitFailed, err, ""))
 	}
 	a.start = func(cfg *config.Loaded, log *slog.Logger, from source) (runner, error) {
 		d, err := a.open(ended, cfg, log, func(d *daemon.Daemon) {
@@ -75,7 +76,7 @@ func main() {
 	}
 	code := a.run(ctx, os.Args[1:])
 	stop()
-	os.Exit(code)
+	a.exit(code)
 }
 
 // open opens a daemon, which takes over from the predecessor if there is one.
@@ -86,7 +87,7 @@ func (a *app) open(ended <-chan os.Signal, cfg *config.Loaded, log *slog.Logger,
 		return nil, err
 	}
 	defer sockets.Close() // closes the sockets that nobody has taken
-	super := daemon.Supervisor{Sockets: sockets, Notify: service.NewNotifier(log)}
+	super := daemon.Supervisor{Sockets: sockets, Notify: service.NewNotifier(log), Log: a.stderr}
 	if a.predecessor != nil {
 		return takeOver(a.predecessor, &daemon.Successor{Super: super, Config: cfg.Config, Log: log, Confine: confine,
 			Asked: func() error {

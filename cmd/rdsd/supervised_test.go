@@ -65,14 +65,15 @@ func supervise(t *testing.T) *supervisor {
 	return s
 }
 
-func (s *supervisor) hear(t *testing.T, want string) {
+// hear waits for a notice that begins with want, and returns it.
+func (s *supervisor) hear(t *testing.T, want string) string {
 	t.Helper()
 	limit := time.After(processTimeout)
 	for {
 		select {
 		case got := <-s.heard:
 			if strings.HasPrefix(got, want) {
-				return
+				return got
 			}
 		case <-limit:
 			t.Fatalf("was not told %q", want)

@@ -14,6 +14,7 @@ import (
 	"github.com/rdsd/rdsd/internal/capture"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/logqueue"
 	"github.com/rdsd/rdsd/internal/metrics"
 	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/service"
@@ -50,7 +51,9 @@ type Daemon struct {
 	lists              *stats.Lists  // in listFile, the engine's
 
 	log        *slog.Logger
-	summed     *summedLog // for what peers and clients can cause in a loop
+	lines      *logqueue.Queue // of log; nil: it has no queue
+	counted    atomic.Uint64   // lines that lines has dropped and that are counted
+	summed     *summedLog      // for what peers and clients can cause in a loop
 	peerEvents *peerEvents
 	notify     *service.Notifier // to the supervisor
 	metrics    *metrics.Server   // nil: off

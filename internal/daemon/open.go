@@ -37,7 +37,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (*Daemon, e
 	var seed [32]byte
 	_, _ = crand.Read(seed[:])
 	rng := rand.New(rand.NewChaCha8(seed))
-	d := &Daemon{log: log, started: time.Now(), summed: newSummedLog(log), peerEvents: newPeerEvents(),
+	d := &Daemon{log: log, lines: super.Log, started: time.Now(), summed: newSummedLog(log), peerEvents: newPeerEvents(),
 		credOf: (*ipc.Conn).Peer, listeners: newListeners(super.Sockets), upgrades: &upgrades{}, handing: newHanding(), notify: super.Notify}
 	if i := super.inherits; i != nil {
 		d.listeners, d.upgrades = i.listeners, i.upgrades

@@ -23,6 +23,7 @@ func (b backend) Status() (ctl.Status, error) {
 	if d.config().Metrics.Listen.IsValid() {
 		s.Metrics = d.config().Metrics.Listen.String()
 	}
+	d.countDropped()
 	s.Congestion = b.congestion()
 	s.TLS = b.tls()
 	for _, a := range d.config().Listen {
@@ -44,6 +45,9 @@ func (b backend) warnings() []string {
 	w := append(slices.Clone(b.d.warnings), b.d.tlsWarnings(time.Now())...)
 	w = append(w, b.d.nameWarnings()...)
 	w = append(w, awaited(b.d.config())...)
+	if s := b.d.lines.Warning(time.Now()); s != "" {
+		w = append(w, s)
+	}
 	if t := b.d.drainNotice.Load(); t != nil && *t != "" {
 		w = append(w, *t)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/logqueue"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/service"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -15,6 +16,7 @@ import (
 type Supervisor struct {
 	Sockets *service.Sockets  // open already; New takes the sockets that it listens on
 	Notify  *service.Notifier // is notified of the daemon's state
+	Log     *logqueue.Queue   // what the logger writes to; nil: something else
 
 	inherits *inheritance // nil: the daemon takes over from nobody
 }

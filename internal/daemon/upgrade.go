@@ -225,6 +225,7 @@ func (p *predecessor) Park(version uint16) (parcel succession.Parcel, err error)
 func (p *predecessor) still(version uint16, stood time.Time) (parcel succession.Parcel, err error) {
 	ctx, cancel := context.WithTimeout(p.handing.ctx, haltTime)
 	defer cancel()
+	p.countDropped()
 	if p.pause, err = p.loop.halt(ctx); err != nil {
 		return parcel, err
 	}

@@ -35,6 +35,7 @@ func (d *Daemon) watch(ctx context.Context) {
 				d.log.Warn("the engine turns again")
 			}
 			stuck = late >= ctl.StallAfter
+			d.countDropped()
 			if n := d.admission.saidNothing.Swap(0); n > 0 {
 				d.log.Warn("client ended: said nothing", "connections", n)
 			}
@@ -47,5 +48,13 @@ func (d *Daemon) watch(ctx context.Context) {
 				tick.Reset(watchEvery)
 			}
 		}
+	}
+}
+
+// countDropped counts the lines of the log that were dropped since the last call.
+func (d *Daemon) countDropped() {
+	was, now := d.counted.Load(), d.lines.Dropped()
+	if now > was && d.counted.CompareAndSwap(was, now) { // else somebody else counts them
+		d.engine.CountAll(stats.LogDropped, now-was)
 	}
 }

@@ -116,6 +116,8 @@ const (
 	EngineLookNs
 	EngineBlockNs
 
+	LogDropped
+
 	NumCounters // how many there are
 )
 
@@ -222,6 +224,7 @@ var table = [NumCounters]struct{ name, help string }{
 	EngineWay:        {"rdsd_engine_way", "How the engine waits at present: 1 block, 2 yield, 3 spin."},
 	EngineLookNs:     {"rdsd_engine_look_ns", "Mean of the engine's waits that yield, in ns; 0: not measured."},
 	EngineBlockNs:    {"rdsd_engine_block_ns", "Mean of the engine's waits that block at once, in ns; 0: not measured."},
+	LogDropped:       {"rdsd_log_dropped", "Lines of the log that were dropped, because nobody read standard error."},
 
 	Clients:         {"rdsd_clients", "Client sessions."},
 	Sockets:         {"rdsd_sockets", "Bound sockets."},

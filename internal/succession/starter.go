@@ -3,6 +3,7 @@ package succession
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -180,14 +181,15 @@ func (s *Starter) Close() error { return s.l.Close() }
 func IsStarter() bool { _, is := os.LookupEnv(starterEnv); return is }
 
 // RunStarter is a starter. It returns the exit status when the daemon has ended, or when a
-// successor serves.
-func RunStarter() int {
+// successor serves. It writes errors to log, which must not block: the daemon waits for a starter
+// that lives and does not answer.
+func RunStarter(log io.Writer) int {
 	// Signals to a whole group, such as a supervisor's, are the daemon's. They are caught and
 	// not ignored, because a successor would inherit that.
 	signal.Notify(make(chan os.Signal, 1))
 	l, err := Open(os.NewFile(passedFD, "daemon"))
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "rdsd: starter:", err)
+		fmt.Fprintln(log, "rdsd: starter:", err)
 		return 1
 	}
 	o := order{l: l}
@@ -197,7 +199,7 @@ func RunStarter() int {
 		case left, errors.Is(err, ErrGone):
 			return 0
 		case err != nil:
-			fmt.Fprintln(os.Stderr, "rdsd: starter:", err)
+			fmt.Fprintln(log, "rdsd: starter:", err)
 			return 1
 		}
 	}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	case role == "":
 		os.Exit(m.Run())
 	case IsStarter():
-		os.Exit(RunStarter())
+		os.Exit(RunStarter(os.Stderr))
 	case os.Getenv(successorEnv) != "":
 		beSuccessor(role)
 	default:

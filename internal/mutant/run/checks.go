@@ -177,6 +177,7 @@ var checks = []check{
 	{variant: mutant.HandoverJournal, pkg: "internal/daemon", test: "TestJournalHandedOver"},
 	{variant: mutant.RecessUnheeded, pkg: "internal/daemon", test: "TestRecessWaits"},
 	{variant: mutant.PopulateAtOnce, pkg: "internal/daemon", test: "TestAllocationStorm"},
+	{variant: mutant.LogWaits, pkg: "internal/logqueue", test: "TestNobodyReads"},
 	{variant: mutant.UpdatesUncharged, pkg: "verbs/soft/tls13", test: "TestUpdateFlood"},
 	{variant: mutant.PartialUncharged, pkg: "internal/engine", test: "TestUnfinishedMessages"},
 	{variant: mutant.DescriptorsClosedInSession, pkg: "internal/ipc", test: "TestLingeringDescriptors"},
