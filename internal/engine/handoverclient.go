@@ -33,7 +33,7 @@ func (h *handing) encodeClients() {
 		if err := c.seg.EncodeRings(w); err != nil && h.err == nil {
 			h.err = err
 		}
-		w.Count(len(c.socks))
+		w.Size(len(c.socks))
 		w.Count(len(c.sockFree))
 		for _, handle := range c.sockFree {
 			if mutant.On(mutant.HandoverHandles) {
@@ -85,7 +85,7 @@ func (t *taking) adoptClient(name uint32) {
 	t.enter(c)
 	c.seg.AdoptRings(r)
 	t.st.C[stats.SharedBytes] += c.shared
-	c.socks = make([]*socket, r.Count(shm.MaxSocks, 0))
+	c.socks = make([]*socket, r.Size(shm.MaxSocks))
 	seen := map[uint32]bool{}
 	for range r.Count(len(c.socks), 4) {
 		handle := r.U32()

@@ -210,3 +210,31 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+// TestSize: the size of a table is bounded by the table's limit alone, and a list whose elements
+// have no bytes is none.
+func TestSize(t *testing.T) {
+	for _, n := range []int{0, 1, 21, 65535} {
+		w := NewWriter(Newest)
+		w.Size(n)
+		for most, want := range map[int]int{65535: n, n: n, max(n-1, 0): 0} {
+			r, err := NewReader(w.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.Size(most); got != want || (r.Err() == nil) != (most >= n) {
+				t.Errorf("a table of %d, at most %d: %d, %v", n, most, got, r.Err())
+			}
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a list without bytes was read")
+		}
+	}()
+	r, err := NewReader(sample(Newest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Count(1, 0)
+}

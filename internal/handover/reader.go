@@ -160,14 +160,31 @@ func (r *Reader) Bool() bool {
 	return v == 1
 }
 
+// Size reads the size of a table of at most most entries. No elements follow, so only most
+// bounds what a caller makes for it.
+func (r *Reader) Size(most int) int {
+	n := r.U32()
+	if r.err == nil && uint64(n) > uint64(max(most, 0)) {
+		r.Fail("a table of %d entries, at most %d are allowed", n, most)
+	}
+	if r.err != nil {
+		return 0
+	}
+	return int(n)
+}
+
 // Count reads the length of a list of at most most elements, each of least bytes or more.
-// So what a caller makes for the list is bounded by the state's own size.
+// So what a caller makes for the list is bounded by the state's own size. A least below 1
+// panics: the size of a table is read with Size.
 func (r *Reader) Count(most, least int) int {
+	if least < 1 {
+		panic("handover: a list whose elements have no bytes")
+	}
 	n := r.U32()
 	if r.err == nil && uint64(n) > uint64(max(most, 0)) {
 		r.Fail("a list of %d, at most %d are allowed", n, most)
 	}
-	if r.err == nil && uint64(n)*uint64(max(least, 1)) > uint64(r.end-r.at) {
+	if r.err == nil && uint64(n)*uint64(least) > uint64(r.end-r.at) {
 		r.Fail("a list of %d elements does not fit into the %d bytes left", n, r.end-r.at)
 	}
 	if r.err != nil {

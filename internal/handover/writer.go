@@ -97,6 +97,9 @@ func (w *Writer) Flags(is ...bool) {
 // Count writes the length of a list, whose elements follow.
 func (w *Writer) Count(n int) { w.u32(size(n)) }
 
+// Size writes the size of a table, of which no elements follow.
+func (w *Writer) Size(n int) { w.u32(size(n)) }
+
 func (w *Writer) Blob(b []byte) { w.blob(keptBytes(b)) }
 
 func (w *Writer) String(s string) { w.blob(keptBytes([]byte(s))) }
