@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/lists"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -152,7 +153,7 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 		e.polled()
 	}
 	work = e.pollTCP() || work
-	work = e.runSameHostJobs() || work
+	work = (!e.halts() || mutant.On(mutant.HaltCopies)) && e.runSameHostJobs() || work
 	work = e.placesGiven() || work
 	if e.due.next != 0 && now >= e.due.next {
 		e.runTimers()
@@ -180,14 +181,14 @@ func (e *Engine) Active() bool {
 	if e.halts() {
 		return !e.Halted() && e.finishing()
 	}
-	return e.finishing() ||
+	return e.finishing() || e.jobs.N > 0 ||
 		e.users.wanted.N > 0 || e.overflow.released && e.overflow.short.N > 0 ||
 		e.post.has.Load() || e.clients.rung.Load()
 }
 
 // finishing reports whether something goes on in the next turn, whatever comes.
 func (e *Engine) finishing() bool {
-	return e.jobs.N > 0 || e.chores.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0 || e.tcpBusy()
+	return e.chores.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0 || e.tcpBusy()
 }
 
 // Shutdown ends every connection in order: what is not sent stays unsent.

@@ -9,9 +9,9 @@ import (
 //
 //   - haltOps: nothing is taken in from clients, no posted closure runs, and no further
 //     operation is posted. Pings end with errReplaced. Operations in progress end with their statuses, for at most
-//     haltOpsNs.
+//     haltOpsNs. Operations within the host stop where they are, between two slices.
 //   - haltBreak: connections are broken off, and queue pairs empty. Those by RDS/TCP end in
-//     order, so that nothing is lost that a peer holds for delivered. Chores and operations within the host are done to their end.
+//     order, so that nothing is lost that a peer holds for delivered. Chores are done to their end.
 //   - haltStill: no work request and no copy touches memory. Turns do nothing, and the
 //     state stands still.
 //
@@ -151,7 +151,7 @@ func (e *Engine) stands() bool {
 			return false
 		}
 	}
-	return e.tcpStands() && e.chores.N == 0 && e.jobs.N == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
+	return e.tcpStands() && e.chores.N == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
 }
 
 // partedDown notes that p is down because of a pause. It reports whether that is so:

@@ -28,7 +28,7 @@ func (h *handing) encodeLists() {
 		encodeNumbers(h, &s.waiters, &h.slots)
 	}
 	encodeNumbers(h, &h.homeless.audience.List, &h.slots)
-	w.I64(h.homeless.at)
+	w.I64(h.homeless.at())
 	users := h.withClients()
 	w.Count(len(users))
 	for _, a := range users {
@@ -93,8 +93,8 @@ func (t *taking) adoptLists() {
 		sl.leadTo(&t.homeless.audience)
 		return true
 	})
-	if t.homeless.at = r.I64(); (t.homeless.at != 0) != (t.homeless.audience.N > 0) {
-		r.Fail("%d destinations are looked at again at %d", t.homeless.audience.N, t.homeless.at)
+	if t.homeless.again = r.I64(); (t.homeless.again != 0) != (t.homeless.audience.N > 0) {
+		r.Fail("%d destinations are looked at again at %d", t.homeless.audience.N, t.homeless.again)
 	}
 	users := t.withClients()
 	if n := r.Count(len(users), 4+4+4); n != len(users) {

@@ -273,7 +273,7 @@ func (e *Engine) beginAdopted() {
 		}
 	}
 	e.endLost()
-	e.due.by(e.homeless.at)
+	e.due.by(e.homeless.at())
 	e.due.by(e.due.limits.Next())
 	e.sweepSoon()
 }

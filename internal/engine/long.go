@@ -52,9 +52,10 @@ type piece struct {
 	in    lists.Link[piece]
 }
 
-// isLong reports whether t's operation is too long for one piece. An atomic never is.
+// isLong reports whether t's operation goes in pieces: it has begun to, perhaps in a daemon
+// with a smaller MaxPiece, or it is too long for one piece. An atomic never does.
 func (e *Engine) isLong(t *txMsg) bool {
-	return t.nops > 0 && t.opv[0].Len > uint64(e.cfg.MaxPiece) && !t.opv[0].Kind.Atomic()
+	return t.long != nil && !mutant.On(mutant.PieceByLength) || t.nops > 0 && t.opv[0].Len > uint64(e.cfg.MaxPiece) && !t.opv[0].Kind.Atomic()
 }
 
 // handPiece gives p's connection the next piece of t, which waits at the head of its
@@ -273,15 +274,22 @@ func (e *Engine) longEnded(t *txMsg) {
 	if o := t.opv[0]; o.State() == rdmaop.StateTold { // else OpLocal came, or nothing was posted
 		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
 	}
-	e.msgDone(t, l.outcome)
+	o := l.outcome
+	e.retired(t) // the last piece, which goes now
+	if !mutant.On(mutant.LongStays) {
+		e.freeLong(t)
+	}
+	e.msgDone(t, o)
 }
 
-// freeLong returns the cutting of t to the pool.
+// freeLong returns the cutting of t to the pool. t carries the whole operation again. A message
+// that is done has no cutting, even if it stays until its client has room for the statuses.
 func (e *Engine) freeLong(t *txMsg) {
-	l := t.long
-	if l == nil {
-		return
+	l, whole := t.long, &t.opv[0].Op
+	if t.m.Bad == t.m.Op && t.m.Bad != nil {
+		t.m.Bad = whole
 	}
+	t.m.Op = whole
 	segs := l.last.Segs[:0]
 	if cap(segs) > keepSegs {
 		segs = nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/internal/lists"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -156,8 +157,8 @@ func (e *Engine) home(sl *slot) {
 	if !e.findHome(sl) {
 		e.setSlotCongested(sl, true)
 		sl.leadTo(&e.homeless.audience)
-		e.homeless.at = e.now + homeRetryNs
-		e.due.by(e.homeless.at)
+		e.homeless.again = e.now + homeRetryNs
+		e.due.by(e.homeless.again)
 		return
 	}
 	e.sendWaiting(sl)
@@ -201,7 +202,15 @@ func (l *localAddr) forget(port uint16) {
 // homeless are the destinations that wait until there is room for one more peer.
 type homeless struct {
 	audience
-	at int64 // when to look again, 0: nobody waits
+	again int64 // when to look again; at says whether there is a need to
+}
+
+// at is when to look for room again, 0: nobody waits for it.
+func (h *homeless) at() int64 {
+	if h.audience.N == 0 && !mutant.On(mutant.HomelessStays) {
+		return 0
+	}
+	return h.again
 }
 
 // homeRetryNs: how often to look for room for more peers, for so many
@@ -231,11 +240,11 @@ func (e *Engine) findHome(sl *slot) bool {
 // room now. Until then they are congested, and what was sent before the client
 // saw that waits, as it does for any host that cannot be reached.
 func (e *Engine) findHomes() {
-	if e.homeless.at == 0 || e.now < e.homeless.at {
-		e.due.by(e.homeless.at)
+	if at := e.homeless.at(); at == 0 || e.now < at {
+		e.due.by(at)
 		return
 	}
-	e.homeless.at = 0
+	e.homeless.again = e.now + homeRetryNs
 	// Of one user there may be too many and room for another's.
 	for range min(e.homeless.audience.N, homesATurn) {
 		sl := e.homeless.audience.Head.Of
@@ -245,10 +254,7 @@ func (e *Engine) findHomes() {
 			sl.leadTo(&e.homeless.audience) // at its end
 		}
 	}
-	if e.homeless.audience.N > 0 {
-		e.homeless.at = e.now + homeRetryNs
-		e.due.by(e.homeless.at)
-	}
+	e.due.by(e.homeless.at())
 }
 
 // closeSlot ends a destination: queued same-host messages are withdrawn;

@@ -349,7 +349,6 @@ func (e *Engine) freeMsg(t *txMsg) {
 		t.opv[i] = nil
 		e.freeOp(c, o)
 	}
-	e.freeLong(t)
 	t.m = conn.Msg{}
 	t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil
 	t.sum, t.traced, t.traceSeq = frames.Sum{}, 0, 0

@@ -66,6 +66,10 @@ const (
 	HandoverTaken    Name = "handover-taken"     // ... as if what was taken and not released had not been taken
 	HandoverOffset   Name = "handover-offset"    // imported memory is handed over without its place in its file
 	HaltTimePasses   Name = "halt-time-passes"   // time goes on while the engine stands still
+	HaltCopies       Name = "halt-copies"        // operations within the host go on while the engine comes to a stand
+	HomelessStays    Name = "homeless-stays"     // room for more peers is looked for when nobody waits for it any more
+	LongStays        Name = "long-stays"         // how an operation was cut is kept when its message has ended
+	PieceByLength    Name = "piece-by-length"    // whether an operation goes on in pieces depends on its length alone
 	SocketFileTaken  Name = "socket-file-taken"  // a daemon that has handed over removes the control socket's file
 	CountersByPlace  Name = "counters-by-place"  // statistics are taken over without that their names are read
 	GateAjar         Name = "gate-ajar"          // a connection is still accepted once no more are to be
@@ -220,7 +224,7 @@ func Names() []Name {
 		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
 		HandoverClock, HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps, HandoverWaiters, HandoverLost,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
-		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen, HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
+		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HaltCopies, HomelessStays, LongStays, PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen, HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
 		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
 		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
 		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,
