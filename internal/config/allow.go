@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rdsd/rdsd/internal/hosts"
+	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // Allowed is one entry of peers.allow: a network, or a host's name.
@@ -35,6 +36,47 @@ func (a Allowed) String() string {
 // contains reports whether the host at addr is allowed by a.
 func (a *Allowed) contains(addr netip.Addr) bool {
 	return a.Net.IsValid() && a.Net.Contains(addr) || slices.Contains(a.Addrs, addr)
+}
+
+// isLiteral reports whether whoever wrote a meant addr, even if addr belongs to this host: a
+// is the address itself, or a network of loopback addresses only.
+func (a *Allowed) isLiteral(addr netip.Addr) bool {
+	loopback := a.Net.Addr().IsLoopback() && a.Net.Bits() >= 8
+	return a.Net.Contains(addr) && (a.Net.IsSingleIP() || loopback)
+}
+
+// Permission is what peers.allow says about an address.
+type Permission uint8
+
+const (
+	// Forbidden means that no entry allows the address.
+	Forbidden Permission = iota
+	// Elsewhere means that a network or a name allows the address, unless it belongs to this
+	// host: then every process of the host can connect from it.
+	Elsewhere
+	// Permitted means that the address is allowed even if it belongs to this host.
+	Permitted
+)
+
+// Peer returns whether a may be a peer. peers.allow decides. An address of this host is
+// allowed only by an entry that names it literally, because every process of the host can
+// connect from there, also one that the control socket's permissions keep out. In addition, a
+// daemon that listens only on loopback permits every loopback address.
+func (c *Config) Peer(a netip.Addr) Permission {
+	a = a.Unmap()
+	switch {
+	case a.IsUnspecified() || a.IsMulticast():
+		return Forbidden
+	case slices.ContainsFunc(c.Peers.Allow, func(p Allowed) bool { return p.isLiteral(a) }):
+		return Permitted
+	case a.IsLoopback():
+		if mutant.On(mutant.LoopbackTrusted) || !slices.ContainsFunc(c.Listen, func(l netip.Addr) bool { return !l.IsLoopback() }) {
+			return Permitted
+		}
+	case slices.ContainsFunc(c.Peers.Allow, func(p Allowed) bool { return p.contains(a) }):
+		return Elsewhere
+	}
+	return Forbidden
 }
 
 // parseAllowed reads a network, an address or a name. It looks nothing up.

@@ -111,20 +111,27 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 	}
 }
 
-// Any process of this host can connect from loopback. So a daemon that other hosts reach
-// accepts no connection from loopback unless peers.allow says so.
+// Any process of this host can connect from its addresses. So an address of this host, of
+// which loopback is known to be one, is permitted only if peers.allow names it literally, or
+// if no other host reaches the daemon.
 func TestPeersAllowed(t *testing.T) {
+	const no, yes, elsewhere = Forbidden, Permitted, Elsewhere
 	for _, tc := range []struct {
 		name, listen, allow string
-		want                map[string]bool
+		want                map[string]Permission
 	}{
-		{"loopback alone", "127.0.0.1,::1", "", map[string]bool{"127.0.0.9": true, "::1": true, "::ffff:127.0.0.2": true, "10.1.2.200": false}},
-		{"loopback alone, with others allowed", "127.0.0.1", "10.1.2.0/24", map[string]bool{"127.0.0.9": true, "10.1.2.200": true}},
-		{"a network", "10.1.2.3", "10.1.2.0/24, fd00::/64", map[string]bool{
-			"127.0.0.9": false, "::1": false, "::ffff:127.0.0.9": false, "10.1.2.200": true, "::ffff:10.1.2.200": true, "10.1.3.1": false,
-			"fd00::7": true, "fd00:0:0:1::7": false, "0.0.0.0": false}},
-		{"a network and loopback", "10.1.2.3,127.0.0.1", "10.1.2.0/24", map[string]bool{"127.0.0.9": false, "::1": false, "10.1.2.200": true}},
-		{"loopback allowed", "10.1.2.3,127.0.0.1", "10.1.2.0/24, 127.0.0.8/31", map[string]bool{"127.0.0.9": true, "127.0.0.10": false, "::1": false}},
+		{"loopback alone", "127.0.0.1,::1", "", map[string]Permission{"127.0.0.9": yes, "::1": yes, "::ffff:127.0.0.2": yes, "10.1.2.200": no}},
+		{"loopback alone, with others allowed", "127.0.0.1", "10.1.2.0/24", map[string]Permission{"127.0.0.9": yes, "10.1.2.200": elsewhere}},
+		{"a network", "10.1.2.3", "10.1.2.0/24, fd00::/64", map[string]Permission{
+			"127.0.0.9": no, "::1": no, "::ffff:127.0.0.9": no, "10.1.2.200": elsewhere, "::ffff:10.1.2.200": elsewhere, "10.1.3.1": no,
+			"fd00::7": elsewhere, "fd00:0:0:1::7": no, "0.0.0.0": no}},
+		{"a network and loopback", "10.1.2.3,127.0.0.1", "10.1.2.0/24", map[string]Permission{"127.0.0.9": no, "::1": no, "10.1.2.200": elsewhere}},
+		{"loopback allowed", "10.1.2.3,127.0.0.1", "10.1.2.0/24, 127.0.0.8/31", map[string]Permission{"127.0.0.9": yes, "127.0.0.10": no, "::1": no}},
+		{"all of loopback", "10.1.2.3", "127.0.0.0/8,::1", map[string]Permission{"127.3.2.1": yes, "::1": yes, "10.1.2.200": no}},
+		{"everything", "10.1.2.3", "0.0.0.0/0,::/0", map[string]Permission{
+			"127.0.0.9": no, "::1": no, "0.0.0.0": no, "::": no, "224.0.0.1": no, "ff02::1": no, "10.1.2.200": elsewhere, "fd00::1": elsewhere}},
+		{"addresses", "10.1.2.3", "10.1.2.4,fd00::4,10.1.2.0/24,10.1.2.6/31", map[string]Permission{
+			"10.1.2.4": yes, "::ffff:10.1.2.4": yes, "fd00::4": yes, "10.1.2.5": elsewhere, "10.1.2.6": elsewhere}},
 	} {
 		c := Default()
 		for _, kv := range [][2]string{{"listen", tc.listen}, {"tls.mode", "off"}, {"peers.allow", tc.allow}} {
@@ -135,10 +142,14 @@ func TestPeersAllowed(t *testing.T) {
 		if err := c.Finish(0, noEnv); err != nil {
 			t.Fatal(err)
 		}
+		c.Peers.Allow = append(c.Peers.Allow, Allowed{Name: "self", Addrs: []netip.Addr{netip.MustParseAddr("127.0.1.1"), netip.MustParseAddr("0.0.0.0")}})
 		for addr, want := range tc.want {
-			if got := c.PeerAllowed(netip.MustParseAddr(addr)); got != want {
+			if got := c.Peer(netip.MustParseAddr(addr)); got != want {
 				t.Errorf("%s: %s: %v, want %v", tc.name, addr, got, want)
 			}
+		}
+		if want := c.Peer(netip.MustParseAddr("127.0.1.2")); c.Peer(netip.MustParseAddr("127.0.1.1")) != want || c.Peer(netip.MustParseAddr("0.0.0.0")) != no {
+			t.Errorf("%s: a name makes a loopback address a peer", tc.name)
 		}
 	}
 }

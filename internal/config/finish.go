@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 const (
@@ -167,14 +165,4 @@ func (c *Config) checkMetrics() error {
 // of tls.ca. On loopback they are served by HTTP.
 func (c *Config) SecureMetrics() bool {
 	return c.Metrics.Listen.IsValid() && !c.Metrics.Listen.Addr().IsLoopback()
-}
-
-// PeerAllowed reports whether a may be a peer. peers.allow decides. In addition, a daemon
-// that listens only on loopback allows every loopback address. A daemon that other hosts
-// reach does not trust loopback by itself: every process of its host can connect from
-// there, also one that the control socket's permissions keep out.
-func (c *Config) PeerAllowed(a netip.Addr) bool {
-	a = a.Unmap()
-	return slices.ContainsFunc(c.Peers.Allow, func(p Allowed) bool { return p.contains(a) }) ||
-		a.IsLoopback() && (mutant.On(mutant.LoopbackTrusted) || !slices.ContainsFunc(c.Listen, func(l netip.Addr) bool { return !l.IsLoopback() }))
 }

@@ -54,7 +54,7 @@ func (c *Config) keys() []key {
 			"TCP port that peers connect to. On an adapter 18634 is 16385 at IPv6 addresses, where Linux has it.",
 			restart, number(&c.Port, 1, 65535)},
 		{"peers.allow", `networks, addresses or names of hosts, as in ["10.0.0.0/24", "fd00::7", "hostb"]`,
-			"Peers that may connect and be connected to. The system's resolver is asked for a name at the start and at each reload; a name has one address in each family of listen. Loopback is allowed by itself only if every address of listen is on loopback.",
+			"Peers that may connect and be connected to. The system's resolver is asked for a name at the start and at each reload; a name has one address in each family of listen. An address of this host is allowed only if it is written itself, or by a network of loopback addresses. Loopback is allowed by itself only if every address of listen is on loopback.",
 			live, list(&c.Peers.Allow, parseAllowed)},
 		{"peers.control_per_s", "0, or a number from 1000 to 1000000000",
 			"What one peer host may send in a second that is for no socket: pings, congestion maps, grants and their ends, messages for nobody. A second's worth at once. Beyond it the peer is read more slowly. 0: no limit.",

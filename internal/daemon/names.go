@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,9 @@ const resolveTimeout = 5 * time.Second
 // resolver looks up the names of peers.allow. Tests replace it.
 var resolver hosts.Resolver = net.DefaultResolver
 
+// isLocal reports whether an address belongs to this host. Tests replace it.
+var isLocal = hosts.IsLocal
+
 // resolve looks up the names in c's peers.allow. It blocks, so the engine's goroutine must
 // not call it.
 func resolve(c *config.Config) error {
@@ -27,11 +31,18 @@ func resolve(c *config.Config) error {
 	return c.Resolve(ctx, resolver)
 }
 
-// nameWarnings are the warnings about names in peers.allow for the status.
+// nameWarnings are the warnings about names in peers.allow for the status. A name that
+// stands for an address of listen is this host in a list that all hosts have.
 func (s *settings) nameWarnings() (out []string) {
-	for _, a := range s.config().Peers.Allow {
+	c := s.config()
+	for _, a := range c.Peers.Allow {
 		if a.Why != nil {
 			out = append(out, "peers.allow: "+a.Why.Error()+"; nobody is allowed by it until a reload finds an address")
+		}
+		for _, addr := range a.Addrs {
+			if err := s.peerAllowed(addr); err != nil && !slices.Contains(c.Listen, addr) {
+				out = append(out, fmt.Sprintf("peers.allow: %s is %v, which is an address of this host or of no host: a name does not allow it; if a daemon there is a peer, write the address", a.Name, addr))
+			}
 		}
 	}
 	return out

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/engine"
+	"golang.org/x/sys/unix"
 )
 
 // answers is a resolver. A name without an answer is not known.
@@ -43,7 +46,7 @@ func TestNames(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, s := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {
-			if c.d.peerAllowed(netip.MustParseAddr(s)) {
+			if c.d.peerAllowed(netip.MustParseAddr(s)) == nil {
 				got = append(got, s)
 			}
 		}
@@ -79,4 +82,72 @@ func TestNames(t *testing.T) {
 		t.Error(err)
 	}
 	allowed("10.0.0.4")
+}
+
+// TestLocalPeers: an address of this host is a peer only if peers.allow names it itself,
+// because every process of the host can connect from it. Networks and names do not do that,
+// and status says so.
+func TestLocalPeers(t *testing.T) {
+	here := netip.MustParseAddr("10.0.0.7")
+	known := answers{"hostb": "10.0.0.2", "self": here.String(), "any": "0.0.0.0", "loop": "127.0.1.1"}
+	before, asks := resolver, isLocal
+	resolver, isLocal = known, func(a netip.Addr) (bool, error) { return a == here, nil }
+	t.Cleanup(func() { resolver, isLocal = before, asks })
+	network := netip.MustParsePrefix("10.0.0.0/24")
+	literal := config.Allowed{Net: netip.PrefixFrom(here, here.BitLen())}
+	for _, tc := range []struct {
+		allow        config.Allowed
+		addr         netip.Addr
+		err, warning string
+	}{
+		{config.Allowed{Net: network}, here, "is an address of this host", ""},
+		{config.Allowed{Net: network}, here.Prev(), "", ""},
+		{literal, here, "", ""},
+		{config.Allowed{Name: "self"}, here, "is an address of this host", "peers.allow: self is " + here.String() + ", which is an address of this host"},
+		{config.Allowed{Name: "loop"}, netip.MustParseAddr("127.0.1.1"), "not in peers.allow", "peers.allow: loop is 127.0.1.1"},
+		{config.Allowed{Name: "any"}, netip.MustParseAddr("0.0.0.0"), "not in peers.allow", "peers.allow: any is 0.0.0.0"},
+		{config.Allowed{Name: "hostb"}, netip.MustParseAddr("10.0.0.2"), "", ""},
+	} {
+		c := config.Default()
+		c.Listen = []netip.Addr{netip.MustParseAddr("198.51.100.7")}
+		c.Peers.Allow = []config.Allowed{tc.allow}
+		if err := resolve(&c); err != nil {
+			t.Fatal(err)
+		}
+		var s settings
+		s.set(&c)
+		err := s.peerAllowed(tc.addr)
+		if (err == nil) != (tc.err == "") || err != nil && (!errors.Is(err, engine.ErrNotAllowed) || !strings.Contains(err.Error(), tc.err)) {
+			t.Errorf("allow %v: %v: %v, want %q", tc.allow, tc.addr, err, tc.err)
+		}
+		if w := strings.Join(s.nameWarnings(), "; "); !strings.HasPrefix(w, tc.warning) || tc.warning == "" && w != "" {
+			t.Errorf("allow %v: warnings %q, want %q", tc.allow, w, tc.warning)
+		}
+	}
+	// A host's own name in a list that all hosts have is no reason to warn.
+	c := config.Default()
+	c.Listen = []netip.Addr{here}
+	c.Peers.Allow = []config.Allowed{{Name: "self"}, {Name: "hostb"}}
+	if err := resolve(&c); err != nil {
+		t.Fatal(err)
+	}
+	var s settings
+	s.set(&c)
+	if w := s.nameWarnings(); w != nil {
+		t.Errorf("a host's own name: %q", w)
+	}
+}
+
+// A kernel that does not say whether an address is this host's does not make it a peer.
+func TestLocalUnknown(t *testing.T) {
+	asks := isLocal
+	isLocal = func(netip.Addr) (bool, error) { return false, unix.EMFILE }
+	t.Cleanup(func() { isLocal = asks })
+	c := config.Default()
+	c.Peers.Allow = []config.Allowed{{Net: netip.MustParsePrefix("10.0.0.0/24")}}
+	var s settings
+	s.set(&c)
+	if err := s.peerAllowed(netip.MustParseAddr("10.0.0.7")); !errors.Is(err, engine.ErrNotAllowed) || !errors.Is(err, unix.EMFILE) {
+		t.Error(err)
+	}
 }

@@ -186,7 +186,7 @@ func (o *opening) openTCP() (err error) {
 		return nil
 	}
 	if o.tcp, err = rdstcp.New(rdstcp.Options{Port: o.cfg.TCP.Port, Timeout: o.cfg.TCP.Timeout, Congestion: o.congestionControl(),
-		Allowed: func(a netip.Addr) bool { return o.peerAllowed(a) && o.cfg.TCPFrom(a) }, Rand: o.rand, Tap: &o.hub,
+		Allowed: func(a netip.Addr) bool { return o.peerAllowed(a) == nil && o.cfg.TCPFrom(a) }, Rand: o.rand, Tap: &o.hub,
 		Listen: o.listeners.listen}); err != nil {
 		return fmt.Errorf("RDS/TCP: %w", err)
 	}

@@ -86,7 +86,7 @@ func TestReload(t *testing.T) {
 	if got := reload(); got != "peers.allow limits.max_clients log.level quota.sockets; port" {
 		t.Errorf("applied %s", got)
 	}
-	if level.Level() != slog.LevelDebug || c.d.config().Port != 18634 || c.d.peerAllowed(far) {
+	if level.Level() != slog.LevelDebug || c.d.config().Port != 18634 || c.d.peerAllowed(far) == nil {
 		t.Errorf("level %v, port %d, peer allowed: %v", level.Level(), c.d.config().Port, c.d.peerAllowed(far))
 	}
 	peers, err := backend{d: c.d}.Peers()

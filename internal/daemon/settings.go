@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"sync/atomic"
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/engine"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -28,8 +30,27 @@ func (s *settings) set(c *config.Config) {
 	s.policy.Store(c.Policy(uint32(os.Getuid())))
 }
 
-// peerAllowed reports whether the daemon may be connected with a.
-func (s *settings) peerAllowed(a netip.Addr) bool { return s.config().PeerAllowed(a) }
+// peerAllowed returns nil if the daemon may be connected with a. Otherwise the error wraps
+// engine.ErrNotAllowed. Whether a belongs to this host is asked anew each time, because
+// addresses come and go while the daemon runs.
+func (s *settings) peerAllowed(a netip.Addr) error {
+	switch s.config().Peer(a) {
+	case config.Permitted:
+		return nil
+	case config.Forbidden:
+		return engine.ErrNotAllowed
+	}
+	local, err := isLocal(a)
+	switch {
+	case mutant.On(mutant.LocalTrusted):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: cannot tell whether it is an address of this host: %w", engine.ErrNotAllowed, err)
+	case local:
+		return fmt.Errorf("%w by itself: it is an address of this host, which networks and names do not allow; if a daemon of this host is meant, add %v to peers.allow", engine.ErrNotAllowed, a)
+	}
+	return nil
+}
 
 // crc says whether connections to peer have checksums. In mode auto they have none on
 // loopback and under TLS.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
-	"github.com/rdsd/rdsd/internal/engine"
 )
 
 // credentials are what the files of tls.cert, tls.key and tls.ca hold. They do not change.
@@ -79,7 +78,7 @@ func loadTLS(c *config.Config) (*credentials, error) {
 // name the addresses of listen, and to be good for both ends of a connection.
 func checkLeaf(c *config.Config, leaf *x509.Certificate) error {
 	for _, a := range c.Listen {
-		if c.Secured() && (!a.IsLoopback() || c.PeerAllowed(a)) { // else nobody connects to it
+		if c.Secured() && (!a.IsLoopback() || c.Peer(a) == config.Permitted) { // else nobody connects to it
 			if err := c.TLS.IsFor(leaf, a); err != nil {
 				return fmt.Errorf("tls.cert: %s is not for the address %v of listen: %w; make one that has it as an IP SAN, or its name as a DNS SAN or URI SAN and in tls.names", c.TLS.Cert, a, err)
 			}
@@ -120,8 +119,8 @@ func (s *settings) tlsFor(peer netip.Addr) (*tls.Config, error) {
 	if !c.Secured() {
 		return nil, nil // the engine refuses it if it is not allowed
 	}
-	if !c.PeerAllowed(peer) {
-		return nil, engine.ErrNotAllowed
+	if err := s.peerAllowed(peer); err != nil {
+		return nil, err
 	}
 	cr := s.credentials.Load()
 	if cr == nil { // not reached: Finish wants a certificate

@@ -112,7 +112,7 @@ func TestGrantFlood(t *testing.T) {
 
 // TestNotAllowed: nothing connects to an address outside peers.allow.
 func TestNotAllowed(t *testing.T) {
-	w := newWorld(t, 2, Config{Allowed: func(netip.Addr) bool { return false }})
+	w := newWorld(t, 2, Config{Allowed: func(netip.Addr) error { return ErrNotAllowed }})
 	r := w.attach(0, smallParams())
 	s := r.bind(10)
 	r.open(s, 0, 0, hostAddr(1), 20)

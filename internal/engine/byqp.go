@@ -173,8 +173,8 @@ func (e *Engine) CloseQP(c *conn.Conn, qp verbs.QP) {
 func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
 	q := qpOf(c)
 	p := q.p
-	if !e.cfg.Allowed(p.addr) {
-		return ErrNotAllowed
+	if err := e.cfg.Allowed(p.addr); err != nil {
+		return err
 	}
 	return q.rail.dev.Connect(qp, verbs.ConnectParam{
 		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: e.port(p.addr), Private: private})
@@ -226,8 +226,8 @@ func (e *Engine) connectRequest(r *rail, ev *verbs.CMEvent) {
 		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), "connection refused: "+why, err)
 		e.Reject(ev.Req, wire.Rejected())
 	}
-	if !e.cfg.Allowed(from) {
-		refuse("not in peers.allow", nil)
+	if err := e.cfg.Allowed(from); err != nil {
+		refuse(err.Error(), nil)
 		return
 	}
 	priv, err := wire.ParsePrivate(ev.Private, ev.Remote.Addr().Unmap().Is6())

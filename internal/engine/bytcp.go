@@ -166,8 +166,8 @@ type dialing struct {
 // Dial connects a lane.
 func (t *tcpSide) Dial(c *conn.TCP, lane int, id uint64, must bool) error {
 	b := tcpOf(c)
-	if !t.e.cfg.Allowed(b.p.addr) {
-		return ErrNotAllowed
+	if err := t.e.cfg.Allowed(b.p.addr); err != nil {
+		return err
 	}
 	t.net.Dial(b.p.local.addr, b.p.addr, lane, must, &dialing{b, lane, id})
 	return nil
@@ -206,9 +206,10 @@ func (t *tcpSide) Accepted(s *rdstcp.Conn) {
 func (t *tcpSide) caller(s *rdstcp.Conn) (*byTCP, error) {
 	e := t.e
 	from, l := s.Remote.Addr(), e.addrs.by[s.Local.Addr()]
+	if err := e.cfg.Allowed(from); err != nil {
+		return nil, err
+	}
 	switch {
-	case !e.cfg.Allowed(from):
-		return nil, ErrNotAllowed
 	case l == nil || e.addrs.by[from] != nil:
 		return nil, errors.New("comes from our own address, or to none")
 	case !e.tcpPeer(l, from):

@@ -46,8 +46,10 @@ type Config struct {
 
 	IgnorePings bool // messages to port 0 are for nobody
 
-	CRC     func(peer netip.Addr) verbs.CRCMode
-	Allowed func(peer netip.Addr) bool // who may connect, and be connected to
+	CRC func(peer netip.Addr) verbs.CRCMode
+	// Allowed returns nil if peer may connect and be connected to. Otherwise it returns an
+	// error that wraps ErrNotAllowed.
+	Allowed func(peer netip.Addr) error
 	// KernelPeer says who may be a Linux kernel over queue pairs; nil: nobody. A
 	// kernel takes nothing back, so what it sends beyond all room ends a socket.
 	KernelPeer func(peer netip.Addr) bool
@@ -125,7 +127,7 @@ func (c *Config) setDefaults() {
 		c.CRC = func(netip.Addr) verbs.CRCMode { return verbs.CRCOn }
 	}
 	if c.Allowed == nil {
-		c.Allowed = func(netip.Addr) bool { return true }
+		c.Allowed = func(netip.Addr) error { return nil }
 	}
 	if c.KernelPeer == nil {
 		c.KernelPeer = func(netip.Addr) bool { return false }

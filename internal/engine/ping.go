@@ -42,11 +42,11 @@ func (e *Engine) Ping(addr netip.Addr, pong chan<- struct{}, failed func(error))
 		return nil, fmt.Errorf("%w: the daemon has no address of the family of %v", ctl.ErrNotFound, addr)
 	}
 	var p *peer
-	if e.addrs.by[addr] == nil && !e.cfg.Allowed(addr) {
-		return nil, fmt.Errorf("ping %v: %w of this host (add it, and run rdsctl config reload)", addr, ErrNotAllowed)
-	}
 	if e.addrs.by[addr] == nil {
-		var err error
+		err := e.cfg.Allowed(addr)
+		if err != nil {
+			return nil, fmt.Errorf("ping %v: %w (add it on this host, and run rdsctl config reload)", addr, err)
+		}
 		if p, err = e.peer(l, addr, 0, nil); err != nil {
 			return nil, err
 		}

@@ -101,9 +101,8 @@ func (e *Engine) setSlotReach(sl *slot, why uint8) {
 // newReach tells sl, which leads to p now, what is known of it. What an attempt
 // found that nobody has repeated since is no news.
 func (e *Engine) newReach(sl *slot, p *peer) {
-	allowed := e.cfg.Allowed(p.addr)
 	switch {
-	case !allowed:
+	case !p.c.Ready() && e.cfg.Allowed(p.addr) != nil: // a connection that is up is allowed
 		e.setReach(p, shm.ReachForbidden)
 	case p.reach.why == shm.ReachForbidden || p.c.State() == conn.Down && p.c.Info().RetryAt == 0:
 		e.setReach(p, 0)
@@ -114,10 +113,10 @@ func (e *Engine) newReach(sl *slot, p *peer) {
 // allowedAnew applies a change of peers.allow to p: a peer that is forbidden from
 // now on is broken off, one that no longer is gets tried at once.
 func (e *Engine) allowedAnew(p *peer) {
-	switch allowed := e.cfg.Allowed(p.addr); {
-	case !allowed:
+	switch err := e.cfg.Allowed(p.addr); {
+	case err != nil:
 		if p.c.State() != conn.Down {
-			p.c.CutOff(e.now, ErrNotAllowed)
+			p.c.CutOff(e.now, err)
 		}
 		e.setReach(p, shm.ReachForbidden)
 	case p.reach.why == shm.ReachForbidden:

@@ -78,8 +78,8 @@ func TestUnreachableTold(t *testing.T) {
 // A host that policy forbids is told as soon as it is a destination, and reached
 // when the policy changes. A ping there fails at once.
 func TestForbiddenTold(t *testing.T) {
-	allowed := false
-	w := newWorld(t, 2, Config{Allowed: func(netip.Addr) bool { return allowed }})
+	forbidden := ErrNotAllowed
+	w := newWorld(t, 2, Config{Allowed: func(netip.Addr) error { return forbidden }})
 	r, srv := w.attach(0, smallParams()), w.attach(1, smallParams())
 	srv.bind(10)
 	s := r.bind(9)
@@ -92,14 +92,14 @@ func TestForbiddenTold(t *testing.T) {
 	}
 	w.wait(10_000_000_000)
 	r.wantReason(0, shm.ReachForbidden, 0)
-	allowed = true
+	forbidden = nil
 	w.es[0].allowedAnew(w.es[0].peers.all[0])
 	w.wait(1_000_000_000)
 	r.wantReason(0, 0, 0)
 	if srv.read() != 1 {
 		t.Error("the message did not arrive")
 	}
-	allowed = false
+	forbidden = ErrNotAllowed
 	w.es[0].allowedAnew(w.es[0].peers.all[0])
 	w.wait(1_000_000_000)
 	r.wantReason(0, shm.ReachForbidden, 1)

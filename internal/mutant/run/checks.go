@@ -175,6 +175,7 @@ var checks = []check{
 	{variant: mutant.QuotaNotGivenBack, pkg: "internal/engine", test: "TestOperationQuota"},
 
 	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},
+	{variant: mutant.LocalTrusted, pkg: "internal/daemon", test: "TestLocalPeers"},
 	{variant: mutant.SourceTakesAll, pkg: "verbs/soft", test: "TestHandshakeShares"},
 	{variant: mutant.RecessAnswers, pkg: "internal/daemon", test: "TestRecessWaits"},
 	{variant: mutant.HandoverImports, pkg: "internal/daemon", test: "TestSessionsHandedOver"},
