@@ -47,6 +47,18 @@ func TestDenied(t *testing.T) {
 	}
 }
 
+// TestLost: a program that asks for it gets an error for a message that was lost.
+func TestLost(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			cmd := preloaded(t, d, s, filepath.Join(built(t, s), "pre-lost"), d.Addr().String())
+			cmd.Env = append(cmd.Env, "RDSD_PRELOAD_ERRORS=1")
+			finish(t, cmd)
+		})
+	}
+}
+
 // TestDaemonEnds: sockets end with the daemon, what they had received can still be taken, and
 // new sockets are those of the next daemon.
 func TestDaemonEnds(t *testing.T) {

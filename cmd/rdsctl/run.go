@@ -32,6 +32,7 @@ func runFlagsPage(p *page) {
 		{"RDSD_SOCKET", "control socket of the daemon, where -socket does not name it; run sets it for the program"},
 		{"RDSD_PRELOAD", "path of the library, where -preload does not name it"},
 		{"LD_PRELOAD", "what else is preloaded stays, behind the library"},
+		{"RDSD_PRELOAD_ERRORS", "with 1, a message that was lost is an error of its socket: ECONNRESET where the peer restarted, ECONNREFUSED where no socket has the port"},
 		{"RDSD_PRELOAD_QUIET", "the library does not say why there are no RDS sockets; run sets it if it has said so itself"},
 	})
 	p.heading("The program")

@@ -15,7 +15,7 @@ int pre_apply_options(struct pre_sock *s, rds_socket *rs)
 	if (!err)
 		err = rds_set_option(rs, RDS_OPT_RCVBUF, s->rcvbuf / 2);
 	if (!err)
-		err = rds_set_option(rs, RDS_OPT_NOTICES, 0); /* the kernel's calls have no place for them */
+		err = rds_set_option(rs, RDS_OPT_NOTICES, pre_notices(s));
 	if (!err)
 		err = rds_set_option(rs, RDS_OPT_CONG_MONITOR, atomic_load(&s->monitor));
 	if (!err && s->sndtimeo.us)
@@ -164,8 +164,10 @@ static int get_socket(struct pre_sock *s, int opt, void *val, socklen_t *len)
 		v = (int)PRE_AF_RDS;
 		break;
 	case SO_PROTOCOL:
-	case SO_ERROR:
 	case SO_ACCEPTCONN:
+		break;
+	case SO_ERROR:
+		v = -pre_error(s, atomic_load(&s->lost) ? NULL : atomic_load(&s->rs));
 		break;
 	case SO_SNDBUF:
 		v = s->sndbuf;

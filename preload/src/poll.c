@@ -9,20 +9,30 @@
 
 enum { FEW = 16 }; /* sockets of one poll that need no memory */
 enum { LOOK_EVERY = 10 * RDSI_MS }; /* where the descriptor cannot show what is waited for */
-enum { KINDS = 5 }; /* conditions of a socket, without those of barriers and congested destinations */
+enum { KINDS = 6 }; /* conditions of a socket, without those of barriers and congested destinations */
 
 /* makes returns the events that a condition makes true. */
 static int makes(uint32_t kind)
 {
-	return kind == RDS_UNTIL_SEND_SPACE ? WRITES : kind == RDS_UNTIL_RELIEF ? READS | POLLWRBAND : READS;
+	switch (kind) {
+	case RDS_UNTIL_SEND_SPACE:
+		return WRITES;
+	case RDS_UNTIL_RELIEF:
+		return READS | POLLWRBAND;
+	case RDS_UNTIL_NOTICE:
+		return POLLERR;
+	default:
+		return READS;
+	}
 }
 
 size_t pre_room(struct pre_sock *s) { return KINDS + atomic_load(&s->narmed) + atomic_load(&s->ncongested); }
 
 size_t pre_conditions(struct pre_sock *s, rds_socket *rs, int events, struct rds_until *until, size_t max)
 {
-	static const uint32_t kinds[KINDS] = {RDS_UNTIL_SEND_SPACE, RDS_UNTIL_MESSAGE, RDS_UNTIL_COMPLETION, RDS_UNTIL_ZERO_COPY, RDS_UNTIL_CONGESTION};
+	static const uint32_t kinds[KINDS] = {RDS_UNTIL_SEND_SPACE, RDS_UNTIL_MESSAGE, RDS_UNTIL_COMPLETION, RDS_UNTIL_ZERO_COPY, RDS_UNTIL_CONGESTION, RDS_UNTIL_NOTICE};
 	size_t n = 0;
+	events = (events & ~POLLERR) | (s->errors ? POLLERR : 0); /* nobody has to ask for it */
 	for (size_t i = 0; i < KINDS && n < max; i++)
 		if (events & makes(kinds[i]))
 			until[n++] = (struct rds_until){.socket = rs, .kind = kinds[i]};
@@ -152,7 +162,7 @@ static int look_at(struct set *p, struct pre_sock *s, int events)
 		got |= makes(RDS_UNTIL_RELIEF);
 	if (atomic_load(&s->has_status) || atomic_load(&s->cong))
 		got |= READS;
-	return (got & events) | (err < 0 && err != -EINTR ? POLLERR : 0);
+	return (got & (events | POLLERR)) | (err < 0 && err != -EINTR ? POLLERR : 0);
 }
 
 /* look sets revents of the RDS sockets, and returns how many have any. */
@@ -185,17 +195,19 @@ static int left(int64_t deadline)
 	return ns > INT32_MAX ? INT32_MAX : (int)ns;
 }
 
-/* shown makes what the kernel's poll is asked for: of RDS sockets what their descriptors show. The
- * end of congestion is shown as POLLIN, as all that can be read is, so for that alone looks have to
- * do. It reports whether they have to. */
+/* shown makes what the kernel's poll is asked for: of RDS sockets what their descriptors show. They
+ * show the end of congestion and errors as POLLIN, as all that can be read, so for those alone looks
+ * have to do. It reports whether they have to. */
 static bool shown(const struct set *p, struct pollfd *fds)
 {
 	bool looks = false;
 	memcpy(fds, p->fds, p->n * sizeof *fds);
 	for (nfds_t i = 0; i < p->n; i++) {
-		if (!p->socks[i] || !(fds[i].events & POLLWRBAND))
+		struct pre_sock *s = p->socks[i];
+		if (!s)
 			continue;
-		looks = looks || (!(fds[i].events & READS) && atomic_load(&p->socks[i]->ncongested));
+		bool relief = fds[i].events & POLLWRBAND && atomic_load(&s->ncongested), errors = atomic_load(&s->rs) && s->errors;
+		looks = looks || (!(fds[i].events & READS) && (relief || errors));
 		fds[i].events &= ~POLLWRBAND; /* which a UNIX socket always has */
 	}
 	return looks;

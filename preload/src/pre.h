@@ -96,6 +96,7 @@ struct pre_sock {
 	struct pre_timeout sndtimeo, rcvtimeo;
 	int reuse, zerocopy, timestamp, transport;
 	_Atomic bool recverr, monitor;
+	bool errors; /* for lost messages; it does not change once the socket is bound */
 	struct { uint8_t n, pos[PRE_TRACES]; } trace;
 	struct pre_op *ops;
 	size_t nops;
@@ -197,6 +198,13 @@ int pre_controls(struct pre_sock *s, rds_socket *rs, struct pre_out *o);
 void pre_undo(struct pre_sock *s, struct pre_out *o);
 /* pre_settled keeps the status of an operation for the program. */
 void pre_settled(struct pre_sock *s, const struct rds_completion *c);
+
+/* ---- lost.c ---- */
+/* pre_notices are those that a socket which is being bound queues. */
+uint32_t pre_notices(struct pre_sock *s);
+/* pre_error takes an error for messages that were lost: -ECONNRESET by a restart of the peer,
+ * -ECONNREFUSED for want of a socket there, 0 for none. */
+int pre_error(struct pre_sock *s, rds_socket *rs);
 
 /* ---- option.c, rdsoption.c, info.c, barrier.c ---- */
 int pre_setsockopt(struct pre_sock *s, int level, int opt, const void *val, socklen_t len);

@@ -200,8 +200,9 @@ static int wait_readable(struct pre_sock *s, rds_socket *rs, int64_t deadline)
 	}
 	if (!rs)
 		return wait_bound(s, ms);
-	struct rds_until u[3] = {{.socket = rs, .kind = RDS_UNTIL_MESSAGE}, {.socket = rs, .kind = RDS_UNTIL_COMPLETION}, {.socket = rs, .kind = RDS_UNTIL_CONGESTION}};
-	int n = rds_wait(u, 3, ms);
+	struct rds_until u[4] = {{.socket = rs, .kind = RDS_UNTIL_MESSAGE}, {.socket = rs, .kind = RDS_UNTIL_COMPLETION}, {.socket = rs, .kind = RDS_UNTIL_CONGESTION},
+		{.socket = rs, .kind = RDS_UNTIL_NOTICE}};
+	int n = rds_wait(u, s->errors ? 4 : 3, ms);
 	return n > 0 ? 0 : n == 0 ? -ETIMEDOUT : n;
 }
 
@@ -220,6 +221,8 @@ ssize_t pre_recvmsg(struct pre_sock *s, struct msghdr *h, int flags)
 	bool dont_wait = flags & MSG_DONTWAIT || atomic_load_explicit(&s->nonblock, memory_order_relaxed) || t.poll;
 	for (;;) {
 		int got = pre_live(s, &rs);
+		if (!got)
+			got = pre_error(s, rs);
 		if (!got && rs)
 			got = take(s, rs, h, flags, dont_wait, &n);
 		if (got)

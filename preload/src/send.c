@@ -115,6 +115,8 @@ ssize_t pre_sendmsg(struct pre_sock *s, const struct msghdr *h, int flags)
 	o.control = o.few;
 	o.ncontrol = 0;
 	int err = destination(s, h, &rs, &o.m.addr);
+	if (!err)
+		err = pre_error(s, rs);
 	if (!err && h->msg_controllen)
 		err = pre_controls_load(&o, h);
 	if (!err)
