@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -28,7 +27,7 @@ func freeBind(network, _ string, c syscall.RawConn) error {
 // awaited has a warning for each address of the settings that the host does not have at present.
 func awaited(cfg *config.Config) (warnings []string) {
 	missing := func(key string, a netip.Addr) {
-		if !isLocal(a) {
+		if local, err := isLocal(a); err == nil && !local && !a.IsUnspecified() {
 			warnings = append(warnings, fmt.Sprintf("%s: this host does not have the address %v; rdsd serves there as soon as it has (ip address shows what it has)", key, a))
 		}
 	}
@@ -39,23 +38,4 @@ func awaited(cfg *config.Config) (warnings []string) {
 		missing("metrics.listen", m.Addr())
 	}
 	return warnings
-}
-
-// isLocal reports whether the host has the address a. It binds a UDP socket there for a moment, because the
-// sandbox forbids to ask for the list of addresses. If that cannot be tried, isLocal returns true.
-func isLocal(a netip.Addr) bool {
-	var sa unix.Sockaddr = &unix.SockaddrInet6{Addr: a.As16()}
-	family := unix.AF_INET6
-	if a.Is4() {
-		sa, family = &unix.SockaddrInet4{Addr: a.As4()}, unix.AF_INET
-	}
-	if a.Zone() != "" {
-		return true
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return true
-	}
-	defer unix.Close(fd)
-	return !errors.Is(unix.Bind(fd, sa), unix.EADDRNOTAVAIL)
 }
