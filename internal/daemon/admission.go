@@ -35,6 +35,7 @@ type admission struct {
 	silent          []*connection            // the oldest first; guarded by mu
 	clients, ctlers int                      // ctlers: of users that are not trusted; guarded by mu
 	users           map[uint32]*admitted     // guarded by mu
+	ending          map[*connection]struct{} // those that have ended and count, see exit; guarded by mu
 	inRecess        *recess                  // nil: there is none. Guarded by mu
 }
 
@@ -152,19 +153,34 @@ func (a *admission) count(c *connection, role ipc.Role) {
 	}
 }
 
-// exit ends what enter began. Nothing of c's session runs any more.
+// exit ends what enter began. Nothing of c's session runs any more. c counts for its user
+// until its process has received the descriptors that were sent to it, or is gone.
 func (a *admission) exit(c *connection) {
 	a.remove(c)
 	a.served.Done()
+	<-c.Received()
+	c.unreceived.drop(c)
+	a.uncount(c)
 }
 
-// remove counts c no more.
+// remove takes c off the connections that have a session.
 func (a *admission) remove(c *connection) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.open, c)
 	a.inRecess.look()
 	a.dropSilent(c)
+	if a.ending == nil {
+		a.ending = map[*connection]struct{}{}
+	}
+	a.ending[c] = struct{}{}
+}
+
+// uncount counts c no more.
+func (a *admission) uncount(c *connection) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.ending, c)
 	own := a.users[c.user.UID]
 	switch c.role {
 	case ipc.RoleCtl:

@@ -25,6 +25,8 @@ type connection struct {
 	left bool          // the connection goes on in another daemon; before over
 	nth  uint64        // in the order of arrival. Guarded by admission.mu
 
+	unreceived *unreceived // of all connections
+
 	request atomic.Uint32 // the ipc.Type of the last request
 	answers atomic.Int32  // answers on their way that the session's goroutine does not wait for
 
@@ -35,8 +37,8 @@ type connection struct {
 	interrupt context.CancelCauseFunc // of the request in progress; nil: it has none
 }
 
-func newConnection(c *ipc.Conn, id ipc.Cred, user quota.User) *connection {
-	return &connection{Conn: c, id: id, user: user, over: make(chan struct{})}
+func (d *Daemon) newConnection(c *ipc.Conn, id ipc.Cred) *connection {
+	return &connection{Conn: c, id: id, user: quota.Of(d.policy.Load(), id), over: make(chan struct{}), unreceived: &d.unreceived}
 }
 
 // goodbye tells the process why its session ends, and closes the connection.
@@ -83,5 +85,13 @@ func (c *connection) leave() {
 	})
 }
 
-// closed reports whether the connection is closed.
-func (c *connection) closed() bool { return c.FD() < 0 }
+// closed reports whether the connection is closed. It can have its descriptor still, see
+// ipc.Conn.Received.
+func (c *connection) closed() bool {
+	select {
+	case <-c.over:
+		return true
+	default:
+		return c.FD() < 0
+	}
+}

@@ -40,11 +40,12 @@ type Daemon struct {
 	captures  feedPlaces
 	hub       capture.Hub // the engine's
 
-	listeners *listeners
-	admission admission
-	upgrades  *upgrades
-	handing   *handing   // to a successor
-	inherited *inherited // nil: this daemon has taken over from nobody
+	listeners  *listeners
+	admission  admission
+	unreceived unreceived
+	upgrades   *upgrades
+	handing    *handing   // to a successor
+	inherited  *inherited // nil: this daemon has taken over from nobody
 
 	statFile, listFile *stats.File
 	statistics         *stats.Reader // of statFile

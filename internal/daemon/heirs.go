@@ -4,8 +4,6 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/quota"
-	"golang.org/x/sys/unix"
 )
 
 // heirs are the sessions that this daemon takes over from another one. It is the engine.Heir
@@ -14,7 +12,8 @@ type heirs struct {
 	d     *Daemon
 	r     *handover.Reader // of the state; it keeps the first error
 	all   []*session
-	asked int // requests that the engine waits with
+	ended []*connection // that count for their users, see admission.exit
+	asked int           // requests that the engine waits with
 }
 
 // adoptSessions makes the sessions that encodeSessions of another daemon wrote. They stand
@@ -29,33 +28,58 @@ func (d *Daemon) adoptSessions(r *handover.Reader, f *inFiles) *heirs {
 			return h
 		}
 	}
+	if r.Version() >= 3 {
+		for range r.Count(mostSessions, 4) {
+			h.adoptEnded(r, f)
+		}
+	}
 	r.End()
 	return h
+}
+
+// adoptEnded reads a connection that has ended and counts for its user, see admission.exit.
+func (h *heirs) adoptEnded(r *handover.Reader, f *inFiles) {
+	c := h.adoptConn(r, f)
+	if c == nil {
+		return
+	}
+	c.Gave()
+	h.d.unreceived.keep(c, ipc.MaxFDs)
+	h.d.admission.inherit(newSession(h.d, c), ipc.RoleClient)
+	h.ended = append(h.ended, c)
+}
+
+// adoptConn reads a connection. It returns nil after an error of r.
+func (h *heirs) adoptConn(r *handover.Reader, f *inFiles) *connection {
+	fd := f.take(r, r.U32())
+	if r.Err() != nil {
+		return nil
+	}
+	conn, err := h.d.listeners.file.Conn(fd)
+	if err != nil {
+		r.Fail("%v", err)
+		return nil
+	}
+	return h.d.newConnection(conn, h.d.credOf(conn))
 }
 
 // adopt reads one session.
 func (h *heirs) adopt(r *handover.Reader, f *inFiles) {
 	role := ipc.Role(r.U8())
-	fd := f.take(r, r.U32())
-	if r.Err() != nil {
-		return
-	}
-	if role != 0 && role != ipc.RoleClient && role != ipc.RoleCtl {
-		_ = unix.Close(fd)
+	if r.Err() == nil && role != 0 && role != ipc.RoleClient && role != ipc.RoleCtl {
 		r.Fail("a connection of role %d", role)
+	}
+	c := h.adoptConn(r, f)
+	if c == nil {
 		return
 	}
-	conn, err := h.d.listeners.file.Conn(fd)
-	if err != nil {
-		r.Fail("%v", err)
-		return
-	}
-	id := h.d.credOf(conn)
-	s := newSession(h.d, newConnection(conn, id, quota.Of(h.d.policy.Load(), id)))
+	s := newSession(h.d, c)
 	h.d.admission.inherit(s, role)
 	h.all = append(h.all, s)
 	if role == ipc.RoleClient {
 		s.adopt(r, f)
+		c.Gave()
+		h.d.unreceived.keep(c, ipc.MaxFDs)
 	}
 }
 
@@ -131,6 +155,10 @@ func (h *heirs) start() {
 	for _, s := range h.all {
 		go s.run()
 	}
+	for _, c := range h.ended {
+		c.end()
+		go h.d.admission.exit(c)
+	}
 }
 
 // leave gives the sessions up, whose processes are with the other daemon. The engine must not
@@ -144,5 +172,9 @@ func (h *heirs) leave() {
 		s.memory.leave()
 		h.d.admission.exit(s.connection)
 	}
-	h.all = nil
+	for _, c := range h.ended {
+		c.leave()
+		h.d.admission.exit(c)
+	}
+	h.all, h.ended = nil, nil
 }

@@ -49,6 +49,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (*Daemon, e
 		}
 		log.Warn("names in peers.allow", "err", err) // without the names; the status warns of them
 	}
+	d.unreceived.most = mapsLimit()
 	d.set(&cfg)
 	d.credentials.Store(cred)
 	d.info = stats.Info{PID: os.Getpid(), Instance: rng.Uint64() | 1, Start: d.started.UnixNano()}

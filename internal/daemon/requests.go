@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -65,7 +66,12 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	if err != nil {
 		return s.fail(id, err)
 	}
-	return s.memory.handOver(id, &ipc.AllocOK{Buffer: number, Size: size}, b.file)
+	err = s.memory.handOver(id, &ipc.AllocOK{Buffer: number, Size: size}, b.file)
+	if errors.Is(err, unix.ENOBUFS) {
+		_ = s.ask(func() error { s.d.engine.DropBuffer(s.cl, number); return nil })
+		return s.fail(id, err)
+	}
+	return err
 }
 
 // addBuffer gives the engine b, and returns its number. After an error b is unmapped.
@@ -141,25 +147,47 @@ func (s *session) answerLater(what engine.Awaited) func(error) {
 	}
 }
 
-// growSend adds a window to the client's send arena.
+// grown is a window that a client's send arena has got.
+type grown struct {
+	window  *shm.Mapping
+	windows uint32 // of the arena, this one included
+}
+
+// growSend adds a window to the client's send arena. If the window cannot be sent to the
+// process, the process gets this one with its next request.
 func (s *session) growSend(id uint32) error {
-	window, err := s.memory.memfd(failpoint.SendWindow, shm.WindowSize, false)
-	if err != nil {
+	if s.untold == nil {
+		var err error
+		if s.untold, err = s.addWindow(); err != nil {
+			return s.fail(id, err)
+		}
+	}
+	err := s.memory.handOver(id, &ipc.GrowSendOK{Windows: s.untold.windows}, s.untold.window)
+	if errors.Is(err, unix.ENOBUFS) {
 		return s.fail(id, err)
 	}
-	windows := uint32(0)
+	s.untold = nil
+	return err
+}
+
+func (s *session) addWindow() (*grown, error) {
+	window, err := s.memory.memfd(failpoint.SendWindow, shm.WindowSize, false)
+	if err != nil {
+		return nil, err
+	}
+	g := &grown{window: window}
 	err = s.ask(func() error {
 		n, err := s.d.engine.Grow(s.cl, window.Mem)
 		if err != nil {
 			return err
 		}
 		s.memory.send = append(s.memory.send, window) // the client lives, so nothing frees the memory before this has returned
-		windows = uint32(n)
+		g.windows = uint32(n)
 		return nil
 	})
 	if err != nil {
 		s.memory.unmap(window)
-		return s.fail(id, err)
+		return nil, err
 	}
-	return s.memory.handOver(id, &ipc.GrowSendOK{Windows: windows}, window)
+	return g, nil
 }

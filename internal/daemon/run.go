@@ -11,7 +11,6 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/metrics"
-	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/version"
 )
@@ -98,7 +97,7 @@ func (d *Daemon) accept() {
 func (d *Daemon) welcome(c *ipc.Conn) {
 	d.admission.arriving()
 	id := d.credOf(c)
-	s := newSession(d, newConnection(c, id, quota.Of(d.policy.Load(), id)))
+	s := newSession(d, d.newConnection(c, id))
 	if d.admission.enter(s) {
 		go s.run()
 	} else {

@@ -35,6 +35,8 @@ type session struct {
 	// waits are the requests that wait, by what they wait for. Only the engine's thread uses
 	// it, or whoever has the engine while it stands still.
 	waits map[engine.Awaited]uint32
+	// untold is the last window of the send arena, if the process has not been sent it.
+	untold *grown
 }
 
 func newSession(d *Daemon, c *connection) *session {

@@ -145,7 +145,7 @@ func (m *sessionMemory) handOver(id uint32, answer ipc.Response, file *shm.Mappi
 	if file.FD < 0 {
 		return net.ErrClosed // the engine has ended the client in between
 	}
-	return m.conn.Send(id, answer, file.Give())
+	return m.conn.give(id, answer, file.Give())
 }
 
 // handOverAll is handOver of everything that a client gets when it attaches, in the order in
@@ -163,7 +163,7 @@ func (m *sessionMemory) handOverAll(id uint32, answer ipc.Response) error {
 	for _, w := range m.recv {
 		fds = append(fds, w.Give())
 	}
-	err := m.conn.Send(id, answer, fds...)
+	err := m.conn.give(id, answer, fds...)
 	for _, file := range m.files() {
 		_ = file.Given()
 	}

@@ -41,6 +41,16 @@ func (d *Daemon) encodeSessions(ctx context.Context, w *handover.Writer, f *outF
 			numbers[s.cl] = uint32(i)
 		}
 	}
+	if w.Version() >= 3 {
+		unread := d.admission.unread()
+		if mutant.On(mutant.HandoverUnread) {
+			unread = nil
+		}
+		w.Count(len(unread))
+		for _, c := range unread {
+			w.U32(f.add(c.FD()))
+		}
+	}
 	w.End()
 	return func(c *engine.Client) uint32 {
 		if i, ok := numbers[c]; ok {
@@ -105,6 +115,20 @@ func (a *admission) handOver() (all []*session) {
 	return all
 }
 
+// unread returns the connections that have ended with descriptors that their processes have
+// not received, in the order of their arrival.
+func (a *admission) unread() (all []*connection) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for c := range a.ending {
+		if c.Unread() {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b *connection) int { return cmp.Compare(a.nth, b.nth) })
+	return all
+}
+
 // leave ends all sessions when another daemon goes on with what encodeSessions wrote. Those
 // that are left out are notified. The engine's thread has ended. leave waits until all
 // sessions have.
@@ -121,6 +145,9 @@ func (a *admission) leave() {
 			reason = *why
 		}
 		go c.goodbye(reason)
+	}
+	for c := range a.ending {
+		_ = c.Leave()
 	}
 	a.mu.Unlock()
 	a.served.Wait()
@@ -146,6 +173,9 @@ func (s *session) encode(w *handover.Writer, f *outFiles) {
 		w.U32(what.Number)
 		w.U32(s.waits[what])
 	}
+	if w.Version() >= 3 {
+		w.Bool(s.untold != nil)
+	}
 	s.memory.encode(w, f)
 }
 
@@ -166,8 +196,16 @@ func (s *session) adopt(r *handover.Reader, f *inFiles) {
 		}
 		s.waits[what] = id
 	}
+	untold := r.Version() >= 3 && r.Bool()
 	if r.Err() == nil {
 		s.memory.adopt(r, f, s.params)
+	}
+	if n := len(s.memory.send); untold && r.Err() == nil {
+		if n <= int(s.params.SendWindows) {
+			r.Fail("a window that its process has not, of %d that it was given at first", n)
+			return
+		}
+		s.untold = &grown{s.memory.send[n-1], uint32(n)}
 	}
 	if err := s.memory.sealed; err != nil {
 		s.why.Store(&err)

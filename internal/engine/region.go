@@ -90,6 +90,13 @@ func (e *Engine) AddBuffer(c *Client, mem []byte, onFree func()) (uint32, error)
 	return b.id, nil
 }
 
+// DropBuffer ends a buffer that was added for c, which does not know of it.
+func (e *Engine) DropBuffer(c *Client, number uint32) {
+	if b := c.buffers[number]; b != nil && !c.dead {
+		e.freeBuffer(b, nil)
+	}
+}
+
 // freeBuffer ends a buffer; its memory goes when its last operation, payload and
 // region have ended. done, if not nil, runs then.
 func (e *Engine) freeBuffer(b *buffer, done func(error)) {

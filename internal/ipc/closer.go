@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,21 +34,6 @@ type closing struct {
 	fds  []int
 	tid  int // of the user's thread, 0 if it has none
 	turn int // counts closes
-}
-
-// close ends c. The other side sees that at once. c must not be used afterwards.
-func (cl *closer) close(c *net.UnixConn, uid uint32) error {
-	if mutant.On(mutant.DescriptorsClosedInSession) {
-		return c.Close()
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if err := raw.Control(func(f uintptr) { _ = unix.Shutdown(int(f), unix.SHUT_RDWR) }); err != nil {
-		return err
-	}
-	return cl.release(c, uid)
 }
 
 // release closes this process's descriptor of c. It is the last one unless another process

@@ -7,9 +7,11 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,6 +57,10 @@ type Conn struct {
 	taker  *taker  // set at the daemon's end, which takes descriptors with Import alone
 	takes  bool    // TakeImports was called
 
+	gave         atomic.Bool   // descriptors were sent, and some may be unread
+	received     chan struct{} // see Received; nil but at the daemon's end
+	receivedOnce sync.Once
+
 	sending     sync.Mutex
 	sendTimeout time.Duration // set by SetSendTimeout; 0: sendTimeout. Guarded by sending
 }
@@ -90,13 +96,22 @@ func peerCred(c *net.UnixConn) (Cred, error) {
 // Peer is the process at the other end.
 func (c *Conn) Peer() Cred { return c.peer }
 
-// Close closes the connection. A Recv that waits fails with net.ErrClosed. Close does not
-// block, whatever the other side has sent.
+// Close closes the connection. A Recv that waits fails with net.ErrClosed or io.EOF. Close
+// does not block, whatever the other side has sent. At the daemon's end it keeps the
+// descriptor while the other side has not received descriptors that were sent to it: see
+// Received.
 func (c *Conn) Close() error {
-	if c.closer != nil {
-		return c.closer.close(c.c, c.peer.UID)
+	if c.closer == nil || mutant.On(mutant.DescriptorsClosedInSession) {
+		return c.c.Close()
 	}
-	return c.c.Close()
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := raw.Control(func(f uintptr) { _ = unix.Shutdown(int(f), unix.SHUT_RDWR) }); err != nil {
+		return err
+	}
+	return c.linger()
 }
 
 // HungUp reports whether the other side has closed the connection or its direction. Frames
@@ -144,6 +159,11 @@ func (c *Conn) limitSend() error {
 func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 	if err := c.limitSend(); err != nil {
 		return err
+	}
+	if len(fds) > 0 {
+		c.gave.Store(true)
+	} else if c.gave.Load() && !c.Unread() {
+		c.gave.Store(false)
 	}
 	return c.sendIn(id, m, fds...)
 }

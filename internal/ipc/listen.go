@@ -173,7 +173,7 @@ func (l *Listener) conn(c *net.UnixConn) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn.closer, conn.taker, conn.oob = &l.closer, &l.taker, nil
+	conn.closer, conn.taker, conn.oob, conn.received = &l.closer, &l.taker, nil, make(chan struct{})
 	return conn, nil
 }
 

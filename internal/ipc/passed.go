@@ -26,7 +26,7 @@ func (c *Conn) FD() int {
 // sent.
 func (c *Conn) Leave() error {
 	if c.closer != nil {
-		return c.closer.release(c.c, c.peer.UID)
+		return c.release()
 	}
 	return c.c.Close()
 }

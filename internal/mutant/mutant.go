@@ -184,6 +184,9 @@ const (
 	LoopbackTrusted            Name = "loopback-trusted"              // loopback is a peer of a daemon that other hosts reach
 	LocalTrusted               Name = "local-trusted"                 // a network in peers.allow allows this host's addresses in it
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
+	UnreadUnbounded            Name = "unread-unbounded"              // a process gets more descriptors while it has not received others
+	HandoverUnread             Name = "handover-unread"               // a successor does not know what processes have not received
+	UnreadUncounted            Name = "unread-uncounted"              // a connection that ends with descriptors unread counts for nobody
 	DescriptorsTakenInSession  Name = "descriptors-taken-in-session"  // a session receives and closes the descriptor of an import itself
 	WritableGiven              Name = "writable-given"                // processes get memory that they may only read with a descriptor to write
 	HugeOfAnyone               Name = "huge-of-anyone"                // any user may have huge pages mapped, which a hole can take away
@@ -222,21 +225,23 @@ const (
 // Names lists them all, in the order of their declaration.
 func Names() []Name {
 	return []Name{
-		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken,
-		HandoverClock, HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps, HandoverWaiters, HandoverLost,
-		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance,
-		LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HaltCopies, HomelessStays, LongStays, PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen, HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped,
-		ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold, CongestionStays, Incarnation, NotPinned,
-		TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
-		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept,
-		ReopenedClosed, ReopenedZeroCopy, ReopenedUnsettled, ReopenedUnread, ReopenedIDs,
-		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice,
-		AtomicRunsTwice, CarriedRunsAgain, CarriedUnreceived, CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
-		GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany,
-		UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice,
-		TakenForgotten, LengthUnbounded, PieceFailureLost, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted,
-		HandoverOffset, WritableGiven,
-		DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
-		ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
+		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, HandoverClock, HandoverDrains,
+		HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin, HandoverRelief,
+		HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps, HandoverWaiters, HandoverLost,
+		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance, LastCredit, CancelEarly, HaltBreaksOps, HaltTold,
+		HaltRequest, HaltTimePasses, HaltCopies, HomelessStays, LongStays, PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted,
+		HandoverStopped, HandoverAnswered, HandoverTCPSeen, HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned,
+		HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten,
+		LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
+		CongestionStays, Incarnation, NotPinned, TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly,
+		WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept, ReopenedClosed, ReopenedZeroCopy, ReopenedUnsettled, ReopenedUnread, ReopenedIDs,
+		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, CarriedRunsAgain, CarriedUnreceived,
+		CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero,
+		DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, UsedWhenRefused, NobodyUnasked, AnyoneUses,
+		RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded, PieceFailureLost, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten,
+		MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone,
+		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
+		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
+		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed,
 	}
 }

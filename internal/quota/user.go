@@ -40,10 +40,15 @@ func (u *User) May(r config.Resource, used, n uint64) error {
 // while it has less than what is free, so that nobody alone takes the rest. Trusted users
 // get whatever is free.
 func (u *User) MayShare(what string, own, all, limit int) error {
-	switch free := limit - all; {
+	return u.MayShareMany(what, own, all, limit, 1)
+}
+
+// MayShareMany is MayShare for n more.
+func (u *User) MayShareMany(what string, own, all, limit, n int) error {
+	switch free := limit - all - (n - 1); {
 	case free <= 0:
 		return fmt.Errorf("%w: the daemon has its %d %s", unix.ENOBUFS, limit, what)
-	case !u.Trusted && own >= free:
+	case !u.Trusted && own+n > free:
 		return fmt.Errorf("%w: uid %d has %d %s, as many as are free", unix.ENOBUFS, u.UID, own, what)
 	}
 	return nil
