@@ -85,6 +85,13 @@ func (a *admission) end(reason error) {
 	a.served.Wait()
 }
 
+// isOver reports whether the daemon ends.
+func (a *admission) isOver() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ended
+}
+
 // addSilent adds a connection that has not said what it is. If there are too many of
 // these, the user with the most loses its oldest. Guarded by mu.
 func (a *admission) addSilent(c *connection) {

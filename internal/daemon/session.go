@@ -142,6 +142,9 @@ func (s *session) detach() {
 		s.memory.leave()
 		return
 	}
+	if s.d.admission.isOver() {
+		s.memory.remain() // what the process has been given stays readable
+	}
 	if why := s.why.Load(); why != nil {
 		s.goodbye(*why)
 	}

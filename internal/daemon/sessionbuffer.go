@@ -115,7 +115,11 @@ func (m *sessionMemory) endBuffer(b *sessionBuffer) {
 		return
 	}
 	size := uint64(len(b.file.Mem))
-	_ = b.file.Close()
+	if b.imported { // the pages are the process's
+		_ = b.file.Close()
+	} else {
+		m.end(b.file)
+	}
 	m.giveBack(0, size)
 	if m.buffers[b.number] == b {
 		delete(m.buffers, b.number)

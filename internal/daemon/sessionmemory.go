@@ -27,6 +27,10 @@ type sessionMemory struct {
 	daemon         *shm.Doorbell             // the client rings it
 	buffers        map[uint32]*sessionBuffer // by the engine's number
 
+	// remains says that the process keeps the pages: another daemon goes on with them, or
+	// there is none any more. Otherwise they are given back before they count no more.
+	remains bool // guarded by mu
+
 	sealed error // of adopted memory that its process has sealed against writing; nil: none
 }
 
@@ -62,11 +66,27 @@ func (m *sessionMemory) memfd(name string, size int, readOnly bool) (*shm.Mappin
 	return file, nil
 }
 
-// unmap unmaps what memfd made.
+// unmap unmaps what memfd made. Guarded by mu once the engine has it.
 func (m *sessionMemory) unmap(file *shm.Mapping) {
 	size := uint64(len(file.Mem))
-	_ = file.Close()
+	m.end(file)
 	m.giveBack(size, 0)
+}
+
+// end ends a mapping of memory that the daemon made.
+func (m *sessionMemory) end(file *shm.Mapping) {
+	if m.remains {
+		_ = file.Close()
+	} else {
+		_ = file.Discard()
+	}
+}
+
+// remain has the process keep the pages of all that it has.
+func (m *sessionMemory) remain() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.remains = true
 }
 
 // makeFor makes the segment, the table, the doorbells and the arenas of a client. What it
@@ -189,6 +209,7 @@ func (m *sessionMemory) free() {
 // leave unmaps and closes everything, buffers too. Another daemon goes on with the memory, so
 // that the process notices nothing. This daemon's engine must not work any more.
 func (m *sessionMemory) leave() {
+	m.remain()
 	m.free()
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -184,6 +184,7 @@ const (
 	LoopbackTrusted            Name = "loopback-trusted"              // loopback is a peer of a daemon that other hosts reach
 	LocalTrusted               Name = "local-trusted"                 // a network in peers.allow allows this host's addresses in it
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
+	FreedKept                  Name = "freed-kept"                    // memory that a process keeps mapped stays when it counts no more
 	UnreadUnbounded            Name = "unread-unbounded"              // a process gets more descriptors while it has not received others
 	HandoverUnread             Name = "handover-unread"               // a successor does not know what processes have not received
 	UnreadUncounted            Name = "unread-uncounted"              // a connection that ends with descriptors unread counts for nobody
@@ -242,6 +243,6 @@ func Names() []Name {
 		MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone,
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
-		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed,
+		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept,
 	}
 }

@@ -191,6 +191,19 @@ func (m *Mapping) Close() error {
 	return errors.Join(err, closeFD(&m.FD), closeFD(&m.read))
 }
 
+// Discard gives the pages of the file back, and closes the mapping. Another process that has
+// the file mapped still reads zeros there. What it touches is then made for it: it counts in
+// its own cgroup, as memory that it maps itself.
+func (m *Mapping) Discard() error {
+	var err error
+	if m.Mem != nil && m.FD >= 0 && !mutant.On(mutant.FreedKept) {
+		err = os.NewSyscallError("fallocate", ignoringEINTR(func() error {
+			return unix.Fallocate(m.FD, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(m.Mem)+os.Getpagesize()-1)&^int64(os.Getpagesize()-1))
+		}))
+	}
+	return errors.Join(err, m.Close())
+}
+
 // explain adds to the error of a failed call what to do about it.
 func explain(call string, err error) error {
 	err = os.NewSyscallError(call, err)
