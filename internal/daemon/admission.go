@@ -142,6 +142,13 @@ func (a *admission) admit(c *connection, role ipc.Role, maxClients int) error {
 	return nil
 }
 
+// processes returns how many client processes there are.
+func (a *admission) processes() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.clients
+}
+
 // count counts c, which is of this role. Guarded by mu.
 func (a *admission) count(c *connection, role ipc.Role) {
 	own := a.users[c.user.UID]

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -55,7 +56,11 @@ func (s *session) client() (c *engine.Client, windows [][]byte, err error) {
 	at.OnKill = func(why error) {
 		s.why.Store(&why)
 		go func() {
-			s.warn("client broke the rules", why, "name", s.name)
+			msg := "client broke the rules"
+			if errors.Is(why, errNotTaken) {
+				msg = "client ended: a planned restart goes on without it"
+			}
+			s.warn(msg, why, "name", s.name)
 			s.goodbye(why)
 		}()
 	}

@@ -33,6 +33,7 @@ func (d *Daemon) encodeSessions(ctx context.Context, w *handover.Writer, f *outF
 	}
 	numbers := map[*engine.Client]uint32{}
 	all := d.admission.handOver()
+	d.handing.handed = all
 	w.Begin(tagSessions)
 	w.Count(len(all))
 	for i, s := range all {

@@ -101,7 +101,7 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 	err = d.engine.Adopt(r, h)
 	h.complete(r)
 	r.End()
-	if err = cmp.Or(r.Close(), err, failpoint.Hit(failpoint.Adopted), s.Asked()); err != nil {
+	if err = cmp.Or(err, r.Close(), failpoint.Hit(failpoint.Adopted), s.Asked()); err != nil {
 		h.leave()
 		return err
 	}

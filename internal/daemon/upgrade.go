@@ -35,6 +35,7 @@ type handing struct {
 	mu      sync.Mutex    // held while a hand-over is in progress
 	over    chan struct{} // closed when another daemon serves; under mu
 	lost    error         // the other daemon has ended, so that none serves; under mu
+	handed  []*session    // by their numbers in the state of the last attempt; under mu
 }
 
 func newHanding() *handing {
@@ -64,7 +65,44 @@ func (d *Daemon) mayHand() error { return d.handing.refusal }
 // daemon's. If the error is nil, the successor has taken over, and Run returns: with handing.lost
 // if that one has ended since. Otherwise reload says that a signal has asked for a reload, which
 // is due now.
+//
+// What cannot be taken over of one process does not keep the daemon from being replaced: its
+// session ends, and another successor is started. That is so for each process that there is when
+// hand begins, and not for more, so that no user can make it go on for ever.
 func (d *Daemon) hand(binary string) (reload bool, err error) {
+	for tries := d.admission.processes(); ; tries-- {
+		var f *handover.Fault
+		if reload, err = d.handOnce(binary); tries <= 0 || !errors.As(err, &f) || !d.endFaulty(f) {
+			return reload, err
+		}
+		if reload {
+			_, _ = d.Reload() // it logs the result
+		}
+	}
+}
+
+// errNotTaken ends the session of a process of which something cannot be taken over.
+var errNotTaken = errors.New("a planned restart cannot take this process over")
+
+// endFaulty ends the session with a fault. It returns false if there is none, or if the session
+// is not that of a client.
+func (d *Daemon) endFaulty(f *handover.Fault) bool {
+	h := d.handing
+	h.mu.Lock()
+	handed := h.handed
+	h.mu.Unlock()
+	if uint64(f.Session) >= uint64(len(handed)) || handed[f.Session].cl == nil {
+		return false
+	}
+	s := handed[f.Session]
+	return s.ask(func() error {
+		d.engine.Expel(s.cl, fmt.Errorf("%w: %w", errNotTaken, f.Err))
+		return nil
+	}) == nil
+}
+
+// handOnce is one attempt.
+func (d *Daemon) handOnce(binary string) (reload bool, err error) {
 	h := d.handing
 	h.mu.Lock()
 	defer h.mu.Unlock()

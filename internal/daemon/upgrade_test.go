@@ -244,6 +244,30 @@ func TestHandOverUnanswered(t *testing.T) {
 	}
 }
 
+// TestFaultEnds: a fault ends the session that it is of, with its reason. Others go on, with the
+// next daemon too.
+func TestFaultEnds(t *testing.T) {
+	d := startDaemon(t, nil)
+	first, bad, last := attached(t, d), attached(t, d), attached(t, d)
+	d.handing.handed = d.admission.handOver()
+	for f, ends := range map[handover.Fault]bool{{Session: 1, Err: handover.ErrFormat}: true, {Session: 3, Err: handover.ErrFormat}: false} {
+		if got := d.endFaulty(&f); got != ends {
+			t.Errorf("session %d ends: %v", f.Session, got)
+		}
+	}
+	if why := bad.reason(); !strings.Contains(why, errNotTaken.Error()) || !strings.Contains(why, handover.ErrFormat.Error()) {
+		t.Errorf("the session ended with %q", why)
+	}
+	if _, handed, taken := succeed(t, d, nil); handed != nil || taken != nil {
+		t.Fatal(handed, taken)
+	}
+	for _, p := range []*proc{first, last} {
+		if err := p.ping(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestHandOverAfterEnd: a daemon that has taken over begins to hand over when its predecessor has
 // ended. Before that a supervisor would not take its word for who the main process is. It waits
 // no longer than it serves.

@@ -218,8 +218,15 @@ func (e *Engine) kill(c *Client, format string, args ...any) {
 	if c.dead {
 		return
 	}
-	err := fmt.Errorf(format, args...)
 	e.st.C[stats.ClientViolations]++
+	e.Expel(c, fmt.Errorf(format, args...))
+}
+
+// Expel ends the session of a client because of err. Nobody else notices.
+func (e *Engine) Expel(c *Client, err error) {
+	if c.dead {
+		return
+	}
 	e.Detach(c)
 	if c.onKill != nil {
 		c.onKill(err)

@@ -39,7 +39,9 @@ type handing struct {
 	pins  numbered[pin]
 	txs   numbered[txMsg]
 	msgs  numbered[conn.Msg] // those of txs first, then pieces, then internal messages
+	of    *Client            // whose part is being written, nil: a part that is shared
 	err   error
+	errOf *Client // whose part err is of, nil: of a part that is shared
 }
 
 // numbered gives records their numbers.
@@ -89,7 +91,7 @@ type taking struct {
 }
 
 // Encode writes what an engine needs that takes this one's place. The engine is Halted.
-// number names a client for the Heir.
+// number names a client for the Heir. A *handover.Fault is an error in what one client has.
 func (e *Engine) Encode(w *handover.Writer, number func(*Client) uint32) error {
 	if !e.Halted() {
 		return errMoving
@@ -117,10 +119,12 @@ func (e *Engine) Encode(w *handover.Writer, number func(*Client) uint32) error {
 	h.encodeMessages()
 	h.encodeArrived()
 	h.encodeLists()
-	if err := e.encodeRemotes(w, h.msgs.number); err != nil && h.err == nil {
-		h.err = err
-	}
+	h.of = nil
+	h.fail(e.encodeRemotes(w, h.msgs.number))
 	w.End()
+	if h.errOf != nil {
+		return &handover.Fault{Session: number(h.errOf), Err: h.err}
+	}
 	return h.err
 }
 
@@ -133,7 +137,7 @@ func (e *Engine) EndDetached() {
 
 // Adopt has a new engine go on from what Encode wrote. It has its devices and addresses, and
 // has not had a turn. It is Halted then, until Resume. After an error it is not to be used;
-// neither clients nor peers notice anything of it.
+// neither clients nor peers notice anything of it. A *handover.Fault is an error in what one client has.
 func (e *Engine) Adopt(r *handover.Reader, heir Heir) error {
 	if e.now != 0 || e.halts() || len(e.clients.all)+len(e.peers.all) > 0 {
 		return errStarted
@@ -146,6 +150,7 @@ func (e *Engine) Adopt(r *handover.Reader, heir Heir) error {
 		if r.Err() != nil {
 			break
 		}
+		t.part(nil)
 		part()
 	}
 	r.End()

@@ -30,9 +30,8 @@ func (h *handing) encodeClients() {
 	for _, c := range h.procs.all {
 		w.U32(h.name(c))
 		w.Int(len(c.send))
-		if err := c.seg.EncodeRings(w); err != nil && h.err == nil {
-			h.err = err
-		}
+		h.of = c
+		h.fail(c.seg.EncodeRings(w))
 		w.Size(len(c.socks))
 		w.Count(len(c.sockFree))
 		for _, handle := range c.sockFree {
@@ -59,9 +58,8 @@ func (t *taking) adoptClients() {
 	r := t.r
 	r.Begin(handover.TagClients)
 	for range r.Count(mostClients, 4+8) {
-		if name := r.U32(); r.Err() == nil {
-			t.adoptClient(name)
-		}
+		t.part(nil)
+		t.adoptClient(r.U32())
 		if r.Err() != nil {
 			return
 		}
@@ -71,6 +69,9 @@ func (t *taking) adoptClients() {
 
 func (t *taking) adoptClient(name uint32) {
 	r := t.r
+	if r.Err() != nil {
+		return
+	}
 	c := t.heir.Client(name)
 	if c == nil || c.acct != nil {
 		r.Fail("client %d is not there, or twice", name)
@@ -82,6 +83,10 @@ func (t *taking) adoptClient(name uint32) {
 	t.clients.all = append(t.clients.all, c)
 	t.procs = append(t.procs, c)
 	t.names[c] = name
+	t.part(c)
+	if err := failpoint.Hit(failpoint.Process); err != nil {
+		r.Fail("%v", err)
+	}
 	t.enter(c)
 	c.seg.AdoptRings(r)
 	t.st.C[stats.SharedBytes] += c.shared
@@ -209,8 +214,10 @@ func (t *taking) adoptSockets() {
 	r := t.r
 	r.Begin(handover.TagSockets)
 	for range r.Count(mostSocks, 4+4+4+2+4+1+2) {
+		t.part(nil)
 		s := &socket{cl: at(r, t.procs, r.U32(), "client"), handle: r.U32()}
-		s.local = t.localOf(r)
+		s.local = t.localOf(r) // an address that the settings do not name is no fault of the process
+		t.part(s.cl)
 		s.port, s.inc, s.lane = r.U16(), r.U32(), r.U8()
 		f := r.U16()
 		s.closed, s.left, s.laned, s.overrun = f&sockClosed != 0, f&sockLeft != 0, f&sockLaned != 0, f&sockOverrun != 0
@@ -234,6 +241,7 @@ func (t *taking) adoptSockets() {
 		}
 	}
 	for _, c := range t.procs {
+		t.part(c)
 		free := map[uint32]bool{}
 		for _, handle := range c.sockFree {
 			free[shm.SockIndex(handle)] = true
@@ -243,7 +251,11 @@ func (t *taking) adoptSockets() {
 				r.Fail("socket index %d of client %d is lost, or free and in use", i, t.names[c])
 			}
 		}
+		if r.Err() != nil {
+			return
+		}
 	}
+	t.part(nil)
 	r.End()
 }
 

@@ -74,8 +74,12 @@ func (t *taking) adoptLists() {
 	r := t.r
 	r.Begin(handover.TagUsers)
 	for _, c := range t.procs {
-		t.adoptPending(c)
+		t.part(c)
+		if t.adoptPending(c); r.Err() != nil {
+			return
+		}
 	}
+	t.part(nil)
 	for _, s := range t.socks {
 		adoptNumbers(t, t.slots, func(sl *slot) bool {
 			if sl.wait.On() || sl.q.N == 0 || sl.local != s.local || s.closed {

@@ -44,6 +44,7 @@ func (h *handing) encodeMessages() {
 // encodeMessage writes t. What is in shared memory is written as its place.
 func (h *handing) encodeMessage(t *txMsg) {
 	w, m := h.w, &t.m
+	h.of = t.cl
 	uses := false
 	for _, o := range t.ops() {
 		g := h.keys.by[o.RKey()]
@@ -134,6 +135,7 @@ func (t *taking) adoptMessages() {
 
 func (t *taking) adoptMessage() {
 	r := t.r
+	t.part(nil)
 	x := t.pools.msgs.Get()
 	x.sock, x.slot, x.pin = at(r, t.socks, r.U32(), "socket"), at(r, t.slots, r.U32(), "destination"), at(r, t.pins, r.U32(), "pin")
 	x.id, x.name, x.nth = r.U32(), r.U32(), r.U64()
@@ -150,6 +152,7 @@ func (t *taking) adoptMessage() {
 	}
 	x.cl = x.sock.cl
 	c := x.cl
+	t.part(c)
 	switch {
 	case x.slot.sock != x.sock, x.slot.pin == nil, x.id >= uint32(len(c.msgs)) || c.msgs[x.id] != nil, f&^txAll != 0, x.nth > t.clock,
 		x.sum.Datagrams == 0, limit < 0:
@@ -277,11 +280,18 @@ func (t *taking) linkMessages() {
 		case t.found[m]:
 		case ok && (x.done || !x.handed || x.long != nil && x.long.ended):
 		default:
+			t.part(nil)
+			if ok {
+				t.part(x.cl)
+			} else if pc, is := m.Owner.(*piece); is {
+				t.part(pc.t.cl)
+			}
 			t.r.Fail("no connection has a message that was handed to one")
 			return
 		}
 	}
 	for _, x := range t.txs {
+		t.part(x.cl)
 		switch {
 		case x.inQ.On() && x.slot.peer == nil && x.slot.lead == nil && x.slot.local == nil:
 			t.r.Fail("message %d of client %d waits for nothing", x.id, t.names[x.cl])
@@ -290,5 +300,9 @@ func (t *taking) linkMessages() {
 		case x.done && !x.inPend.On(), x.handed && !x.done && x.slot.peer == nil:
 			t.r.Fail("message %d of client %d was lost", x.id, t.names[x.cl])
 		}
+		if t.r.Err() != nil {
+			return
+		}
 	}
+	t.part(nil)
 }

@@ -14,9 +14,7 @@ const mostOp = 1 << 10
 func (h *handing) encodeOp(o *txOp) {
 	w := h.w
 	state, err := o.Encode(w.Version())
-	if err != nil && h.err == nil {
-		h.err = err
-	}
+	h.fail(err)
 	w.Blob(state)
 	w.Count(len(o.Segs))
 	for i, s := range o.Segs {

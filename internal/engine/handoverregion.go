@@ -48,6 +48,7 @@ func (t *taking) adoptRegions() {
 	r := t.r
 	r.Begin(handover.TagRegions)
 	for range r.Count(maxRegions, 4+4+4+4+8+8+4+4+2+4) {
+		t.part(nil)
 		g := &region{id: r.U32(), number: r.U32(), sock: at(r, t.socks, r.U32(), "socket")}
 		buf := r.U32()
 		g.off, g.n = r.U64(), r.U64()
@@ -59,6 +60,7 @@ func (t *taking) adoptRegions() {
 			return
 		}
 		g.cl = g.sock.cl
+		t.part(g.cl)
 		g.buf = g.cl.buffers[buf]
 		switch size := uint64(0); {
 		case g.buf == nil, g.sock.closed && g.waiting != nil:
@@ -78,6 +80,7 @@ func (t *taking) adoptRegions() {
 		if f&regionWaits != 0 {
 			g.waiting = t.later(g.cl, Awaited{true, g.id})
 		}
+		t.part(nil) // what a device refuses is no fault of the process
 		t.registerAgain(g, iova)
 	}
 	r.End()

@@ -94,6 +94,7 @@ func (t *taking) adoptArrived() {
 	r := t.r
 	r.Begin(handover.TagArrived)
 	for _, c := range t.procs {
+		t.part(c)
 		for range r.Count(len(c.rx), 4+4+4+4+1) {
 			if !t.adoptRx(c) {
 				return
@@ -108,6 +109,7 @@ func (t *taking) adoptArrived() {
 		}
 	}
 	for _, s := range t.socks {
+		t.part(s.cl)
 		for range r.Count(mostMsgs, 16+2+4+8+8+8+4+8+24+1) {
 			if t.adoptOver(s); r.Err() != nil {
 				return
@@ -116,9 +118,12 @@ func (t *taking) adoptArrived() {
 	}
 	for _, c := range t.procs {
 		if n := t.untold[c]; n != 0 {
+			t.part(c)
 			r.Fail("client %d has %d messages that nobody tells it of", t.names[c], n)
+			return
 		}
 	}
+	t.part(nil)
 	r.End()
 }
 
@@ -193,6 +198,7 @@ func (t *taking) overAgain(s *socket, a *arrival, payload []byte) *rxMsg {
 	m := &rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(len(payload)), run: a.run, inOver: true, at: a.at}
 	a.n = len(payload)
 	if cost := a.n + overCost; t.r.Err() == nil && o.used > 0 && o.used+cost > t.cfg.OverflowBytes {
+		t.part(nil) // the settings may allow less
 		t.r.Fail("%d bytes of overflow, at most %d are allowed", o.used+cost, t.cfg.OverflowBytes)
 	}
 	if t.r.Err() != nil {
@@ -202,6 +208,7 @@ func (t *taking) overAgain(s *socket, a *arrival, payload []byte) *rxMsg {
 		if i == len(acc.windows) {
 			last := len(o.free) - 1
 			if last < 0 {
+				t.part(nil)
 				t.r.Fail("the overflow's windows are full")
 				return m
 			}

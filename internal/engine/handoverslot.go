@@ -55,6 +55,7 @@ func (t *taking) adoptSlots() {
 			return
 		}
 	}
+	t.part(nil)
 	for range r.Count(mostSlots, 8+4+2+8) {
 		p := &pin{life: r.U64(), inc: r.U32()}
 		f := r.U16()
@@ -64,6 +65,7 @@ func (t *taking) adoptSlots() {
 		}
 		t.pins = append(t.pins, p)
 	}
+	t.part(nil)
 	for range r.Count(mostSlots, 4+4+4+4+2+4+2+1+1+8*8) {
 		t.adoptSlot()
 		if r.Err() != nil {
@@ -75,6 +77,7 @@ func (t *taking) adoptSlots() {
 
 func (t *taking) adoptCell() {
 	r := t.r
+	t.part(nil)
 	ce := &cell{sock: at(r, t.socks, r.U32(), "socket"), idx: r.U32(), addr: r.Addr()}
 	used, last := r.Bool(), r.U64()
 	ce.queued, ce.told, ce.shown, ce.next, ce.nextAt = r.U64(), r.U64(), r.U64(), r.U64(), r.U64()
@@ -82,6 +85,7 @@ func (t *taking) adoptCell() {
 		return
 	}
 	ce.mark.Start(last)
+	t.part(ce.sock.cl)
 	switch c := ce.sock.cl; {
 	case int64(ce.queued-ce.told) < 0, int64(last-ce.next) < 0, int64(ce.next-ce.shown) < 0:
 		r.Fail("a barrier at %d, next %d of %d, with %d of %d statuses told", ce.shown, ce.next, last, ce.told, ce.queued)
@@ -139,6 +143,7 @@ func (h *handing) encodeSlot(sl *slot) {
 
 func (t *taking) adoptSlot() {
 	r := t.r
+	t.part(nil)
 	sl := &slot{sock: at(r, t.socks, r.U32(), "socket"), cell: at(r, t.cells, r.U32(), "cell")}
 	if pin := r.U32(); pin != noNumber {
 		sl.pin = at(r, t.pins, pin, "pin")
@@ -156,6 +161,7 @@ func (t *taking) adoptSlot() {
 		return
 	}
 	sl.cl = sl.sock.cl
+	t.part(sl.cl)
 	t.slots = append(t.slots, sl)
 	listed, folded := f&slotListed != 0, f&slotFolded != 0
 	switch {
@@ -206,7 +212,8 @@ func (t *taking) lead(sl *slot, leads uint8, listed bool) {
 		}
 	case leads == leadsAway && l == nil && sl.addr.IsValid():
 		t.away = append(t.away, away{sl, listed})
-	case leads != leadsNowhere:
+	case leads != leadsNowhere: // the settings may have other addresses
+		t.part(nil)
 		t.r.Fail("destination %v:%d leads to %d", sl.addr, sl.port, leads)
 	}
 }

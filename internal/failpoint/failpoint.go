@@ -58,6 +58,7 @@ const (
 	Go        = "go"        // the new daemon has adopted everything
 	Taking    = "taking"    // of the listening sockets
 	Adopt     = "adopt"     // the state has come
+	Process   = "process"   // what one process has: a fault of that process alone
 	Adopted   = "adopted"   // everything is checked
 )
 
@@ -66,10 +67,10 @@ func Names() []string {
 	return []string{ControlSocket, StatsFile, Device, ProtectionDomain, CompletionQueue, ReceiveQueue, SendPool, ReceivePool,
 		Listen, Epoll, Eventfd, Segment, Table, SendWindow, RecvWindow, DaemonDoorbell, ClientDoorbell, RegisterWindow, Watch,
 		Buffer, Import, RegisterBuffer, RegisterRegion, QueuePair,
-		Successor, Passing, Park, Go, Taking, Adopt, Adopted}
+		Successor, Passing, Park, Go, Taking, Adopt, Process, Adopted}
 }
 
 // InHandover lists those of a hand-over.
 func InHandover() []string {
-	return []string{Successor, Passing, Park, Go, Taking, Adopt, Adopted}
+	return []string{Successor, Passing, Park, Go, Taking, Adopt, Process, Adopted}
 }

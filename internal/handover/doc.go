@@ -19,8 +19,8 @@ package handover
 //	1  the first
 //	2  what hosts have left of their limits (engine), recent events and errors, and which
 //	   versions programs and peers speak (daemon)
-//	3  what one process has is a part of its own, of which a fault costs only that process;
-//	   connections that ended with descriptors unread, a window that was not sent (daemon)
+//	3  a successor says of which session an error is, see Fault (succession); connections
+//	   that ended with descriptors unread, a window that was not sent (daemon)
 const (
 	Newest uint16 = 3
 	Oldest uint16 = 1

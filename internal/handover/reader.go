@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // ErrFormat is what every error of a Reader matches.
@@ -18,6 +20,7 @@ type Reader struct {
 	end     int // of the section that is being read
 	open    []section
 	version uint16
+	of      uint32 // Of, else NoFile
 	err     error
 }
 
@@ -28,7 +31,7 @@ type section struct {
 
 // NewReader returns a Reader of b, which must not change any more.
 func NewReader(b []byte) (*Reader, error) {
-	r := &Reader{b: b, end: len(b)}
+	r := &Reader{b: b, end: len(b), of: NoFile}
 	if len(b) < headLen || string(b[:len(magic)]) != magic {
 		return nil, fmt.Errorf("%w: does not begin with %q", ErrFormat, magic)
 	}
@@ -59,7 +62,20 @@ func (r *Reader) Fail(format string, args ...any) {
 		where = fmt.Sprintf("section %d, byte %d", r.open[n-1].tag, r.at)
 	}
 	r.err = fmt.Errorf("%w: %s: %s", ErrFormat, where, fmt.Sprintf(format, args...))
+	if r.of != NoFile {
+		r.err = &Fault{r.of, r.err}
+	}
 }
+
+// Of says that what is read from here on is one session's alone: the first error is a Fault of it.
+func (r *Reader) Of(session uint32) {
+	if !mutant.On(mutant.FaultRefuses) {
+		r.of = session
+	}
+}
+
+// Shared says that what is read from here on is not one session's alone.
+func (r *Reader) Shared() { r.of = NoFile }
 
 // Begin enters the next section, which has to be t.
 func (r *Reader) Begin(t Tag) {

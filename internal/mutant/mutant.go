@@ -66,6 +66,7 @@ const (
 	HandoverTaken    Name = "handover-taken"     // ... as if what was taken and not released had not been taken
 	HandoverOffset   Name = "handover-offset"    // imported memory is handed over without its place in its file
 	HaltTimePasses   Name = "halt-time-passes"   // time goes on while the engine stands still
+	FaultRefuses     Name = "fault-refuses"      // an error in what one process has keeps a daemon from being replaced
 	HaltCopies       Name = "halt-copies"        // operations within the host go on while the engine comes to a stand
 	HomelessStays    Name = "homeless-stays"     // room for more peers is looked for when nobody waits for it any more
 	LongStays        Name = "long-stays"         // how an operation was cut is kept when its message has ended
@@ -243,6 +244,6 @@ func Names() []Name {
 		MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone,
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
-		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept,
+		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses,
 	}
 }

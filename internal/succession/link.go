@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/handover"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,6 +29,7 @@ const (
 	kindGo
 	kindGiveUp // text
 	kindServes
+	kindFault // u32 number of a session, text; from version 3 of the state on
 
 	// Between a daemon and its starter. Each begins with the u32 number of the daemon's
 	// request, so that an answer that comes too late is not taken for that of another.
@@ -186,6 +188,8 @@ func (p *packet) parse(b []byte, flags int) error {
 // is returns an error unless p is a packet of kind want with so many descriptors.
 func (p *packet) is(want kind, files int) error {
 	switch {
+	case p.kind == kindFault && len(p.body) >= 4:
+		return &handover.Fault{Session: le.Uint32(p.body), Err: fmt.Errorf("%w: %.*s", ErrRefused, maxText, p.body[4:])}
 	case p.kind == kindGiveUp:
 		return fmt.Errorf("%w: %.*s", ErrRefused, maxText, p.body)
 	case p.kind != want:
@@ -201,6 +205,19 @@ func (l *Link) giveUp(why error) {
 	text := why.Error()
 	l.limit(time.Second)
 	_ = l.send(kindGiveUp, []byte(text[:min(len(text), maxText)]))
+}
+
+// refuse is giveUp of a successor that was handed a state of a version. From version 3 on the
+// predecessor is told if why is about one session alone.
+func (l *Link) refuse(version uint16, why error) {
+	var f *handover.Fault
+	if version < 3 || !errors.As(why, &f) {
+		l.giveUp(why)
+		return
+	}
+	text := f.Err.Error()
+	l.limit(time.Second)
+	_ = l.send(kindFault, append(le.AppendUint32(nil, f.Session), text[:min(len(text), maxText)]...))
 }
 
 // rights collects the descriptors of all control messages.

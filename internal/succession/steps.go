@@ -26,12 +26,13 @@ type Successor interface {
 	// Open opens everything that can fail. Nothing is served yet.
 	Open(version uint16, p Parcel) error
 	// Adopt checks the state and makes everything ready. It changes nothing that the
-	// predecessor or a client could notice.
+	// predecessor or a client could notice. A *handover.Fault is an error in what one session has.
 	Adopt(version uint16, p Parcel) error
 }
 
 // HandOver passes p's state to the successor at the other end of l. If its error is nil,
-// the successor serves and p must not. Otherwise p serves as before.
+// the successor serves and p must not. Otherwise p serves as before. A *handover.Fault is an
+// error in what one session has: without that session another successor may take over.
 func HandOver(l *Link, p Predecessor) error {
 	l.limit(l.part)
 	version, err := l.welcome()
@@ -155,7 +156,7 @@ func TakeOver(l *Link, s Successor, text string, gone func() bool) error {
 		err = s.Adopt(version, state)
 	}
 	if err != nil {
-		l.giveUp(err)
+		l.refuse(version, err)
 		return at("adoption", err)
 	}
 	return at("go", l.awaitGo(gone))

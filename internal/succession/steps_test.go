@@ -122,6 +122,27 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// TestFault: the predecessor learns of which session an error is, from version 3 of the state on.
+func TestFault(t *testing.T) {
+	fault := &handover.Fault{Session: 7, Err: errors.New("of a reason")}
+	for v, want := range map[uint16]bool{1: false, 2: false, 3: true} {
+		old, next := pair(t)
+		next.refuse(v, at("adoption", fault))
+		_, err := old.recv(kindAdopted, 0)
+		var f *handover.Fault
+		if errors.As(err, &f) != want || want && f.Session != 7 || !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "of a reason") {
+			t.Errorf("version %d: %v", v, err)
+		}
+	}
+	d := &daemons{adoptErr: fault}
+	old, next := pair(t)
+	handed, _ := d.run(old, next, lives)
+	var f *handover.Fault
+	if !errors.As(handed, &f) || f.Session != 7 || strings.Join(d.did, " ") != "park resume" {
+		t.Errorf("%v; the predecessor did %v", handed, d.did)
+	}
+}
+
 // TestGivenUp: whoever gives up, and when, the predecessor goes on and both know why.
 func TestGivenUp(t *testing.T) {
 	why := errors.New("of a reason")
