@@ -2,7 +2,9 @@ package librds
 
 import (
 	"bytes"
+	"net/netip"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +42,20 @@ func TestThreads(t *testing.T) {
 		t.Run("sanitize="+s, func(t *testing.T) {
 			d := rdstest.StartDaemons(t, 1)[0]
 			finish(t, program(t, s, "threads", d.Socket(), d.Addr().String()))
+		})
+	}
+}
+
+// TestCancel: a thread that is cancelled within a call harms no other. The address sanitizer takes
+// the end of a cancelled thread for an overflow of its stack.
+func TestCancel(t *testing.T) {
+	for _, s := range sanitizers() {
+		if strings.HasPrefix(s, "address") {
+			continue
+		}
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			finish(t, program(t, s, "cancel", d.Socket(), netip.AddrPortFrom(d.Addr(), 0).String()))
 		})
 	}
 }

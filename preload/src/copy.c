@@ -6,6 +6,7 @@
 
 #include "pre.h"
 #include "rdsfd.h"
+#include "../../librds/src/cancel.h"
 
 /* A piece fits into a pipe of one page, which is what a user with many pipes gets. */
 enum { PIECE = 4096 };
@@ -24,8 +25,8 @@ static int by_pipe(void *to, const void *from, size_t n)
 		return -errno;
 	for (size_t done = 0, k; done < n && !err; done += k) {
 		k = n - done < PIECE ? n - done : PIECE;
-		if (!(err = moved(real_write(p[1], (const char *)from + done, k), k)))
-			err = moved(real_read(p[0], (char *)to + done, k), k);
+		if (!(err = moved(RDSI_UNCANCELLED(real_write(p[1], (const char *)from + done, k)), k)))
+			err = moved(RDSI_UNCANCELLED(real_read(p[0], (char *)to + done, k)), k);
 	}
 	pre_close_hidden(p[0]);
 	pre_close_hidden(p[1]);

@@ -1,6 +1,7 @@
 /* poll for descriptors of which some are RDS sockets. */
 #include <stdlib.h>
 
+#include "../../librds/src/cancel.h"
 #include "../../librds/src/pollfd.h"
 #include "pre.h"
 
@@ -230,7 +231,7 @@ static int mixed(struct set *p, int64_t deadline, const sigset_t *mask, bool wai
 		deadline = rdsi_now() + LOOK_EVERY;
 	if (wait)
 		limit = rdsi_left(deadline, &ts);
-	int err = real_ppoll(fds, p->n, limit, mask) < 0 ? -errno : 0;
+	int err = RDSI_UNCANCELLED(real_ppoll(fds, p->n, limit, mask)) < 0 ? -errno : 0;
 	for (nfds_t i = 0; i < p->n && !err; i++)
 		p->fds[i].revents = fds[i].revents;
 	free(fds);

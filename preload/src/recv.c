@@ -1,6 +1,7 @@
 /* recvmsg, in the order of net/rds/recv.c. */
 #include <stdlib.h>
 
+#include "../../librds/src/cancel.h"
 #include "../../librds/src/pollfd.h"
 #include "pre.h"
 
@@ -185,7 +186,7 @@ static int wait_bound(struct pre_sock *s, int ms)
 	struct pollfd p = {.fd = s->own, .events = POLLIN};
 	if (err)
 		return err;
-	int n = real_poll(&p, 1, ms);
+	int n = RDSI_UNCANCELLED(real_poll(&p, 1, ms));
 	return n < 0 ? -errno : n == 0 ? -ETIMEDOUT : 0;
 }
 

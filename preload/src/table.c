@@ -11,6 +11,7 @@
 #undef close
 #undef memfd_create
 #undef pipe2
+#include "../../librds/src/cancel.h"
 
 enum { TABLE = 1 << 20 }; /* descriptors; memory only for those in use */
 
@@ -221,7 +222,7 @@ int pre_close_hidden(int fd)
 	pre_start();
 	if (pre_hidden(fd))
 		atomic_store(&atomic_load(&table)[fd], NULL);
-	return real_close(fd);
+	return RDSI_UNCANCELLED(real_close(fd));
 }
 
 /* pre_close_range closes what is the program's in the range. */
