@@ -127,7 +127,7 @@ func fastPair(tb testing.TB) (a, b *fastHost) {
 	a.c, b.c = New(ca, a), New(cb, b)
 	a.c.Send(&Msg{SPort: 1, DPort: 2})
 	a.c.Flush(1)
-	b.c.HandleRequest(1, 1, a.c.private())
+	b.c.HandleRequest(1, 1, 0, a.c.private())
 	b.c.HandleCM(1, &verbs.CMEvent{Type: verbs.CMEstablished, QP: b.qp})
 	a.c.HandleCM(1, &verbs.CMEvent{Type: verbs.CMEstablished, QP: a.qp, Private: b.c.private()})
 	a.turn(2)

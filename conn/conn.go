@@ -29,6 +29,7 @@ type Conn struct {
 	crossed int64 // since when the peer says that its own request is on its way, 0: it does not
 	halt    halting
 	quiet   silence
+	narrow  narrowed
 	k       kernelState
 	*Scratch
 

@@ -14,6 +14,7 @@ func (c *Conn) dial() {
 		c.attemptFailed(err)
 		return
 	}
+	c.link.segment = c.segmentToDial()
 	if err := c.host.Dial(c, c.link.qp, c.private()); err != nil {
 		c.connectFailed(err)
 	}
@@ -87,7 +88,9 @@ func (c *Conn) established(private []byte) {
 			return
 		}
 		c.setProfile(from)
+		c.narrowDialed()
 	}
+	c.narrow.refused, c.narrow.stuck = false, false
 	c.setState(Up)
 	c.openSQ()
 	switch {
@@ -118,6 +121,9 @@ func (c *Conn) abandon(why error) {
 
 // connectFailed ends the attempt under way and plans the next.
 func (c *Conn) connectFailed(err error) {
+	if c.link.active {
+		c.narrowFailed(err)
+	}
 	c.abandon(err)
 	c.attemptFailed(err)
 }
@@ -216,7 +222,7 @@ func (c *Conn) down() {
 	c.host.PeerDown(c, c.why)
 	if c.request.waits && !c.halt.on {
 		c.request.waits = false
-		c.accept(c.request.id, c.request.from)
+		c.accept(c.request.id, c.request.segment, c.request.from)
 		return
 	}
 	c.reconnect()

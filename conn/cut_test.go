@@ -282,7 +282,7 @@ func fastKernel(tb testing.TB) *fastHost {
 	cfg := testConfig(addrA, addrB, 1)
 	cfg.Kernel = true
 	h.c = New(cfg, h)
-	h.c.HandleRequest(1, 1, kernelPrivate())
+	h.c.HandleRequest(1, 1, 0, kernelPrivate())
 	h.c.HandleCM(1, &verbs.CMEvent{Type: verbs.CMEstablished, QP: h.qp})
 	if !h.c.Kernel() || !h.c.Ready() {
 		tb.Fatalf("not up: %v", h.c.State())

@@ -65,7 +65,7 @@ func (n *node) receiveIn(i int) {
 func (n *node) turn(now int64) {
 	for ev := make([]verbs.CMEvent, 1); n.dev.PollCM(ev) == 1; {
 		if ev[0].Type == verbs.CMConnectRequest {
-			n.c.HandleRequest(now, ev[0].Req, ev[0].Private)
+			n.c.HandleRequest(now, ev[0].Req, ev[0].Segment, ev[0].Private)
 		} else {
 			n.c.HandleCM(now, &ev[0])
 		}

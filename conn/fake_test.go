@@ -87,6 +87,7 @@ type fakeQP struct {
 	// refuses it with a remote access error.
 	onRDMA func(wr *verbs.SendWR) bool
 	depth  int
+	path   *verbs.Path // what TCP below it knows; nil: nothing
 }
 
 func (h *fakeHost) newQP(depth int) *fakeQP {
@@ -94,6 +95,13 @@ func (h *fakeHost) newQP(depth int) *fakeQP {
 	q := &fakeQP{h: h, num: h.net.nextQPN, state: verbs.QPInit, depth: depth}
 	h.qps = append(h.qps, q)
 	return q
+}
+
+func (q *fakeQP) Path() (p verbs.Path) {
+	if q.path != nil {
+		p = *q.path
+	}
+	return p
 }
 
 func (q *fakeQP) Num() uint32                          { return q.num }

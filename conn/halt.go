@@ -71,7 +71,7 @@ func (c *Conn) Resume(now int64) {
 	}
 	if c.request.waits {
 		c.request.waits = false
-		c.accept(c.request.id, c.request.from)
+		c.accept(c.request.id, c.request.segment, c.request.from)
 		return
 	}
 	if c.redial.at == 0 {

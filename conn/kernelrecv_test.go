@@ -117,7 +117,7 @@ func TestKernelEarlyFrames(t *testing.T) {
 		s.peer.dial(s.q, addrB, addrA, kernelPrivate())
 		ev := s.dev.cm[0]
 		s.dev.cm = nil
-		s.c.HandleRequest(s.now, ev.Req, ev.Private)
+		s.c.HandleRequest(s.now, ev.Req, ev.Segment, ev.Private)
 		est := s.dev.cm
 		s.dev.cm = nil
 		s.send(s.kdata("early", flags(wire.FlagAckRequired)))

@@ -10,6 +10,7 @@ type link struct {
 	qp        verbs.QP // nil: none
 	num       uint32
 	active    bool       // this side dialled
+	segment   int        // ... with TCP segments of at most so many bytes, 0: what the route permits
 	helloSeen bool       // the peer's HELLO is in hello
 	ready     bool       // both HELLOs are through
 	readyAt   int64      // since when
@@ -35,6 +36,7 @@ func (l *link) agree(cfg *Config) {
 // gone forgets the queue pair. maxSend stays for Info.
 func (l *link) gone() {
 	l.qp = nil
+	l.segment = 0
 	l.helloSeen, l.ready, l.deaf = false, false, false
 	l.hello = wire.Hello{}
 	l.deadline = 0

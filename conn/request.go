@@ -9,14 +9,16 @@ import (
 // request is a connection that the peer has asked for and that waits until the old
 // queue pair is empty.
 type request struct {
-	waits bool
-	id    verbs.RequestID
-	from  wire.Private // what it came with
+	waits   bool
+	id      verbs.RequestID
+	segment int          // see HandleRequest
+	from    wire.Private // what it came with
 }
 
 // HandleRequest takes request req of the peer to connect. The Conn accepts or
-// rejects it, or keeps it until the old connection is empty.
-func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
+// rejects it, or keeps it until the old connection is empty. segment is the largest TCP segment that
+// this side could send on it, 0 if that is not known.
+func (c *Conn) HandleRequest(now int64, req verbs.RequestID, segment int, private []byte) {
 	c.calls.called(callDrive)
 	c.now = now
 	if c.closed {
@@ -30,7 +32,7 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 	}
 	if c.halt.on && !mutant.On(mutant.HaltRequest) {
 		c.rejectPending()
-		c.request.id, c.request.from, c.request.waits = req, from, true
+		c.request = request{waits: true, id: req, segment: segment, from: from}
 		return
 	}
 	// Of two requests that cross, the smaller address's wins. A kernel rejects
@@ -38,19 +40,19 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 	ours := c.link.active && from.Ext != 0 && (c.cfg.Local.Less(c.cfg.Remote) || mutant.On(mutant.CrossingUndecided))
 	switch c.state {
 	case Down:
-		c.accept(req, from)
+		c.accept(req, segment, from)
 	case Connecting:
 		if c.link.active {
 			c.stats.ConnectRaced++
 		}
-		if ours {
+		if ours || c.link.active && from.Ext != 0 && c.tooWide(segment) {
 			c.host.Reject(req, wire.Crossed())
 			return
 		}
 		// Either our attempt lost the race, or the peer gave up the one we
 		// accepted before.
 		c.abandon(ErrReplaced)
-		c.accept(req, from)
+		c.accept(req, segment, from)
 	case Up:
 		if ours && (!c.link.ready || c.now-c.link.readyAt < crossTime) {
 			// Most likely a request the peer has abandoned by now. If it is not, the peer
@@ -60,11 +62,11 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 			return
 		}
 		c.stats.ListenClosedStale++
-		c.request.id, c.request.from, c.request.waits = req, from, true
+		c.request = request{waits: true, id: req, segment: segment, from: from}
 		c.fail(ErrReplaced)
 	case Error:
 		c.rejectPending()
-		c.request.id, c.request.from, c.request.waits = req, from, true
+		c.request = request{waits: true, id: req, segment: segment, from: from}
 	}
 }
 
@@ -74,7 +76,12 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, private []byte) {
 const crossTime = 1_000_000_000
 
 // accept answers request req, which came with from. The state is Down.
-func (c *Conn) accept(req verbs.RequestID, from wire.Private) {
+func (c *Conn) accept(req verbs.RequestID, segment int, from wire.Private) {
+	if from.Ext != 0 && c.tooWide(segment) {
+		c.host.Reject(req, wire.Crossed())
+		c.dial()
+		return
+	}
 	if err := c.prepare(false, req); err != nil {
 		c.reject(req, err)
 		c.attemptFailed(err)

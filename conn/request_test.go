@@ -61,7 +61,7 @@ func TestRequestWhileUp(t *testing.T) {
 	s.peer.dial(q, addrB, addrA, s.private())
 	ev := s.dev.cm[0]
 	s.dev.cm = nil
-	s.c.HandleRequest(s.now, ev.Req, ev.Private)
+	s.c.HandleRequest(s.now, ev.Req, ev.Segment, ev.Private)
 	if s.c.State() != Error {
 		t.Fatalf("%v: the old connection drains first", s.c.State())
 	}
@@ -92,7 +92,7 @@ func TestSecondRequestWhileDraining(t *testing.T) {
 		qs = append(qs, q)
 		s.peer.dial(q, addrB, addrA, s.private())
 		ev := s.dev.cm[len(s.dev.cm)-1]
-		s.c.HandleRequest(s.now, ev.Req, ev.Private)
+		s.c.HandleRequest(s.now, ev.Req, ev.Segment, ev.Private)
 		s.dev.cm = nil
 	}
 	s.hold = false
@@ -127,7 +127,7 @@ func TestLateCrossing(t *testing.T) {
 		} else {
 			s.now += crossTime - 1
 		}
-		s.c.HandleRequest(s.now, ev.Req, ev.Private)
+		s.c.HandleRequest(s.now, ev.Req, ev.Segment, ev.Private)
 		if replaced := s.c.Stats().ListenClosedStale == 1; replaced != late || s.c.Ready() == late {
 			t.Fatalf("late %v: replaced %v, %v", late, replaced, s.c.State())
 		}

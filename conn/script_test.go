@@ -135,7 +135,7 @@ func (s *script) run() {
 			ev := s.dev.cm[0]
 			s.dev.cm = s.dev.cm[1:]
 			if ev.Type == verbs.CMConnectRequest {
-				s.c.HandleRequest(s.now, ev.Req, ev.Private)
+				s.c.HandleRequest(s.now, ev.Req, ev.Segment, ev.Private)
 			} else {
 				s.c.HandleCM(s.now, &ev)
 			}

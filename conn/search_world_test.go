@@ -198,7 +198,7 @@ func (w *searchWorld) do(a action) {
 		ev := h.dev.cm[0]
 		h.dev.cm = h.dev.cm[1:]
 		if ev.Type == verbs.CMConnectRequest {
-			h.c.HandleRequest(w.now, ev.Req, ev.Private)
+			h.c.HandleRequest(w.now, ev.Req, ev.Segment, ev.Private)
 		} else {
 			h.c.HandleCM(w.now, &ev)
 		}

@@ -67,10 +67,21 @@ func (c *Conn) look() {
 	// side slept: what the peer has sent since may not have been read.
 	if s.excused || c.credits.held || c.now-s.lookAt > c.probeGap() {
 		c.heard()
+		c.narrow.stuck = false
 	}
-	switch idle := c.now - s.heardAt; {
+	idle := c.now - s.heardAt
+	large, small := c.stuck(idle < c.probeGap())
+	switch {
+	case small:
+		s.lookAt = 0
+		c.narrowNext()
+		c.fail(ErrLarge)
+		return
 	case idle >= c.cfg.Silence:
 		s.lookAt = 0
+		if large {
+			c.narrowNext()
+		}
 		c.fail(fmt.Errorf("%w: nothing heard for %v", ErrSilent, time.Duration(idle)))
 		return
 	case idle >= c.probeGap() && s.probe == nil:

@@ -174,7 +174,7 @@ func (h *worldHost) step() bool {
 		h.dev.cm = h.dev.cm[1:]
 		w.logf("%d: cm event %d in %v", h.i, ev.Type, h.c.State())
 		if ev.Type == verbs.CMConnectRequest {
-			h.c.HandleRequest(w.now, ev.Req, ev.Private)
+			h.c.HandleRequest(w.now, ev.Req, ev.Segment, ev.Private)
 		} else {
 			h.c.HandleCM(w.now, &ev)
 		}

@@ -116,6 +116,7 @@ type ConnectParam struct {
 	Local, Remote netip.AddrPort
 	Private       []byte // copied
 	TimeoutNs     int64  // whole set-up; 0: the provider's default (5 s)
+	MaxSegment    int    // most bytes of a TCP segment, in both directions; 0: what the route permits. Of no meaning without TCP
 }
 
 // CMEventType says what happened to a connection. The comment of each value names
@@ -123,7 +124,7 @@ type ConnectParam struct {
 type CMEventType uint8
 
 const (
-	CMConnectRequest CMEventType = iota + 1 // a peer wants to connect: Req, Local, Remote, Private
+	CMConnectRequest CMEventType = iota + 1 // a peer wants to connect: Req, Local, Remote, Private, Segment
 	CMEstablished                           // QP; on the active side also Private, of the reply
 	CMRejected                              // QP, Private
 	CMUnreachable                           // QP, Err: no answer, connection refused, or no route
@@ -141,7 +142,25 @@ type CMEvent struct {
 	Req           RequestID
 	Local, Remote netip.AddrPort
 	Private       []byte
+	Segment       int // most bytes of a TCP segment to the peer, 0: not known
 	Err           error
+}
+
+// ErrLarge is part of the Err of a CMUnreachable if the set-up has failed although the peer's host is connected, because
+// large packets do not pass.
+var ErrLarge = errors.New("large packets do not pass (the MTU of the path, or filtered ICMP)")
+
+// OverTCP is a QP whose bytes go by TCP.
+type OverTCP interface {
+	// Path returns what TCP knows of the way to the peer. It is a system call.
+	Path() Path
+}
+
+// Path is what TCP knows of the way to a peer.
+type Path struct {
+	Acked  uint64 // bytes that the peer's TCP has acknowledged
+	Stuck  bool   // more than a full segment is not acknowledged, and TCP has sent the first of it three times or more
+	Passes bool   // something that was sent after the first of it has arrived
 }
 
 // PD is a protection domain. A QP reaches only the MRs of its own PD.

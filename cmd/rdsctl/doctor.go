@@ -268,6 +268,10 @@ func (d *doctor) peers() {
 	up, bad := 0, 0
 	for i := range r.Peers {
 		p := &r.Peers[i]
+		if p.MaxSegment != 0 {
+			d.say(findWrong, "path", "ip route get "+p.Remote.String()+" and tracepath show the MTU; let ICMP \"fragmentation needed\" and \"packet too big\" pass, or lower the MTU of the interface",
+				"large packets do not pass on the way to %v: its connection has TCP segments of at most %d bytes", p.Remote, p.MaxSegment)
+		}
 		switch {
 		case p.State == "up":
 			up++

@@ -338,6 +338,10 @@ type PeerInfo struct {
 	CRC       bool       `json:"crc"`
 	TLS       string     `json:"tls"` // cipher suite, "" if the connection is plain or not up
 
+	// MaxSegment is the most bytes of a TCP segment of the connection, if larger packets do not pass on the way to
+	// the peer; else 0.
+	MaxSegment int `json:"max_segment,omitzero"`
+
 	NextTxSeq uint64 `json:"next_tx_seq"`
 	AckedSeq  uint64 `json:"acked_seq"`
 	RxSeq     uint64 `json:"rx_seq"`
@@ -380,17 +384,6 @@ type PeerInfo struct {
 	HeldBy    string        `json:"held_by"`   // the setting whose limit it was over last, "" if never
 	Holds     uint64        `json:"holds"`     // how often
 	HeldTime  time.Duration `json:"held_ns"`   // how long in total
-}
-
-// TCPConn is a TCP connection of RDS/TCP. Its sequences count bytes since it came up.
-type TCPConn struct {
-	LocalPort  uint16 `json:"local_port"`
-	RemotePort uint16 `json:"remote_port"`
-	HdrRemain  int    `json:"header_remain"` // bytes missing of the header that is arriving
-	DataRemain int    `json:"data_remain"`
-	Sent       uint64 `json:"sent"`
-	Awaited    uint64 `json:"awaited"` // an acknowledgement up to here covers the last message
-	Acked      uint64 `json:"acked"`   // by the peer's TCP
 }
 
 // PeerReset is the answer to peer-reset.

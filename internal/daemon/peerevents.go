@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -57,7 +58,7 @@ func (p *peerEvents) write(ctx context.Context, to *summedLog) {
 				args = append(args, "err", e.err)
 			}
 			level := slog.LevelInfo
-			if e.event == engine.EventFellBack {
+			if e.event == engine.EventFellBack || e.event == conn.EventNarrow {
 				level = slog.LevelWarn
 			}
 			to.write(time.Now(), level, e.remote, event, args...)

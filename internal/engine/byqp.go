@@ -93,6 +93,7 @@ func (q *byQP) figures(i *ctl.PeerInfo) {
 
 func (q *byQP) describe(i *Peer) {
 	i.Dialed, i.Fell, i.Second = q.dialed, q.fellWhy, q.rail.i == 1
+	i.MaxSegment = q.Narrowed()
 	i.OnlySecond = q.p.local.listeners[0] == nil && len(q.e.devices.rails) == 2
 }
 
@@ -121,7 +122,7 @@ func (q *byQP) came(now int64, ev *verbs.CMEvent) {
 }
 
 func (q *byQP) requested(now int64, ev *verbs.CMEvent) {
-	q.HandleRequest(now, ev.Req, ev.Private)
+	q.HandleRequest(now, ev.Req, ev.Segment, ev.Private)
 	q.e.touch(q.p)
 }
 
@@ -177,8 +178,13 @@ func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
 		return err
 	}
 	return q.rail.dev.Connect(qp, verbs.ConnectParam{
-		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: e.port(p.addr), Private: private})
+		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: e.port(p.addr), Private: private,
+		MaxSegment: c.Segment(), TimeoutNs: dialNs})
 }
+
+// dialNs is the time limit of an attempt by the device. It ends before that of conn.Config.ConnectTimeout, because
+// the device's error says more.
+const dialNs = 4_500_000_000
 
 func (e *Engine) Accept(_ *conn.Conn, req verbs.RequestID, qp verbs.QP, private []byte) error {
 	r, id := e.railOf(req)

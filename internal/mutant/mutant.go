@@ -37,7 +37,8 @@ const (
 	LaneForgotten     Name = "lane-forgotten"      // a lane that is dropped beside others leaves no sequences behind
 	SilenceIgnored    Name = "silence-ignored"     // a peer that says nothing any more is waited for without end
 
-	PauseUnnoticed Name = "pause-unnoticed" // a machine that stood still is taken for an engine that hangs
+	LargeLostForEver Name = "large-lost-for-ever" // that large packets do not pass is never found
+	PauseUnnoticed   Name = "pause-unnoticed"     // a machine that stood still is taken for an engine that hangs
 
 	// A planned pause.
 
@@ -244,6 +245,6 @@ func Names() []Name {
 		MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone,
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
-		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses,
+		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
 	}
 }

@@ -195,7 +195,7 @@ func (d *Device) takeResults() bool {
 			}
 			d.requests[id] = &request{fd: r.fd, mpa: r.mpa, raw: raw, feat: feat, known: known, tls: r.tls, local: r.local, remote: r.remote, ctl: d.ctl,
 				expiry: time.AfterFunc(2*d.opt.HandshakeTimeout, func() { d.ctl.post(result{fd: -1, req: id}) })}
-			d.events.push(verbs.CMEvent{Type: verbs.CMConnectRequest, Req: id, Local: r.local, Remote: r.remote, Private: r.mpa.Private})
+			d.events.push(verbs.CMEvent{Type: verbs.CMConnectRequest, Req: id, Local: r.local, Remote: r.remote, Private: r.mpa.Private, Segment: r.segment})
 		default:
 			if req := d.requests[r.req]; req != nil {
 				delete(d.requests, r.req)

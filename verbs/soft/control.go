@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +48,7 @@ type result struct {
 	local, remote netip.AddrPort
 	dial          *dialing
 	req           verbs.RequestID // expired
+	segment       int             // of a request
 	err           error
 }
 
@@ -254,6 +256,9 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	if p.Local.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(p.Local)
 	}
+	if p.MaxSegment > 0 {
+		dialer.Control = func(_, _ string, c syscall.RawConn) error { return limitSegment(c, p.MaxSegment) }
+	}
 	tcp, err := dialer.DialContext(ctx, "tcp", p.Remote.String())
 	if err != nil {
 		if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EMFILE) {
@@ -272,7 +277,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	}
 	if cfg != nil {
 		if err := c.secure(conn, cfg, true); errors.Is(err, os.ErrDeadlineExceeded) {
-			return fail(verbs.CMUnreachable, fmt.Errorf("no end of the TLS handshake: %w", err))
+			return fail(verbs.CMUnreachable, fmt.Errorf("no end of the TLS handshake: %w", blamed(tcp, err)))
 		} else if err != nil {
 			return fail(verbs.CMConnectError, tlsFailure(err))
 		}
@@ -285,7 +290,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	r.mpa, err = c.readMPA(conn, true)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fail(verbs.CMUnreachable, fmt.Errorf("no MPA reply: %w", err))
+		return fail(verbs.CMUnreachable, fmt.Errorf("no MPA reply: %w", blamed(tcp, err)))
 	case err != nil:
 		return fail(verbs.CMConnectError, fmt.Errorf("MPA reply: %w", err))
 	case r.mpa.Reject && string(r.mpa.Private) == needsTLS:

@@ -105,7 +105,7 @@ func (c *control) greet(tcp net.Conn, cfg *tls.Config) {
 		return
 	}
 	handed = true
-	c.post(result{typ: verbs.CMConnectRequest, fd: fd, mpa: m, tls: conn.tls, local: local, remote: remote})
+	c.post(result{typ: verbs.CMConnectRequest, fd: fd, mpa: m, tls: conn.tls, local: local, remote: remote, segment: segmentOf(fd)})
 }
 
 // silent checks that an initiator waits for the reply: it must not send anything

@@ -81,7 +81,7 @@ func (q *qp) establish(fd int, local, remote netip.AddrPort, m *iwarp.MPA, sec *
 	q.crc = q.crc || m.CRC
 	q.markers = m.Markers
 	if q.dev.opt.SegmentToMSS || q.markers {
-		if mss, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG); err == nil && mss > 0 {
+		if mss := segmentOf(fd); mss > 0 {
 			q.maxPayload = uint64(min(iwarp.MULPDU(mss, q.markers)-(iwarp.UntaggedLen-iwarp.LenField), iwarp.MaxPayload))
 		}
 	}

@@ -26,6 +26,7 @@ var checks = []check{
 	{variant: mutant.WrongInstance, pkg: "conn", test: "TestAckOfAnotherLife"},
 	{variant: mutant.LastCredit, pkg: "conn", test: "TestLastCredit", short: true},
 	{variant: mutant.CancelEarly, pkg: "conn", test: "TestCancelHalfSent"},
+	{variant: mutant.LargeLostForEver, pkg: "conn", test: "TestNarrowAfterSilence"},
 	{variant: mutant.PauseUnnoticed, pkg: "internal/daemon", test: "TestPauseIsNoHang"},
 	{variant: mutant.KernelBelieved, pkg: "conn", test: "TestKernelNotConfigured"},
 	{variant: mutant.UnreachedUntold, pkg: "internal/engine", test: "TestUnreachableTold"},
