@@ -37,6 +37,10 @@ const (
 	qpSendWR    = 1024
 	qpSGE       = 16
 	qpReadDepth = 32
+
+	// dialNs is the time limit of an attempt by the device. That of the connection is longer, because the device's
+	// error says more.
+	dialNs = 5_000_000_000
 )
 
 // newQP gives p a connection by queue pairs.
@@ -54,7 +58,7 @@ func (e *Engine) newQP(p *peer) {
 	q.Conn = conn.New(conn.Config{
 		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Instance: p.us, MaxSend: e.cfg.MaxSend, RecvCredits: q.credits,
 		StartSeq: e.cfg.StartSeq(), Past: p.past[p.lane], MaxSendWR: qpSendWR, ReadDepth: depth,
-		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: 5_000_000_000,
+		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: dialNs + 500_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Silence: e.cfg.Silence, Rand: e.cfg.Rand,
 		Kernel: e.cfg.KernelPeer(p.addr), IgnorePings: e.cfg.IgnorePings, Attr: q.rail.attr, Ctx: q, Scratch: &e.scratch, Posted: e.posted,
 	}, e)
@@ -181,10 +185,6 @@ func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
 		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: e.port(p.addr), Private: private,
 		MaxSegment: c.Segment(), TimeoutNs: dialNs})
 }
-
-// dialNs is the time limit of an attempt by the device. It ends before that of conn.Config.ConnectTimeout, because
-// the device's error says more.
-const dialNs = 4_500_000_000
 
 func (e *Engine) Accept(_ *conn.Conn, req verbs.RequestID, qp verbs.QP, private []byte) error {
 	r, id := e.railOf(req)
