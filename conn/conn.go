@@ -97,7 +97,8 @@ func (c *Conn) Instance() uint64 { return c.peer }
 func (c *Conn) Stats() *Stats { return &c.stats }
 
 // Send queues m. It never fails. Nothing is posted before Flush. Internal messages
-// go ahead of datagrams that wait. On a closed Conn m ends Cancelled at once, and so
+// go ahead of datagrams that wait. A message to a port that is Stopped, or stops before m is
+// posted, ends with Returned. On a closed Conn m ends Cancelled at once, and so
 // does an internal message to a kernel.
 func (c *Conn) Send(m *Msg) {
 	c.calls.called(callNote)
@@ -141,8 +142,8 @@ func (c *Conn) Queued() int {
 // frameWork is what a message costs besides its payload, in bytes copied.
 const frameWork = 64
 
-// OpsUnderWay returns the bytes of all operations that are not locally complete,
-// whether they are posted or not.
+// OpsUnderWay returns the bytes of all operations that are to be posted or are not locally
+// complete.
 func (c *Conn) OpsUnderWay() uint64 { return c.out.queue.ops + c.sq.opBytes }
 
 // Waiting calls f for every message of the host that would still be sent to a peer

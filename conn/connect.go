@@ -209,6 +209,7 @@ func (c *Conn) down() {
 	c.withdrawProbe()
 	c.cuts.rejoin()
 	c.out.rewind()
+	c.stopAgain()
 	if !c.k.on && c.settling.expires == 0 && c.cfg.SettleTimeout != 0 && c.hasPostedOps() {
 		c.settling.expires = c.now + c.cfg.SettleTimeout
 	}

@@ -172,6 +172,7 @@ func (c *Conn) adoptStops(m *msgReader) {
 	r := m.r
 	for range r.Count(allPorts, 2+1+4+4) {
 		st := &portStop{port: r.U16(), stopped: r.Bool(), nth: len(c.stops.list)}
+		st.keeps, st.resume = st.stopped, !st.stopped
 		if c.stops.of[st.port] != nil {
 			r.Fail("port %d has refused twice", st.port)
 		}
@@ -179,6 +180,9 @@ func (c *Conn) adoptStops(m *msgReader) {
 		c.stops.list = append(c.stops.list, st)
 		for _, l := range st.lists() {
 			m.list(l, false)
+			for at := l.head; at != nil; at = at.priv.next {
+				at.priv.posted = true // or a former version kept it: then it goes on like the others
+			}
 			if !st.stopped && l.n > 0 {
 				r.Fail("port %d was released and keeps %d messages", st.port, l.n)
 			}

@@ -95,7 +95,7 @@ func handedOver(t *testing.T, version uint16) (*script, []byte, []*Msg) {
 // refuseForTest has the peer refuse m, which waits to be sent again.
 func (c *Conn) refuseForTest(m *Msg) {
 	m.priv.list.remove(m)
-	c.stops.refuse(m, &c.out)
+	c.refuse(m)
 }
 
 // TestHandoverGolden: the bytes of a connection's state do not change within a version, and

@@ -105,7 +105,8 @@ type MessageHost interface {
 	OpPlaced(c *Conn, m *Msg)
 	// MsgDone gives m back to the host. It is called exactly once per Send. m.Ended says
 	// how many of its datagrams o is for; the others, of a run, were Acked. The host may
-	// send m again from here.
+	// send m again from here, but with Returned not before Conn.Stopped says that it may. When
+	// a port stops, the messages to it are Returned in one call, the last one first.
 	MsgDone(c *Conn, m *Msg, o Outcome)
 }
 

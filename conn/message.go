@@ -20,10 +20,11 @@ const (
 	OpRefused                // operation never posted: its grant had gone, or the device or peer cannot run it
 	Withdrawn                // GiveUp: not delivered, and never will be
 	GaveUp                   // GiveUp: it was sent, and may have been delivered
+	Returned                 // never posted, and not withdrawn: its port is Conn.Stopped, the host sends it later
 )
 
 var outcomeNames = [...]string{"Acked", "Cancelled", "NoSock", "Lost", "Dropped", "Unknown", "OpFailed", "OpRefused",
-	"Withdrawn", "GaveUp"}
+	"Withdrawn", "GaveUp", "Returned"}
 
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {

@@ -5,7 +5,8 @@ type msgList struct {
 	head, tail *Msg
 	n, bytes   int
 	more       int    // datagrams of runs beyond one each
-	ops        uint64 // bytes of their operations
+	ops        uint64 // bytes of the operations that are not posted
+	again      int    // work of those that were posted before, as Conn.Queued counts it
 }
 
 func (l *msgList) push(m *Msg) {
@@ -22,8 +23,11 @@ func (l *msgList) push(m *Msg) {
 	if m.Run != 0 {
 		l.more += m.Run - 1
 	}
-	if m.Op != nil {
+	if m.opNew() {
 		l.ops += m.opBytes()
+	}
+	if p.posted {
+		l.again += len(m.Data) + frameWork
 	}
 }
 
@@ -60,8 +64,11 @@ func (l *msgList) remove(m *Msg) {
 	if m.Run != 0 {
 		l.more -= m.Run - 1
 	}
-	if m.Op != nil {
+	if m.opNew() {
 		l.ops -= m.opBytes()
+	}
+	if p.posted {
+		l.again -= len(m.Data) + frameWork
 	}
 }
 
@@ -83,5 +90,6 @@ func (l *msgList) prepend(f *msgList) {
 	l.bytes += f.bytes
 	l.more += f.more
 	l.ops += f.ops
+	l.again += f.again
 	*f = msgList{}
 }

@@ -83,7 +83,7 @@ func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
 		c.end(m, NoSock)
 	} else {
 		c.stats.Refusals += uint64(m.datagrams())
-		c.stops.refuse(m, &c.out)
+		c.refuse(m)
 	}
 	return nil
 }

@@ -117,7 +117,6 @@ func (c *Conn) postOp(m *Msg, b *opBatch) bool {
 		return false
 	}
 	p := &m.priv
-	p.opPosted = true
 	c.take(m)
 	b.n++
 	if p.carried {

@@ -113,6 +113,10 @@ func (s *script) OpPlaced(_ *Conn, m *Msg) {
 	s.placed[m] = true
 }
 func (s *script) MsgDone(_ *Conn, m *Msg, o Outcome) {
+	if o == Returned {
+		s.returned(m)
+		return
+	}
 	if _, ok := s.done[m]; ok {
 		s.t.Error("MsgDone twice")
 	}
@@ -141,7 +145,7 @@ func (s *script) run() {
 			}
 			moved = true
 		}
-		if s.c.NeedFlush() {
+		if s.resend(s.c) || s.c.NeedFlush() {
 			s.c.Flush(s.now)
 			moved = true
 		}
@@ -348,7 +352,7 @@ func (s *script) frames() (out []got) {
 
 func (s *script) msg(payload string) *Msg {
 	m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte(payload)}
-	s.c.Send(m)
+	s.baseHost.send(s.c, m)
 	return m
 }
 

@@ -134,6 +134,10 @@ func (h *searchHost) MsgDone(_ *Conn, m *Msg, o Outcome) {
 	if s == nil { // a REVOKED
 		return
 	}
+	if o == Returned {
+		h.returned(m)
+		return
+	}
 	if s.done {
 		failf("message %d ended %v, and %v before", s.id, o, s.outcome)
 	}

@@ -26,6 +26,10 @@ func (w *searchWorld) fingerprint() uint64 {
 	for _, h := range w.h {
 		p.num(uint64(h.life<<24 | h.next<<16 | h.last<<8 | h.lastOf))
 		p.num(uint64(h.out<<8 | h.active))
+		for _, m := range h.away {
+			p.num(uint64(m.Owner.(*searchMsg).id))
+		}
+		p.num(uint64(len(h.away)))
 		p.flags(h.full, h.unbound, h.revoked, h.retired, h.owes)
 		p.flags(h.c.cong.remote.Test(searchPort), h.c.cong.remote.Empty())
 		p.device(h.dev)
@@ -42,10 +46,11 @@ var searchSeed = maphash.MakeSeed()
 var notState = map[string]bool{
 	"Conn.cfg": true, "Conn.host": true, "Conn.calls": true, "Conn.now": true, "Conn.since": true, "Conn.stats": true, "Conn.why": true,
 	"Scratch.wrs": true, "Scratch.sges": true, "outbox.h": true, "receiver.h": true, "link.num": true, "ownMsgs.free": true,
-	"redial.ceiling":    true, // always MinBackoff here
-	"congestion.own":    true, // the host's
-	"congestion.remote": true, // see below
-	"Msg.Owner":         true, "Msg.Op": true, "Msg.Op2": true, "Msg.Bad": true,
+	"redial.ceiling":    true,                             // always MinBackoff here
+	"congestion.own":    true,                             // the host's
+	"congestion.remote": true,                             // see below
+	"portStops.turn":    true, "portStops.released": true, // there is one port
+	"Msg.Owner": true, "Msg.Op": true, "Msg.Op2": true, "Msg.Bad": true,
 }
 
 // clocks are the fields that are times.

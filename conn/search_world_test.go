@@ -153,7 +153,7 @@ func (w *searchWorld) can(a action) bool {
 	case actEmpty:
 		return len(h.dev.cq) == 0 && h.c.State() == Error
 	case actFlush:
-		return h.c.NeedFlush()
+		return h.c.NeedFlush() || slices.ContainsFunc(h.away, func(m *Msg) bool { return !h.c.Stopped(m.DPort) })
 	case actTick:
 		t := h.c.NextTimeout()
 		return t != 0 && t <= w.now+1000
@@ -176,9 +176,9 @@ func (w *searchWorld) can(a action) bool {
 	case actUnbind:
 		return w.drop > 0
 	case actCancel:
-		return w.cancl > 0 && h.script[0].msg != nil && !h.script[0].done
+		return w.cancl > 0 && h.hasConn(h.script[0])
 	case actGiveUp:
-		return w.quits > 0 && h.script[0].msg != nil && !h.script[0].done
+		return w.quits > 0 && h.hasConn(h.script[0])
 	}
 	return false
 }
@@ -213,6 +213,7 @@ func (w *searchWorld) do(a action) {
 	case actEmpty:
 		h.c.CQEmpty(w.now)
 	case actFlush:
+		h.resend(h.c)
 		h.c.Flush(w.now)
 	case actTick:
 		w.now = max(w.now, h.c.NextTimeout())
@@ -295,6 +296,11 @@ func cut(q *fakeQP, how actKind) {
 	q.toErr(true)
 }
 
+// hasConn reports whether the connection has s.
+func (h *searchHost) hasConn(s *searchMsg) bool {
+	return s.msg != nil && !s.done && !slices.Contains(h.away, s.msg)
+}
+
 func (h *searchHost) setFull(full bool) {
 	h.full = full
 	if full && h.cm.Set(searchPort) || !full && h.cm.Clear(searchPort) {
@@ -325,7 +331,7 @@ func (h *searchHost) send(s *searchMsg) {
 		s.barrier = h.mark.Last() + 1
 		h.must(h.mark.Issue(&s.place, s.barrier))
 	}
-	h.c.Send(m)
+	h.baseHost.send(h.c, m)
 }
 
 func (h *searchHost) must(err error) {

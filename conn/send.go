@@ -16,7 +16,7 @@ func (c *Conn) NeedFlush() bool {
 	case Down:
 		return c.redial.at == 0 && c.mayDial()
 	case Up:
-		return c.link.ready && c.dirty
+		return c.link.ready && (c.dirty || c.LetsGo())
 	}
 	return false
 }
@@ -85,7 +85,7 @@ func (c *Conn) head() *Msg {
 		}
 	}
 	for m := c.out.queue.head; m != nil; m = c.out.queue.head {
-		if len(c.stops.list) != 0 && c.stops.holdBack(m, &c.out.queue) {
+		if c.turnAway(m) {
 			continue
 		}
 		if m.opNew() && (c.settling.on || c.halt.ops) {
@@ -113,7 +113,7 @@ func (c *Conn) take(m *Msg) {
 	if p.flags&wire.FlagRetransmitted != 0 {
 		c.stats.Retransmitted += uint64(m.datagrams())
 	}
-	p.state, p.posted = msgPosted, true
+	p.state, p.posted, p.opPosted = msgPosted, true, m.Op != nil
 	if m.Watched {
 		c.cfg.Posted(m)
 	}

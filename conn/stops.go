@@ -6,18 +6,21 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
-// portStop is a port of the peer that refused a message. While stopped it
-// keeps the refused messages and those behind them. It is released when the
-// peer's congestion map shows the port free and nothing is in flight to it
-// any more: what was, was refused as well and must go first. A released one
-// waits for the next message to the port, to flag it RESUME.
+// portStop is a port of the peer that refused a message. While stopped it keeps the
+// messages that were refused, and what was not posted is the host's again. It is released
+// when the peer's congestion map shows the port free and nothing is in flight to it any
+// more: what was, was refused as well and must go first. Then it lets go of what it keeps,
+// beside what the host sends to other ports, see letGo. One that keeps nothing waits for
+// the next message to the port, to flag it RESUME.
 type portStop struct {
 	port     uint16
 	nth      int // in portStops.list
 	stopped  bool
+	keeps    bool    // stopped, or not all that was refused was let go: Conn.Stopped
+	resume   bool    // the next message to the port is to have RESUME
 	inflight int     // messages on unacked and rtx to the port
-	refused  msgList // by sequence
-	behind   msgList // sequences after those, not sent since
+	refused  msgList // while stopped, by sequence
+	behind   msgList // refused earlier, behind those
 }
 
 func (st *portStop) lists() [2]*msgList { return [2]*msgList{&st.refused, &st.behind} }
@@ -27,22 +30,29 @@ func (st *portStop) lists() [2]*msgList { return [2]*msgList{&st.refused, &st.be
 type portStops struct {
 	list []*portStop
 	of   map[uint16]*portStop
-	due  bool // a port may have become free to be released
+	due  bool // a port may have become free to be released, or to let go of what it keeps
+
+	turn     int    // of list, in letGo
+	released uint64 // counts ports that have let go of all that they kept
 }
 
-// any reports whether messages wait in a stopped port.
+// keepsWindow is how much of what was refused waits in the queue at a time, as Conn.Queued
+// counts it: the host has to have room for other ports.
+const keepsWindow = 32 << 10
+
+// any reports whether messages wait for a stopped port, here or at the host.
 func (s *portStops) any() bool {
 	for _, st := range s.list {
-		if st.refused.n+st.behind.n > 0 {
+		if st.keeps {
 			return true
 		}
 	}
 	return false
 }
 
-// refuse keeps m, which the peer has received and refused, and stops its port for
-// the messages of o.
-func (s *portStops) refuse(m *Msg, o *outbox) {
+// refuse keeps m, which the peer has received and refused, and stops its port.
+func (c *Conn) refuse(m *Msg) {
+	s := &c.stops
 	s.left(m)
 	st := s.of[m.DPort]
 	if st == nil {
@@ -51,15 +61,7 @@ func (s *portStops) refuse(m *Msg, o *outbox) {
 		s.list = append(s.list, st)
 	}
 	if !st.stopped {
-		st.stopped = true
-		for _, l := range [...]*msgList{&o.unacked, &o.rtx} {
-			for f := l.head; f != nil; f = f.priv.next {
-				if f.DPort == m.DPort && f.Internal == 0 && f.priv.stop == nil {
-					f.priv.stop = st
-					st.inflight++
-				}
-			}
-		}
+		c.stop(st)
 	}
 	p := &m.priv
 	p.state, p.seq, p.flags = msgQueued, 0, 0
@@ -73,6 +75,34 @@ func (s *portStops) refuse(m *Msg, o *outbox) {
 	s.due = true
 }
 
+// stop stops st. What waits in the queue for its port and was refused before is kept, behind
+// what is in flight. All else there is the host's again, the last one first.
+func (c *Conn) stop(st *portStop) {
+	st.stopped, st.keeps, st.resume = true, true, false
+	for _, l := range [...]*msgList{&c.out.unacked, &c.out.rtx} {
+		for f := l.head; f != nil; f = f.priv.next {
+			if f.DPort == st.port && f.Internal == 0 && f.priv.stop == nil {
+				f.priv.stop = st
+				st.inflight++
+			}
+		}
+	}
+	for m := c.out.queue.tail; m != nil; {
+		prev := m.priv.prev
+		if m.DPort == st.port && m.Internal == 0 {
+			c.out.queue.remove(m)
+			m.priv.posted = m.priv.posted || mutant.On(mutant.StoppedKept)
+			if m.priv.posted || m.priv.own {
+				st.behind.insert(m, st.behind.head)
+			} else {
+				c.stats.SendQueued -= uint64(m.datagrams())
+				c.end(m, Returned)
+			}
+		}
+		m = prev
+	}
+}
+
 // left notes that m is no longer in flight to a stopped port, if it was.
 func (s *portStops) left(m *Msg) {
 	if p := &m.priv; p.stop != nil {
@@ -82,43 +112,111 @@ func (s *portStops) left(m *Msg) {
 	}
 }
 
-// holdBack moves m, at the head of queue, behind the refused messages if
-// its port is stopped.
-func (s *portStops) holdBack(m *Msg, queue *msgList) bool {
-	st := s.of[m.DPort]
-	if st == nil || !st.stopped || m.Internal != 0 {
+// Stopped reports whether the peer refuses messages to port, or has to have others first that
+// it has refused. What is sent to the port meanwhile ends with Returned.
+func (c *Conn) Stopped(port uint16) bool { return c.stops.stopped(port) != nil }
+
+// Released counts how often a port that was Stopped is not any more.
+func (c *Conn) Released() uint64 { return c.stops.released }
+
+func (s *portStops) stopped(port uint16) *portStop {
+	if len(s.list) == 0 {
+		return nil
+	}
+	if st := s.of[port]; st != nil && st.keeps {
+		return st
+	}
+	return nil
+}
+
+// turnAway moves m, at the head of the queue, out of it if its port is stopped: the host has
+// it again. A message of the Conn's own is kept.
+func (c *Conn) turnAway(m *Msg) bool {
+	st := c.stops.stopped(m.DPort)
+	if st == nil || m.Internal != 0 || m.priv.posted || m.priv.own && !st.stopped {
 		return false
 	}
-	queue.remove(m)
-	st.behind.push(m)
+	c.out.queue.remove(m)
+	if m.priv.own {
+		st.behind.push(m)
+		return true
+	}
+	c.stats.SendQueued -= uint64(m.datagrams())
+	c.end(m, Returned)
 	return true
 }
 
-// release lets stopped ports go on that may: their messages go to the front of queue.
-// remote is the peer's congestion map.
+// release lets stopped ports go on that may, and lets go of what they keep. remote is the
+// peer's congestion map.
 func (s *portStops) release(queue *msgList, remote *cong.Map) {
 	s.due = false
-	for i := len(s.list) - 1; i >= 0; i-- {
-		st := s.list[i]
+	for _, st := range s.list {
 		if st.stopped && (st.inflight == 0 || mutant.On(mutant.ReleasedEarly)) && !remote.Test(st.port) {
-			st.stopped = false
-			last, first := &st.behind, &st.refused
+			st.stopped, st.resume = false, true
 			if mutant.On(mutant.HeldOvertakes) {
-				last, first = first, last
+				st.refused, st.behind = st.behind, st.refused
 			}
-			queue.prepend(last)
-			queue.prepend(first)
+			st.behind.prepend(&st.refused)
+		}
+	}
+	s.letGo(queue)
+}
+
+// letGo moves what released ports keep to the end of the queue, a message of each port in
+// turn, until enough of it waits there.
+func (s *portStops) letGo(queue *msgList) {
+	for idle := 0; idle < len(s.list); s.turn++ {
+		if queue.again >= keepsWindow && !mutant.On(mutant.KeptAtOnce) {
+			s.due = true
+			return
+		}
+		st := s.list[s.turn%len(s.list)]
+		if idle++; st.stopped || !st.keeps {
+			continue
+		}
+		if m := st.behind.head; m != nil {
+			st.behind.remove(m)
+			queue.push(m)
+			idle = 0
+		}
+		if st.behind.n == 0 {
+			st.keeps = false
+			s.released++
+			s.forget(st)
 		}
 	}
 }
 
-// resumed flags m if it is the first to a released port, which it forgets.
+// stopAgain stops the released ports that have not let go of all, because the connection has
+// broken off. They let go of the rest on the next one.
+func (c *Conn) stopAgain() {
+	for _, st := range c.stops.list {
+		if st.keeps && !st.stopped {
+			c.stop(st)
+		}
+	}
+	c.stops.due = true
+}
+
+// LetsGo reports whether the next Flush lets go of messages that were refused.
+func (c *Conn) LetsGo() bool {
+	return c.Ready() && c.stops.due && c.out.queue.again < keepsWindow
+}
+
+// resumed flags m if it is the first to a released port.
 func (s *portStops) resumed(m *Msg) {
-	st := s.of[m.DPort]
-	if st == nil || st.stopped || m.Internal != 0 {
+	if st := s.of[m.DPort]; st != nil && st.resume && m.Internal == 0 {
+		m.priv.flags |= wire.FlagResume
+		st.resume = false
+		s.forget(st)
+	}
+}
+
+// forget forgets st if nothing is to be known of it.
+func (s *portStops) forget(st *portStop) {
+	if st.stopped || st.keeps || st.resume {
 		return
 	}
-	m.priv.flags |= wire.FlagResume
 	delete(s.of, st.port)
 	last := len(s.list) - 1
 	moved := s.list[last]

@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +27,7 @@ func TestRefused(t *testing.T) {
 	if f := s.frames(); len(f) != 1 || string(f[0].body) != "other 2" {
 		t.Fatalf("while stopped: %+v", f)
 	}
-	if i := s.c.Info(); i.Stopped != 2 { // a and c
+	if i := s.c.Info(); i.Stopped != 1 || !s.c.Stopped(4) || s.c.Stopped(5) { // a; c is the host's
 		t.Errorf("%d held back", i.Stopped)
 	}
 	s.cong() // free, but b is still in flight
@@ -53,6 +55,88 @@ func TestRefused(t *testing.T) {
 	s.run()
 	if f := s.frames(); len(f) != 1 || f[0].Flags&wire.FlagResume != 0 || len(s.c.stops.list) != 0 {
 		t.Errorf("after resuming: %+v, %d stops", f, len(s.c.stops.list))
+	}
+}
+
+// TestStopReturns: of what is for a port that stops, a connection keeps what was refused. The
+// rest it gives back, the last one first: an operation then is not under way.
+func TestStopReturns(t *testing.T) {
+	s := newScript(t).up()
+	first := s.msg("first")
+	s.run()
+	s.frames()
+	s.c.HoldOps() // so that operations wait
+	var queued []*Msg
+	for range 3 {
+		queued = append(queued, s.op(abi.OpWrite, 64<<10))
+		s.c.Send(queued[len(queued)-1])
+	}
+	if n := s.c.OpsUnderWay(); n != 3*64<<10 {
+		t.Fatalf("%d bytes under way", n)
+	}
+	sent := s.c.Stats().SendQueued
+	s.cong(4)
+	s.send(s.notice(wire.TypeRefused, first.priv.seq, 4))
+	if n := s.c.OpsUnderWay(); n != 0 || !slices.Equal(s.away, queued) || s.c.Stats().SendQueued != sent-3 {
+		t.Errorf("%d bytes under way, %d messages given back, %d sent", n, len(s.away), s.c.Stats().SendQueued)
+	}
+	s.open(append(queued, first)...)
+	s.c.Send(&Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("too early")}) // by a host that does not ask
+	s.c.Resume(s.now)
+	s.run()
+	if f := s.frames(); len(f) != 0 || len(s.away) != 4 {
+		t.Errorf("sent to the stopped port: %+v", f)
+	}
+}
+
+// TestLetsGo: what several ports have refused goes out a little at a time, a message of each
+// port in turn, and what the host sends to other ports meanwhile goes between. What is not let
+// go when the connection breaks off is on the next one.
+func TestLetsGo(t *testing.T) {
+	for _, breaks := range []bool{false, true} {
+		s := newScript(t).up()
+		const n, size = 12, 6000
+		for i := range byte(n) {
+			for port := uint16(4); port < 6; port++ {
+				s.c.Send(&Msg{SPort: 3, DPort: port, SrcInc: 5, Data: bytes.Repeat([]byte{i}, size)})
+			}
+		}
+		s.run()
+		s.frames()
+		s.cong(4, 5)
+		for i := range uint64(2 * n) {
+			s.send(s.notice(wire.TypeRefused, 100+i, uint16(4+i%2)))
+		}
+		s.credits(0)
+		s.cong()
+		if got := s.c.Queued(); got < keepsWindow || got > keepsWindow+size+frameWork || !s.c.Stopped(4) || s.c.Released() != 0 {
+			t.Fatalf("%d bytes wait, stopped %v, %d released", got, s.c.Stopped(4), s.c.Released())
+		}
+		s.c.Send(&Msg{SPort: 3, DPort: 9, SrcInc: 5, Data: []byte{n}})
+		if breaks {
+			s.again(func(h *wire.Hello) { h.Ack = 100 + 2*n - 1 })
+		}
+		s.credits(100)
+		s.c.dirty = true
+		s.run()
+		var next [10]byte
+		turns, ahead := 0, uint16(0)
+		for i, f := range s.frames() {
+			if f.DPort == 9 {
+				if turns = i; turns > keepsWindow/size+1 {
+					t.Errorf("%d messages of others are ahead", i)
+				}
+				continue
+			}
+			if resume := f.Flags&wire.FlagResume != 0; ahead != 0 && f.DPort != ahead || f.body[0] != next[f.DPort] || resume != (f.body[0] == 0) {
+				t.Errorf("frame %d: message %d to port %d, resume %v", i, f.body[0], f.DPort, resume)
+			}
+			next[f.DPort]++
+			ahead = 9 - f.DPort
+		}
+		if next[4] != n || next[5] != n || turns == 0 && !breaks || s.c.Released() != 2 || len(s.c.stops.list) != 0 {
+			t.Errorf("sent %d and %d, %d ports released, %d known", next[4], next[5], s.c.Released(), len(s.c.stops.list))
+		}
 	}
 }
 

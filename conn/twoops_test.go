@@ -182,10 +182,7 @@ func TestGiveUp(t *testing.T) {
 	s.frames()
 	s.cong(4)
 	s.send(s.notice(wire.TypeRefused, refused.priv.seq, 4))
-	held := s.msg("behind it")
-	s.run()
 	end("refused", refused, Withdrawn, false)
-	end("held back", held, Withdrawn, false)
 
 	plain := s.msg("to be sent again")
 	s.cong()

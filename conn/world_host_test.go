@@ -176,6 +176,11 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 	w := h.w
 	s := m.Owner.(*sent)
 	w.logf("%d: done %d outcome %v", h.i, s.id, o)
+	if o == Returned {
+		w.saw["Returned"]++
+		h.returned(m)
+		return
+	}
 	if s.done {
 		w.fatalf("message %d ended twice, %v and %v", s.id, s.outcome, o)
 	}

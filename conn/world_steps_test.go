@@ -156,7 +156,7 @@ func (h *worldHost) send() {
 	w.all = append(w.all, s)
 	w.byID[s.id] = s
 	w.logf("%d: send %d %v n=%d len=%d op=%v silent=%v internal=%v", h.i, s.id, s.key, s.n, n, s.op, s.silent, s.internal)
-	h.c.Send(m)
+	h.baseHost.send(h.c, m)
 }
 
 // step does one random thing; false if nothing was there to do.
@@ -189,7 +189,7 @@ func (h *worldHost) step() bool {
 		}
 		return did
 	case 3:
-		did := h.c.NeedFlush()
+		did := h.resend(h.c) || h.c.NeedFlush()
 		h.c.Flush(w.now)
 		return did
 	case 4:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/rdsd/rdsd/verbs"
@@ -172,7 +173,7 @@ func (w *world) chaos() {
 		}, Cancelled)
 	case k == 8 && o.giveUps:
 		for i := len(w.all) - 1; i >= max(0, len(w.all)-20); i-- {
-			if s := w.all[i]; !s.done && !s.ending && !s.internal && s.from == h.i && s.life == h.life && w.rng.IntN(4) == 0 {
+			if s := w.all[i]; !s.done && !slices.Contains(h.away, s.msg) && !s.ending && !s.internal && s.from == h.i && s.life == h.life && w.rng.IntN(4) == 0 {
 				w.logf("%d: give up %d", h.i, s.id)
 				s.gaveUp = true
 				_, s.ending = h.c.GiveUp(s.msg)

@@ -29,6 +29,9 @@ func (t *byTCP) supports(*rdmaop.Op) bool     { return false }
 func (t *byTCP) queues() bool                 { return true }
 func (t *byTCP) Queued() int                  { return 0 }
 func (t *byTCP) OpsUnderWay() uint64          { return 0 }
+func (t *byTCP) Stopped(uint16) bool          { return false }
+func (t *byTCP) Released() uint64             { return 0 }
+func (t *byTCP) LetsGo() bool                 { return false }
 func (t *byTCP) metered() bool                { return false }
 func (t *byTCP) meter()                       {}
 func (t *byTCP) emptying() bool               { return false }

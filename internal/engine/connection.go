@@ -24,6 +24,9 @@ type facts interface {
 	Queued() int
 	OpsUnderWay() uint64
 	OpsOpen() bool
+	Stopped(port uint16) bool
+	Released() uint64
+	LetsGo() bool
 	Past() (conn.Past, bool)
 	IdleSince() (since int64, idle bool)
 

@@ -46,7 +46,7 @@ func (e *Engine) flushPeers() bool {
 			continue
 		}
 		e.feed(p)
-		for fed := true; fed; fed = e.feed(p) {
+		for fed := true; fed; fed = e.feed(p) || p.c.LetsGo() {
 			p.touched = false
 			p.c.to.Flush(e.now)
 		}

@@ -23,10 +23,8 @@ import (
 // have failed, else that of the message. It is locally complete when all pieces are. The
 // first piece begins the message: from then on no other message can use a key for one use.
 
-// maxPieces is how many pieces to one destination a connection has. It keeps those that follow
-// one that its peer has not acknowledged, or that are for a port that takes nothing: a client
-// must not fill the daemon's memory with them, and they must not be sent all at once, ahead of
-// the messages of others, when the port takes messages again.
+// maxPieces is how many pieces to one destination a connection has. It keeps those that its
+// peer has not acknowledged: a client must not fill the daemon's memory with them.
 const maxPieces = 8
 
 // long is the cutting of an operation, the first of its message. Pooled.
@@ -155,21 +153,42 @@ func (e *Engine) pieceDone(pc *piece, o conn.Outcome) {
 	t := pc.t
 	l := t.long
 	e.retiredOp(t.slot.peer, &pc.op)
-	l.pieces.Del(&pc.in)
-	t.slot.pieces--
 	if o != conn.Acked && !l.over {
 		e.pieceFailed(t, pc, o)
 	}
+	e.freePiece(pc)
+	e.unpause(t.slot)
+	if l.ended && !l.held && l.pieces.N == 0 {
+		e.longEnded(t)
+	}
+}
+
+// takePieceBack has the operation go on with pc again: the connection has not posted it, and
+// its port is stopped. It returns false if the operation does not go on.
+func (e *Engine) takePieceBack(pc *piece) bool {
+	t := pc.t
+	if t.long.over {
+		return false
+	}
+	t.long.seek(t.opv[0], pc.op.RemoteOff-t.opv[0].RemoteOff)
+	e.freePiece(pc)
+	if t.long.at == 0 {
+		e.freeLong(t) // it has not begun
+	}
+	return true
+}
+
+// freePiece returns pc, which the connection has not any more, to the pool.
+func (e *Engine) freePiece(pc *piece) {
+	t := pc.t
+	t.long.pieces.Del(&pc.in)
+	t.slot.pieces--
 	segs := pc.op.Segs[:0]
 	if cap(segs) > keepSegs {
 		segs = nil
 	}
 	*pc = piece{op: rdmaop.Op{Segs: segs}}
 	e.pools.pieces.Put(pc)
-	e.unpause(t.slot)
-	if l.ended && !l.held && l.pieces.N == 0 {
-		e.longEnded(t)
-	}
 }
 
 // pieceFailed gives t's operations the statuses that the failure of its piece pc means, at

@@ -140,6 +140,19 @@ func (x *longRun) step() {
 // pause has the engine of a host stand still, and it or another one go on.
 func (x *longRun) pause(host int, replaced bool) {
 	x.Helper()
+	var sides []*opSide
+	if replaced {
+		if sides = []*opSide{x.a, x.other}; host == 1 {
+			sides = []*opSide{x.b}
+		}
+	}
+	x.pauseFor(host, oncePieces, sides...)
+}
+
+// pauseFor is pause, in which another engine takes the place of that of these sides, if there
+// are any.
+func (x *longRun) pauseFor(host int, cfg Config, sides ...*opSide) {
+	x.Helper()
 	e := x.w.es[host]
 	e.Halt()
 	for n := 0; !e.Halted(); n++ {
@@ -147,12 +160,8 @@ func (x *longRun) pause(host int, replaced bool) {
 			x.Fatal("never stands still")
 		}
 	}
-	if replaced {
-		sides := []*opSide{x.a, x.other}
-		if host == 1 {
-			sides = []*opSide{x.b}
-		}
-		x.w.follow(host, func(d verbs.Device) verbs.Device { return d }, oncePieces, sides...)
+	if len(sides) > 0 {
+		x.w.follow(host, func(d verbs.Device) verbs.Device { return d }, cfg, sides...)
 	}
 	x.w.es[host].Resume()
 }

@@ -348,8 +348,15 @@ func (e *Engine) retiredOp(p *peer, o *rdmaop.Op) {
 func (e *Engine) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
 	switch t := m.Owner.(type) {
 	case *txMsg:
+		if o == conn.Returned {
+			e.takeBack(t)
+			return
+		}
 		e.txDone(t, o)
 	case *piece:
+		if o == conn.Returned && e.takePieceBack(t) {
+			return
+		}
 		e.pieceDone(t, o)
 	case *ctlMsg:
 		e.ctlDone(t, o)

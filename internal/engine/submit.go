@@ -225,7 +225,7 @@ func (e *Engine) route(t *txMsg) {
 		if t.nops == 0 {
 			p.from(t.sock, t.sum.Datagrams, e.now)
 		}
-		if t.slot.q.N > 0 || t.slot.asks != nil || p.flows.N > 0 || p.full(t, e.now) || e.isLong(t) {
+		if t.slot.q.N > 0 || e.waits(t.slot) || p.flows.N > 0 || p.full(t, e.now) || e.isLong(t) {
 			e.wait(t)
 			e.touch(p)
 		} else {

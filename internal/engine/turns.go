@@ -130,10 +130,43 @@ func (e *Engine) queueUp(sl *slot) {
 	}
 }
 
+// takeBack has t wait in its destination again, ahead of what was submitted later: the
+// connection has not posted it, and its port is stopped.
+func (e *Engine) takeBack(t *txMsg) {
+	sl := t.slot
+	t.handed = false
+	sl.handed -= t.sum.Datagrams
+	if sl.asks == t {
+		sl.asks = nil
+	}
+	if l := t.long; l != nil {
+		l.seek(t.opv[0], l.at-l.last.Len)
+		l.last.Reset()
+		t.m.Op = &t.opv[0].Op
+	}
+	sl.q.AddFront(&t.inQ, t)
+	sl.leaveTurn()
+	e.queueUp(sl)
+}
+
+// lookReleased has destinations take turns again whose ports are stopped no more.
+func (e *Engine) lookReleased(p *peer) {
+	n := p.c.Released()
+	if n == p.released {
+		return
+	}
+	p.released = n
+	for at := p.paused.Head; at != nil; {
+		next := at.Next
+		e.unpause(at.Of)
+		at = next
+	}
+}
+
 // waits reports whether what waits in sl has to wait for the end of messages or pieces that
-// its connection has.
+// its connection has, or for its port, which is stopped.
 func (e *Engine) waits(sl *slot) bool {
-	return sl.asks != nil || sl.pieces >= maxPieces && sl.q.N > 0 && e.isLong(sl.q.Head.Of)
+	return sl.asks != nil || sl.peer.c.Stopped(sl.port) || sl.pieces >= maxPieces && sl.q.N > 0 && e.isLong(sl.q.Head.Of)
 }
 
 // unpause has sl take turns again, if it need not wait any more.
@@ -172,6 +205,7 @@ func (sl *slot) leaveTurn() {
 // whether there was any. A socket gives more than its quantum, if its message
 // is that large, and waits longer for its next turn.
 func (e *Engine) feed(p *peer) (fed bool) {
+	e.lookReleased(p)
 	for passed := 0; passed < p.flows.N && p.mayFeed(); {
 		ce := p.flows.Head.Of
 		sl := p.next(ce, e.now)
@@ -180,6 +214,10 @@ func (e *Engine) feed(p *peer) (fed bool) {
 			passed++
 		case sl.q.N == 0: // withdrawn
 			sl.leaveTurn()
+			continue
+		case e.waits(sl): // its port has stopped
+			sl.leaveTurn()
+			e.queueUp(sl)
 			continue
 		case sl.q.Head.Of.nops > 0 && p.opsWait(sl.sock, e.now):
 			passed++

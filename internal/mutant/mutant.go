@@ -112,6 +112,8 @@ const (
 	RefusedDropped   Name = "refused-dropped"    // a REFUSED message is not kept
 	ReleasedEarly    Name = "released-early"     // a stopped port goes on before all it refused is known
 	HeldOvertakes    Name = "held-overtakes"     // what was held back goes ahead of what was refused
+	StoppedKept      Name = "stopped-kept"       // a connection keeps what it has not posted for a port that refuses
+	KeptAtOnce       Name = "kept-at-once"       // a connection lets go at once of all that a port had refused
 	NoSockNotSent    Name = "nosock-not-sent"    // nobody is told that there was no socket
 	LostNotTold      Name = "lost-not-told"      // nobody is told what a restart of the peer lost
 	CongestionStays  Name = "congestion-stays"   // a socket that closes leaves its port's congestion bit
@@ -245,6 +247,6 @@ func Names() []Name {
 		MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone,
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
-		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
+		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver, StoppedKept, KeptAtOnce,
 	}
 }

@@ -106,6 +106,8 @@ var checks = []check{
 	{variant: mutant.RefusedDropped, pkg: "conn", test: "TestRefused"},
 	{variant: mutant.ReleasedEarly, pkg: "conn", test: "TestWorld/refusals"},
 	{variant: mutant.HeldOvertakes, pkg: "conn", test: "TestWorld/refusals"},
+	{variant: mutant.StoppedKept, pkg: "internal/engine", test: "TestReleasedTakeTurns"},
+	{variant: mutant.KeptAtOnce, pkg: "conn", test: "TestLetsGo"},
 	{variant: mutant.NoSockNotSent, pkg: "conn", test: "TestSearch/no_socket"},
 	{variant: mutant.LostNotTold, pkg: "internal/sim", test: "TestLoss"},
 	{variant: mutant.CongestionStays, pkg: "internal/engine", test: "TestCancelWhileRefused"},

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// TestReleasedTakeTurns: operations that have waited for a port, or for several, take turns with
+// others when it has room. As many bytes of them are under way as of any, and an operation of
+// another socket waits for those only.
+func TestReleasedTakeTurns(t *testing.T) {
+	for name, size := range map[string]uint64{"short": 64 << 10, "long": 8 << 20} {
+		for _, replaced := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) { releasedTakeTurns(t, size, replaced) })
+		}
+	}
+}
+
+func releasedTakeTurns(t *testing.T, size uint64, replaced bool) {
+	const senders = 4
+	total := uint64(16 << 20)
+	cfg := Config{HardCap: 1}
+	w := newWorld(t, 2, cfg)
+	b, c := w.opSide(1, 20), w.opSide(1, 21)
+	b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 1000})
+	b.buf = b.must(&ipc.Alloc{Size: size}).(*ipc.AllocOK).Buffer
+	other := w.opSide(0, 9)
+	other.open(other.sock, 0, 0, hostAddr(1), c.port)
+	small := c.expose(0, 8, abi.RightWrite, other)
+	sides := []*opSide{other}
+	raws := []*raw{b.raw, c.raw, other.raw}
+	var ops []shm.SubOp
+	for i := range uint16(senders) {
+		a := w.opSide(0, 10+i)
+		a.buf = a.must(&ipc.Alloc{Size: size}).(*ipc.AllocOK).Buffer
+		a.open(a.sock, 0, 0, hostAddr(1), b.port)
+		r := b.expose(0, size, abi.RightWrite, a)
+		op := a.op(abi.OpWrite, r.Cookie, 0)
+		op.Len = size
+		sides, raws, ops = append(sides, a), append(raws, a.raw), append(ops, op)
+	}
+	sides[1].submit(shm.Sub{Len: 900})
+	sides[1].submit(shm.Sub{Len: 800}) // is refused
+	other.submit(shm.Sub{Len: 1})
+	w.settle()
+	for i, a := range sides[1:] {
+		for range total / senders / size {
+			a.submit(shm.Sub{Len: 1}, ops[i])
+		}
+		if total/senders < size {
+			a.submit(shm.Sub{Len: 1}, ops[i])
+		}
+	}
+	w.settle()
+	if replaced {
+		x := &longRun{T: t, w: w}
+		x.pauseFor(0, cfg, sides...)
+		w.settle()
+	}
+	p := w.es[0].peers.all[0]
+	if n := p.c.OpsUnderWay(); n != 0 || !p.c.Stopped(b.port) {
+		t.Fatalf("%d bytes are under way to a port that refuses", n)
+	}
+	b.datagrams()
+	moved := p.c.Stats().SendRDMABytes
+	other.submit(shm.Sub{Len: 2}, other.op(abi.OpWrite, small.Cookie, 0))
+	most, ahead := uint64(0), -1
+	for n := 0; ; n++ {
+		for _, e := range w.es {
+			e.Turn(w.net.Now(), Wall(w.net.Now()))
+			most = max(most, p.c.OpsUnderWay())
+		}
+		w.net.Step()
+		b.datagrams()
+		done := 0
+		for _, a := range sides[1:] {
+			done += len(slices.DeleteFunc(a.statuses(), func(s int) bool { return s < 0 }))
+		}
+		if other.statuses()[0] == 0 && ahead < 0 {
+			ahead = int((p.c.Stats().SendRDMABytes - moved) >> 20)
+		}
+		if done == len(sides[1:])*int(sides[1].opID) && ahead >= 0 {
+			break
+		}
+		if n > 200_000 {
+			t.Fatalf("%d operations are done, that of the other socket behind %d MiB", done, ahead)
+		}
+	}
+	if most > opsWindow+max(64<<10, min(size, uint64(abi.MaxRDMA))) || ahead > 4 {
+		t.Errorf("%d bytes were under way, the other socket waited for %d MiB", most, ahead)
+	}
+	w.clean(raws...)
+}
