@@ -1,30 +1,43 @@
 package metrics
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
 )
 
-// maxConns bounds the connections to the listener, because every process of the host can
-// open some.
-const maxConns = 64
+const (
+	// maxConns bounds the connections to the listener, because every process of the host can
+	// open some.
+	maxConns = 64
+	// writeStall is how long a client may take nothing of its answer.
+	writeStall = time.Second
+)
 
-// crowd counts the connections. Beyond maxConns it closes the connection that has been
-// without a request for longest, so that connections that ask nothing keep no scraper out.
-// If all have a request in progress, it closes the new one.
+// crowd knows the connections from the moment at which they are accepted. Each has one
+// request. Beyond maxConns the connection gives way whose client has kept the server waiting
+// for longest, by asking nothing or by taking nothing of its answer. So clients that do not
+// ask, or do not read, keep no probe and no scraper out. A connection that the server is
+// about to answer stays.
 type crowd struct {
 	mu   sync.Mutex
-	idle []net.Conn // longest first
-	busy map[net.Conn]bool
-	mute map[net.Conn]bool // those of idle that have not asked anything yet
-	come int               // connections that were accepted and that the HTTP server is about to count
-	news chan struct{}     // closed at the next change, nil if nobody waits
+	all  []*guest      // the oldest first
+	news chan struct{} // closed when a connection leaves, nil if nobody waits
 }
 
-// counted is a listener whose connections c knows from the moment at which they are accepted.
+// guest is a connection of a crowd.
+type guest struct {
+	net.Conn
+	c       *crowd
+	until   time.Time // SetWriteDeadline; used by the goroutine that writes
+	asked   bool      // its request has come; guarded by c.mu
+	waiting time.Time // since when the server waits for the client, zero: it does not; guarded by c.mu
+}
+
+// counted is a listener whose connections are in c.
 type counted struct {
 	net.Listener
 	c *crowd
@@ -32,12 +45,7 @@ type counted struct {
 
 // Accept implements net.Listener.
 func (l counted) Accept() (conn net.Conn, err error) {
-	took := func(c net.Conn) {
-		l.c.mu.Lock()
-		defer l.c.mu.Unlock()
-		l.c.come++
-		conn = c
-	}
+	took := func(c net.Conn) { conn = l.c.enter(c) }
 	// A listener that can be shut is not shut before took has returned.
 	if g, ok := l.Listener.(interface{ AcceptTo(f func(net.Conn)) error }); ok {
 		err = g.AcceptTo(took)
@@ -50,7 +58,35 @@ func (l counted) Accept() (conn net.Conn, err error) {
 	return conn, err
 }
 
-func newCrowd() *crowd { return &crowd{busy: map[net.Conn]bool{}, mute: map[net.Conn]bool{}} }
+// enter adds a connection. If there are too many then, one gives way.
+func (c *crowd) enter(conn net.Conn) *guest {
+	g := &guest{Conn: conn, c: c, waiting: time.Now()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, g)
+	if len(c.all) > maxConns {
+		x := g
+		for _, o := range c.all {
+			if !o.waiting.IsZero() && o.waiting.Before(x.waiting) {
+				x = o
+			}
+		}
+		c.leave(x)
+		_ = x.Conn.Close() // the HTTP server drops it when it notices
+	}
+	return g
+}
+
+// leave takes g off. Guarded by mu.
+func (c *crowd) leave(g *guest) {
+	if i := slices.Index(c.all, g); i >= 0 {
+		c.all = slices.Delete(c.all, i, i+1)
+		if c.news != nil {
+			close(c.news)
+			c.news = nil
+		}
+	}
+}
 
 // settle waits until each connection that was accepted has its answer, at most so long.
 func (c *crowd) settle(most time.Duration) {
@@ -58,7 +94,7 @@ func (c *crowd) settle(most time.Duration) {
 	defer late.Stop()
 	for {
 		c.mu.Lock()
-		if len(c.busy)+len(c.mute)+c.come == 0 {
+		if len(c.all) == 0 {
 			c.mu.Unlock()
 			return
 		}
@@ -75,29 +111,63 @@ func (c *crowd) settle(most time.Duration) {
 	}
 }
 
-// changed is http.Server.ConnState.
-func (c *crowd) changed(conn net.Conn, s http.ConnState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.busy, conn)
-	delete(c.mute, conn)
-	if c.news != nil {
-		close(c.news)
-		c.news = nil
+// guestKey is the key of a request's guest in its context.
+type guestKey struct{}
+
+// withGuest is http.Server.ConnContext.
+func withGuest(ctx context.Context, conn net.Conn) context.Context {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
 	}
-	c.idle = slices.DeleteFunc(c.idle, func(x net.Conn) bool { return x == conn })
-	switch s {
-	case http.StateNew, http.StateIdle:
-		c.idle = append(c.idle, conn)
-		if s == http.StateNew {
-			c.come = max(0, c.come-1)
-			c.mute[conn] = true
-		}
-	case http.StateActive:
-		c.busy[conn] = true
+	return context.WithValue(ctx, guestKey{}, conn)
+}
+
+// hasAsked notes that the request with this context has come.
+func hasAsked(ctx context.Context) {
+	if g, ok := ctx.Value(guestKey{}).(*guest); ok {
+		g.c.mu.Lock()
+		defer g.c.mu.Unlock()
+		g.asked, g.waiting = true, time.Time{}
 	}
-	if len(c.busy)+len(c.idle) > maxConns && len(c.idle) > 0 {
-		c.idle[0].Close() // the server then calls changed, which takes it off
-		c.idle = c.idle[1:]
+}
+
+// SetWriteDeadline implements net.Conn.
+func (g *guest) SetWriteDeadline(t time.Time) error {
+	g.until = t
+	return g.Conn.SetWriteDeadline(t)
+}
+
+// Write implements net.Conn. It fails if the client takes nothing for writeStall.
+func (g *guest) Write(b []byte) (int, error) {
+	now := time.Now()
+	end := now.Add(writeStall)
+	if !g.until.IsZero() && g.until.Before(end) {
+		end = g.until
 	}
+	if err := g.Conn.SetWriteDeadline(end); err != nil {
+		return 0, err
+	}
+	was := g.waits(now)
+	n, err := g.Conn.Write(b)
+	g.waits(was)
+	return n, err
+}
+
+// waits notes since when the server waits for g's client, and returns since when it did.
+// Without a request it has waited since it accepted g.
+func (g *guest) waits(since time.Time) (was time.Time) {
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	if was = g.waiting; g.asked {
+		g.waiting = since
+	}
+	return was
+}
+
+// Close implements net.Conn.
+func (g *guest) Close() error {
+	g.c.mu.Lock()
+	g.c.leave(g)
+	g.c.mu.Unlock()
+	return g.Conn.Close()
 }

@@ -1,40 +1,131 @@
 package metrics
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// More connections that ask nothing than maxConns keep no scraper out. Those beyond the
-// limit are closed.
-func TestCrowd(t *testing.T) {
+// pipes is a listener whose connections keep nothing for a side that does not read.
+type pipes struct {
+	calls chan net.Conn
+	done  chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.calls:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *pipes) Close() error {
+	close(p.done)
+	return nil
+}
+
+// dial returns the client's side of a new connection.
+func (p *pipes) dial(t *testing.T) net.Conn {
+	near, far := net.Pipe()
+	t.Cleanup(func() { near.Close() })
+	p.calls <- far
+	return near
+}
+
+const probe = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+// serve runs a server on pipes.
+func serve(t *testing.T) (*pipes, *crowd) {
 	src, b := source(t, noPeers)
 	b.Publish(time.Now().UnixNano())
 	b.SetState(stats.Running)
-	s := listen(t)
+	p := &pipes{make(chan net.Conn), make(chan struct{})}
+	s := NewServer(p)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, Handler(src), nil, slog.New(slog.DiscardHandler)) }()
-	for range maxConns + 40 {
-		c, err := net.Dial("tcp", s.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+	t.Cleanup(func() {
+		if stop(); <-done != nil {
+			t.Error("the server failed")
 		}
-		defer c.Close()
+	})
+	return p, s.crowd
+}
+
+// stalled waits until the server waits for so many clients that have asked.
+func (c *crowd) stalled(n int) {
+	for got := -1; got != n; runtime.Gosched() {
+		c.mu.Lock()
+		got = 0
+		for _, g := range c.all {
+			if g.asked && !g.waiting.IsZero() {
+				got++
+			}
+		}
+		c.mu.Unlock()
 	}
-	r, err := http.Get("http://" + s.Addr().String() + "/livez")
-	if err != nil || r.StatusCode != http.StatusOK {
-		t.Fatalf("%+v, %v", r, err)
+}
+
+// More clients than maxConns that ask nothing, or that ask again and again and read no
+// answer, keep no probe out.
+func TestCrowd(t *testing.T) {
+	for name, ask := range map[string]string{"silent": "", "unread": probe + probe + probe} {
+		t.Run(name, func(t *testing.T) {
+			p, c := serve(t)
+			for range maxConns + 10 {
+				conn := p.dial(t)
+				go func() { _, _ = io.WriteString(conn, ask) }() // ends when conn is closed
+			}
+			if ask != "" {
+				c.stalled(maxConns)
+			}
+			for range 10 {
+				conn := p.dial(t)
+				if _, err := io.WriteString(conn, probe); err != nil {
+					t.Fatal(err)
+				}
+				r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil || r.StatusCode != http.StatusOK {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				if _, err := io.Copy(io.Discard, r.Body); err != nil || !r.Close {
+					t.Fatalf("%v, the connection stays: %v", err, !r.Close)
+				}
+			}
+		})
 	}
-	r.Body.Close()
-	stop()
-	if err := <-done; err != nil {
+}
+
+// A client that takes nothing of its answer loses its connection.
+func TestUnread(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	c := &crowd{}
+	g := c.enter(far)
+	if err := g.SetWriteDeadline(time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Write(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	if err := g.SetWriteDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Write(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
 	}
 }
@@ -47,66 +138,83 @@ type closes struct {
 
 func (c *closes) Close() error { c.n++; return nil }
 
-// The connection that has been without a request for longest is closed, never one with a
-// request in progress.
+// The connection gives way for whose client the server has waited for longest, never one that
+// is about to be answered.
 func TestCrowdGivesWay(t *testing.T) {
-	c := newCrowd()
+	c := &crowd{}
 	var all []*closes
-	for i := range 2 * maxConns {
+	var guests []*guest
+	enter := func() int {
 		x := &closes{}
-		all = append(all, x)
-		if c.changed(x, http.StateNew); i < 3 {
-			c.changed(x, http.StateActive)
+		all, guests = append(all, x), append(guests, c.enter(x))
+		return len(all) - 1
+	}
+	asked := func(i int) { hasAsked(context.WithValue(t.Context(), guestKey{}, net.Conn(guests[i]))) }
+	closed := func() (list []int) {
+		for i, x := range all {
+			if x.n > 0 {
+				list = append(list, i)
+				x.n = 0
+			}
+		}
+		return list
+	}
+	want := func(when string, i int) {
+		t.Helper()
+		if got := closed(); len(got) != 1 || got[0] != i || len(c.all) != maxConns {
+			t.Errorf("%s: closed %v, want %d; %d are left", when, got, i, len(c.all))
 		}
 	}
-	closed := 0
-	for i, x := range all {
-		if closed += x.n; i < 3 && x.n > 0 || i >= maxConns+3 && x.n > 0 {
-			t.Errorf("connection %d was closed", i)
+	for range maxConns {
+		enter()
+	}
+	for i := range 3 {
+		asked(i)
+	}
+	enter()
+	want("three are about to be answered", 3)
+	guests[2].waits(time.Now().Add(-time.Hour))
+	enter()
+	want("one of them has not read for an hour", 2)
+	for i := range all {
+		asked(i)
+	}
+	want("all are about to be answered", enter())
+
+	for _, g := range guests {
+		if err := g.Close(); err != nil {
+			t.Error(err)
 		}
 	}
-	if closed != maxConns || len(c.idle)+len(c.busy) != maxConns {
-		t.Errorf("%d closed, %d idle, %d busy", closed, len(c.idle), len(c.busy))
-	}
-	for _, x := range all {
-		c.changed(x, http.StateClosed)
-	}
-	if len(c.idle)+len(c.busy) != 0 {
-		t.Errorf("left: %d idle, %d busy", len(c.idle), len(c.busy))
+	if len(c.all) != 0 {
+		t.Errorf("left: %d", len(c.all))
 	}
 }
 
-// TestSettle: settle waits for a request in progress and for one that has not come yet, and
-// not for a connection that has its answer.
+// TestSettle: settle waits until each connection that was accepted is closed, whether it has
+// asked or not.
 func TestSettle(t *testing.T) {
-	c := newCrowd()
-	conn, other := net.Pipe()
-	defer conn.Close()
-	defer other.Close()
+	c := &crowd{}
 	const long = time.Minute
 	c.settle(long) // nobody is there
-	c.changed(other, http.StateNew)
-	c.changed(other, http.StateActive)
-	c.changed(other, http.StateIdle)
-	c.settle(long)
-	for _, s := range []http.ConnState{http.StateNew, http.StateActive} {
-		c.changed(conn, s)
-		settled := make(chan struct{})
-		go func() { c.settle(long); close(settled) }()
-		for waits := false; !waits; { // until settle waits
+	a, b := c.enter(&closes{}), c.enter(&closes{})
+	hasAsked(context.WithValue(t.Context(), guestKey{}, net.Conn(a)))
+	settled := make(chan struct{})
+	go func() { c.settle(long); close(settled) }()
+	for _, g := range []*guest{a, b} {
+		for waits := false; !waits; runtime.Gosched() { // until settle waits
 			c.mu.Lock()
 			waits = c.news != nil
 			c.mu.Unlock()
 		}
-		c.changed(other, http.StateIdle) // something else
 		select {
 		case <-settled:
-			t.Fatalf("%v: it did not wait", s)
+			t.Fatal("it did not wait")
 		default:
 		}
-		c.changed(conn, http.StateIdle)
-		<-settled
+		_ = g.Close()
 	}
-	c.changed(conn, http.StateActive)
+	<-settled
+	c.enter(&closes{})
 	c.settle(time.Millisecond) // not for ever
 }

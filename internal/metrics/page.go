@@ -93,8 +93,8 @@ func (p *pages) register(mux *http.ServeMux) {
 }
 
 // local refuses a request that a browser makes in the name of another site, because that
-// site's name may lead to this host. It also forbids the page to load anything from
-// elsewhere.
+// site's name may lead to this host. Over HTTPS a client's certificate says who asks. local
+// also forbids the page to load anything from elsewhere.
 func local(h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -102,7 +102,7 @@ func local(h http.HandlerFunc) http.Handler {
 			host = name
 		}
 		a, err := netip.ParseAddr(strings.Trim(host, "[]"))
-		if host != "localhost" && (err != nil || !a.IsLoopback()) {
+		if r.TLS == nil && host != "localhost" && (err != nil || !a.IsLoopback()) {
 			http.Error(w, "this page is served under a loopback address or localhost only", http.StatusForbidden)
 			return
 		}

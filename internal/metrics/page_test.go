@@ -34,7 +34,7 @@ func TestPage(t *testing.T) {
 	b.Publish(time.Now().UnixNano())
 	b.SetState(stats.Running)
 	h := Handler(src)
-	for path, want := range map[string]string{"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript", "/uplot.js": "text/javascript", "/uplot.css": "text/css", "/uplot-license.txt": "text/plain", "/page.json": "application/json"} {
+	for path, want := range map[string]string{"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript", "/uplot.js": "text/javascript", "/uplot.css": "text/css", "/uplot-license.txt": "text/plain", "/page.json": "application/json", "/metrics": "text/plain"} {
 		w := get(h, "127.0.0.1:9464", path)
 		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), want) || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: status %d, %v", path, w.Code, w.Header())

@@ -2,11 +2,13 @@ package metrics
 
 import (
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -55,7 +57,8 @@ func TestScrapeEncodings(t *testing.T) {
 	}
 }
 
-// TestScrapesAreBounded: scrapes beyond the bound are refused at once.
+// TestScrapesAreBounded: a scrape beyond the bound waits for its turn, and is refused if none
+// comes.
 func TestScrapesAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	inner := gathering()
@@ -64,18 +67,23 @@ func TestScrapesAreBounded(t *testing.T) {
 		<-leave
 		return inner.Gather()
 	}))
-	codes := make(chan int, maxScrapes)
+	codes := make(chan int, maxScrapes+1)
 	for range maxScrapes {
 		go func() { codes <- askFor(h, "").Code }()
 		<-entered
 	}
-	if w := askFor(h, ""); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("one too many: %d", w.Code)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, httptest.NewRequestWithContext(gone, "GET", "/metrics", nil)); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("one that does not wait: %d", w.Code)
 	}
+	go func() { codes <- askFor(h, "").Code }()
+	go func() { <-entered }()
 	close(leave)
-	for range maxScrapes {
+	for range maxScrapes + 1 {
 		if code := <-codes; code != http.StatusOK {
-			t.Errorf("a scrape within the bound: %d", code)
+			t.Errorf("a scrape that had its turn: %d", code)
 		}
 	}
 }
@@ -85,4 +93,37 @@ func TestScrapeNothing(t *testing.T) {
 	if w := askFor(h, ""); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "no") {
 		t.Errorf("%d %q", w.Code, w.Body)
 	}
+}
+
+// reluctant is a client that takes nothing of its answer until it is let go.
+type reluctant struct {
+	*httptest.ResponseRecorder
+	wrote, let chan struct{}
+}
+
+func (r reluctant) Write(b []byte) (int, error) {
+	r.wrote <- struct{}{}
+	<-r.let
+	return r.ResponseRecorder.Write(b)
+}
+
+// TestScrapeUnread: scrapes whose answers nobody takes, plain or gzip, keep no other out.
+func TestScrapeUnread(t *testing.T) {
+	h := serveScrapes(gathering())
+	var all sync.WaitGroup
+	let := make(chan struct{})
+	for i := range 3 * maxScrapes {
+		r := httptest.NewRequest("GET", "/metrics", nil)
+		if i%2 == 0 {
+			r.Header.Set("Accept-Encoding", "gzip")
+		}
+		w := reluctant{httptest.NewRecorder(), make(chan struct{}, 8), let}
+		all.Go(func() { h.ServeHTTP(w, r) })
+		<-w.wrote
+	}
+	if w := askFor(h, ""); w.Code != http.StatusOK {
+		t.Errorf("%d %q", w.Code, w.Body)
+	}
+	close(let)
+	all.Wait()
 }

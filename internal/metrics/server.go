@@ -27,7 +27,7 @@ func Handler(src Source) http.Handler {
 	reg.MustRegister(c, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", serveScrapes(reg))
+	mux.Handle("GET /metrics", local(serveScrapes(reg)))
 	(&pages{src: src, peers: &c.askPeers}).register(mux)
 	return mux
 }
@@ -39,7 +39,7 @@ type Server struct {
 }
 
 // NewServer returns a Server on a listening TCP socket, which it closes in the end.
-func NewServer(l net.Listener) *Server { return &Server{l, newCrowd()} }
+func NewServer(l net.Listener) *Server { return &Server{l, &crowd{}} }
 
 // Addr is the address listened on.
 func (s *Server) Addr() netip.AddrPort { return s.l.Addr().(*net.TCPAddr).AddrPort() }
@@ -52,6 +52,7 @@ func (s *Server) Serve(ctx context.Context, h http.Handler, secure *tls.Config, 
 	var running sync.RWMutex // read-locked by each request that uses h
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			hasAsked(r.Context())
 			running.RLock()
 			defer running.RUnlock()
 			if ctx.Err() == nil {
@@ -61,11 +62,11 @@ func (s *Server) Serve(ctx context.Context, h http.Handler, secure *tls.Config, 
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       5 * time.Second,
 		WriteTimeout:      10 * time.Second,
-		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
+		ConnContext:       withGuest,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	srv.ConnState = s.crowd.changed
+	srv.SetKeepAlivesEnabled(false) // a request more could wait behind an answer that is not read
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	var l net.Listener = counted{s.l, s.crowd}
