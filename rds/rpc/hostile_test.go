@@ -146,3 +146,58 @@ func TestHostileCaller(t *testing.T) {
 		t.Errorf("Serve: %v", err)
 	}
 }
+
+// A caller that reads its answer slowly, part by part, holds a handler for a bounded time,
+// however many parts the answer has and though it named no deadline.
+func TestSlowReader(t *testing.T) {
+	const parts = 64
+	d := rdstest.StartDaemons(t, 1)[0]
+	s := d.Bind(t, d.Open(t), 0)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() {
+		ended <- Serve(ctx, s, Methods{
+			"long":  func(context.Context, *Request) ([]byte, error) { return make([]byte, parts*inline), nil },
+			"short": func(context.Context, *Request) ([]byte, error) { return nil, nil },
+		}, ServerOptions{Handlers: 1, callerWait: 200 * time.Millisecond})
+	}()
+	slow := d.Bind(t, d.Open(t), 0)
+	if _, err := slow.SendTo(appendRequest(nil, &request{id: 1, method: []byte("long")}), s.LocalAddrPort()); err != nil {
+		t.Fatal(err)
+	}
+	m := rds.Message{Payload: make([]byte, inline+answerLen)}
+	if err := slow.RecvContext(within(t), &m); err != nil { // the handler has begun to answer
+		t.Fatal(err)
+	}
+	other := NewCaller(d.Bind(t, d.Open(t), 0), CallerOptions{})
+	defer other.Close()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := other.Call(within(t), s.LocalAddrPort(), "short", nil)
+		answered <- err
+	}()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	read := 1
+	for waits := true; waits; {
+		select {
+		case err := <-answered:
+			if err != nil {
+				t.Error(err)
+			}
+			waits = false
+		case <-tick.C:
+			m.DontWait = true
+			if err := slow.RecvMsg(&m); err == nil {
+				read++
+			}
+		}
+	}
+	if read > parts/2 {
+		t.Errorf("another caller had to wait until %d of %d parts were read", read, parts)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Serve: %v", err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/rdsd/rdsd/rds"
 )
@@ -24,7 +25,11 @@ func (v *server) run(c *call) {
 	}
 	if c.cookie != 0 && c.size > 0 {
 		c.req.Body = make([]byte, c.size)
-		if _, err := v.s.Remote(c.key.from, c.cookie, int64(c.size)).ReadAtContext(c.ctx, c.req.Body, 0); err != nil {
+		ctx, cancel := context.WithTimeout(c.ctx, v.o.callerWait)
+		_, err := v.s.Remote(c.key.from, c.cookie, int64(c.size)).ReadAtContext(ctx, c.req.Body, 0)
+		cancel()
+		if err != nil {
+			c.answerBy = time.Now().Add(v.o.callerWait)
 			v.fail(c, fmt.Errorf("read the request: %w", err))
 			return
 		}
@@ -33,6 +38,7 @@ func (v *server) run(c *call) {
 	if c.ctx.Err() != nil {
 		return
 	}
+	c.answerBy = time.Now().Add(v.o.callerWait)
 	if err == nil {
 		err = v.reply(c, out)
 	}
@@ -70,8 +76,8 @@ func (v *server) fail(c *call, err error) {
 	_ = v.send(c, &a)
 }
 
-// send sends one message of an answer. It waits for room as long as the call and
-// answerWait last.
+// send sends one message of an answer. It waits for room as long as the call lasts, and until
+// c.answerBy.
 func (v *server) send(c *call, a *answer) error {
 	buf := outs.Get().(*[]byte)
 	defer outs.Put(buf)
@@ -79,7 +85,7 @@ func (v *server) send(c *call, a *answer) error {
 	c.msg = rds.Message{Payload: *buf, Addr: c.key.from, DontWait: true}
 	_, err := v.s.SendMsg(&c.msg)
 	if errors.Is(err, rds.ErrWouldBlock) || errors.Is(err, rds.ErrCongested) {
-		ctx, cancel := context.WithTimeout(c.ctx, answerWait)
+		ctx, cancel := context.WithDeadline(c.ctx, c.answerBy)
 		defer cancel()
 		_, err = v.s.SendContext(ctx, &c.msg)
 	}
@@ -93,7 +99,7 @@ var outs = sync.Pool{New: func() any { return new([]byte) }}
 // last with the message that tells of the answer. The message is delivered only if its
 // piece is there, and sent only if the others are.
 func (v *server) write(c *call, out []byte) error {
-	ctx, cancel := context.WithTimeout(c.ctx, answerWait)
+	ctx, cancel := context.WithDeadline(c.ctx, c.answerBy)
 	defer cancel()
 	first := max(0, len(out)-rds.MaxRDMA)
 	if first > 0 {

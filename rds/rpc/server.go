@@ -41,14 +41,18 @@ type ServerOptions struct {
 	// MaxRequest is the longest request taken, bytes; 0 means 16 MiB. A longer one is
 	// ErrTooLarge. Of requests above 128 KiB only those that are handled take memory.
 	MaxRequest int
+
+	callerWait time.Duration // 0 means the constant
 }
 
 const (
 	// maxQueued is the most bytes of requests that wait.
 	maxQueued = 64 << 20
-	// answerWait is how long an answer waits for room at its caller. A caller that asks
-	// and does not read holds a handler no longer than this.
-	answerWait = 10 * time.Second
+	// callerWait is how long a handler waits for its caller: so long until a request in memory
+	// of the caller is read, and so long until the whole answer is with the caller. A caller
+	// that asks and does not read, or reads slowly, holds a handler no longer than this,
+	// whatever deadline it named.
+	callerWait = 10 * time.Second
 )
 
 // server is one Serve.
@@ -122,6 +126,8 @@ type call struct {
 	into   rds.Cookie // of the caller's memory for the answer, of room bytes
 	room   uint64
 	msg    rds.Message
+
+	answerBy time.Time // when the answer ends unfinished
 }
 
 // Serve answers the requests that s receives with methods, until ctx ends or s fails. It
@@ -144,6 +150,9 @@ func Serve(ctx context.Context, s *rds.Socket, methods Methods, o ServerOptions)
 	}
 	if o.MaxRequest <= 0 {
 		o.MaxRequest = 16 << 20
+	}
+	if o.callerWait <= 0 {
+		o.callerWait = callerWait
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	v := &server{s: s, ctx: ctx, methods: methods, o: o, active: map[callKey]*call{}, callers: map[netip.AddrPort]*caller{}}
