@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Control is the client's side of a session.
@@ -50,16 +53,34 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	return NewClient(conn), nil
 }
 
+const (
+	// dialPatience is how long Dial waits for a place among the connections that the daemon
+	// has not accepted yet.
+	dialPatience = 10 * time.Second
+	dialPause    = 10 * time.Millisecond
+)
+
 func dialConn(ctx context.Context, path string) (*Conn, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "unixpacket", path)
-	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
+	for {
+		c, err := d.DialContext(ctx, "unixpacket", path)
+		if err == nil {
+			return NewConn(c.(*net.UnixConn))
+		}
+		if !errors.Is(err, unix.EAGAIN) {
+			return nil, fmt.Errorf("control socket: %w", err)
+		}
+		select { // many others connect at this moment
+		case <-time.After(dialPause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("control socket: %w: other processes' connections wait for the daemon", err)
+		}
 	}
-	return NewConn(c.(*net.UnixConn))
 }
 
 // NewClient takes over conn and starts to receive.
