@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 )
@@ -81,7 +82,7 @@ func (c *capturer) run(ctx context.Context, spec *ctl.CaptureSpec, file string) 
 	c.tellUnseen(resp.CaptureState.Unseen)
 	to := c.stdout
 	if file != "-" { // not before the daemon has agreed: a file that is there is kept otherwise
-		f, err := openCapture(file)
+		f, err := openCapture(file, os.Geteuid())
 		if err != nil {
 			return c.fail(c.o, ctl.KindCapture, err)
 		}
@@ -95,15 +96,25 @@ func (c *capturer) run(ctx context.Context, spec *ctl.CaptureSpec, file string) 
 	return exitOK
 }
 
-// openCapture opens a file, or what else has that name. A file that was there before is then for
-// nobody else, either.
-func openCapture(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// openCapture opens a file for uid, or what else has that name. A file that was there before is
+// then for nobody else, either. The file of another user is refused and stays as it is,
+// because its owner could read the capture.
+func openCapture(name string, uid int) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if i, err := f.Stat(); err == nil && i.Mode().IsRegular() {
-		if err := f.Chmod(0o600); err != nil {
+		if owner := i.Sys().(*syscall.Stat_t).Uid; owner != uint32(uid) {
+			err = fmt.Errorf("%s: %w: uid %d owns it and could read the capture; write another file, or remove this one first", name, os.ErrPermission, owner)
+		}
+		if err == nil {
+			err = f.Chmod(0o600)
+		}
+		if err == nil {
+			err = f.Truncate(0)
+		}
+		if err != nil {
 			f.Close()
 			return nil, err
 		}

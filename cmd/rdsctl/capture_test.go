@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -50,5 +51,24 @@ func TestCaptureVerb(t *testing.T) {
 	}
 	if i, err := os.Stat(file); err != nil || i.Mode() != 0o600 {
 		t.Errorf("%v, %v", i, err)
+	}
+}
+
+// A file that another user made is refused and stays as it is: its owner could read the
+// capture.
+func TestCaptureFileOfAnother(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.pcapng")
+	if err := os.WriteFile(file, []byte("theirs"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openCapture(file, os.Geteuid()+1); !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), "owns it") {
+		t.Error(err)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil || string(b) != "theirs" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if i, err := os.Stat(file); err != nil || i.Mode().Perm() != 0o644 {
+		t.Errorf("%v, %v", i.Mode(), err)
 	}
 }
