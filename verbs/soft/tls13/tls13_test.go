@@ -290,6 +290,9 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte{22, 3, 1, 0, 1, 0}, []byte{22, 24, 0, 0, 1, 1})
 	f.Add([]byte{23, 3, 3, 0xff, 0xff}, []byte{21, 2, 40})
 	f.Add(good[:9], []byte{22, 4, 0, 0, 2, 9, 9})
+	f.Add(good, []byte{0, '0', 23})
+	f.Add(good, []byte{0, '0', 0, 23, 0, 0})
+	f.Add(good, []byte{0, 0, 0})
 	f.Fuzz(func(t *testing.T, wire, inner []byte) {
 		_, b := pair(t, tls.TLS_AES_128_GCM_SHA256, 32)
 		if got, err := openAll(b, wire); err == nil && len(got) > 0 && string(got) != "hello" {
@@ -300,7 +303,9 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		got, err := openAll(b, tls13.SealRaw(a, tls13.Raw{inner[0], inner[1:]}))
-		if err == nil && len(got) > 0 && (inner[0] != 23 || !bytes.Equal(got, inner[1:])) {
+		// The type is the last byte that is not 0, whatever byte SealRaw was given as the type.
+		plain := bytes.TrimRight(append(bytes.Clone(inner[1:]), inner[0]), "\x00")
+		if err == nil && len(got) > 0 && (plain[len(plain)-1] != 23 || !bytes.Equal(got, plain[:len(plain)-1])) {
 			t.Fatalf("%q from content %x", got, inner)
 		}
 	})
