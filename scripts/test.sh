@@ -58,7 +58,8 @@ stage_race() {
 
 stage_sim() {
 	if ! [ -d internal/sim ]; then echo "skip: no simulator in this tree"; return; fi
-	RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -timeout 2h -tags upcalls -run Sim ./internal/sim
+	RDSD_SIM_PAIRS=$run/pairs RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -timeout 2h -tags upcalls -run Sim ./internal/sim
+	[ ! -f "$run/pairs" ] || cat "$run/pairs"
 	gotest -count=1 -tags upcalls ./conn ./internal/engine ./internal/daemon
 }
 

@@ -35,6 +35,9 @@ type turnDevice struct {
 func (d turnDevice) Progress() bool {
 	d.h.amid()
 	d.h.at("progress")
+	if d.h.turns%looksAt == 0 {
+		d.h.meet() // some things begin and end in one turn
+	}
 	return d.Device.Progress()
 }
 

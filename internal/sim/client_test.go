@@ -7,17 +7,19 @@ import (
 
 // client is an attached process.
 type client struct {
-	h     *host
-	at    *engine.InProcess
-	c     *rds.Client
-	armed bool
-	eps   []*endpoint
-	mem   []*memory
-	uid   uint32
-	waits int  // how many calls wait now
-	full  bool // the process can get no more memory
-	subs  int  // about how many entries it wrote to the submission ring since the daemon's last turn
-	gone  bool
+	h      *host
+	at     *engine.InProcess
+	c      *rds.Client
+	armed  bool
+	eps    []*endpoint
+	mem    []*memory
+	uid    uint32
+	waits  int  // how many calls wait now
+	full   bool // the process can get no more memory
+	subs   int  // about how many entries it wrote to the submission ring since the daemon's last turn
+	gone   bool
+	ending bool  // it is being killed
+	deaf   int64 // looks at nothing until this time
 }
 
 // roomy reports whether c has slots for all its destinations. Otherwise an idle destination may
@@ -56,6 +58,9 @@ func (c *client) wake() {
 
 // poll has the process look at all its sockets.
 func (c *client) poll() {
+	if c.deaf > c.h.w.now() && !c.h.w.over {
+		return
+	}
 	for i := 0; i < len(c.eps) && !c.gone; i++ {
 		c.eps[i].poll()
 	}
@@ -77,6 +82,8 @@ func (c *client) alive() {
 func (c *client) kill() {
 	c.h.w.log(c.h, "kill", 0, 0, 0)
 	c.h.w.breaks++
+	c.ending = true
+	c.h.w.meet()
 	c.gone = true // first, because the engine sees the end inside the call
 	_ = c.at.Close()
 	c.end()

@@ -35,6 +35,7 @@ type endpoint struct {
 	congested []netip.AddrPort // destinations whose relief is to be reported
 	vague     uint64           // ports modulo 64: CongUpdates may report more of them than the ledger knows
 	zeros     []*zero
+	inBarrier bool
 }
 
 // portInfo is the history of an address and port.

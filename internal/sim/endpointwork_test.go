@@ -92,6 +92,12 @@ func (e *endpoint) operate() {
 	if r.words != nil && r.e.open && w.rOp.IntN(4) == 0 {
 		r.addHere()
 	}
+	e.operateOn(r, bad)
+}
+
+// operateOn issues such operations on r.
+func (e *endpoint) operateOn(r *region, bad bool) {
+	w := e.w
 	x := w.carry()
 	if x.ops = e.plan(r, bad); x.ops == nil {
 		return

@@ -119,6 +119,7 @@ func (h *host) stands() {
 			w.saw("halted with peers up")
 		}
 	}
+	w.meet()
 	h.resumeIn(below(w.rFault, pick[int64](w.rFault, 1_000, 1_000_000, 300_000_000)))
 }
 

@@ -112,6 +112,10 @@ func (h *host) checkMarks() {
 		return
 	}
 	now := h.w.now()
+	if slices.ContainsFunc(h.clients, func(c *client) bool { return c.deaf > now }) {
+		clear(h.behind) // marks wait for statuses, which wait for the process
+		return
+	}
 	engine.EachMark(h.e, func(k engine.MarkKey, done, shown uint64) {
 		late, is := h.behind[k]
 		switch {

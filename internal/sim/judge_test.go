@@ -60,7 +60,7 @@ func (o *op) judge(s rds.Completion) {
 			fail("on one host all is known")
 		}
 	case rds.Dropped:
-		if o.writes() && o.fits() && !o.done && o.reachable() && !crashed && o.granted {
+		if o.writes() && o.fits() && !o.done && o.reachable() && !crashed && o.granted && !o.mayTrickle() {
 			o.spoil()
 		}
 	case rds.RemoteError:
@@ -70,13 +70,23 @@ func (o *op) judge(s rds.Completion) {
 	}
 }
 
+// mayTrickle reports whether pieces of the operation may still be on their way when it is DROPPED:
+// its limit withdrew what had not been posted.
+func (o *op) mayTrickle() bool { return o.long() && o.m.expired() }
+
+// long reports whether the operation goes to a peer in pieces.
+func (o *op) long() bool {
+	piece := o.w.opt.piece
+	return piece != 0 && o.n > piece || o.n > abi.MaxRDMA
+}
+
 // carries reports whether m carries an atomic. Such a message waits for its peer without
 // limit, so its operations are never UNKNOWN while both daemons live. Pieces of a long operation
 // ahead of it do not wait.
 func (m *message) carries() bool {
 	carried := false
 	for _, o := range m.ops {
-		if long := o.w.opt.piece; long != 0 && o.n > long || o.n > abi.MaxRDMA {
+		if o.long() {
 			return false
 		}
 		carried = carried || o.carried()

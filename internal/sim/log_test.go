@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"strings"
+
+	"github.com/rdsd/rdsd/internal/engine"
 )
 
 // event is one line of a run's history: the virtual time in µs, the host, what happened, and up
@@ -83,4 +85,14 @@ func ruleOf(check func()) (rule string) {
 	}()
 	check()
 	return ""
+}
+
+// state lists what every daemon still has.
+func (w *world) state() (s []string) {
+	for _, h := range w.hosts {
+		if h.up {
+			s = append(s, fmt.Sprintf("host %d: %q", h.n, engine.Leaks(h.e)))
+		}
+	}
+	return s
 }

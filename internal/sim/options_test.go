@@ -25,6 +25,7 @@ const (
 	streamScenario
 	streamPlay
 	streamVersion
+	streamMeet
 )
 
 // options are drawn before a run begins: which faults there are and how often, how small
@@ -38,6 +39,8 @@ type options struct {
 
 	// How many of the workload's actions disturb, per thousand.
 	reset, crash, kill, rebind, stall, cancel, hole, halt int
+	deaf, drain                                           int    // a process reads nothing; an administrator drains
+	barrier                                               int    // how many of the other actions wait in Barrier, per thousand
 	succeed                                               bool   // a daemon that stood still is replaced
 	rate                                                  uint64 // messages per second that a peer may send; 0: no limit
 	successor                                             bool   // another process binds a port again
@@ -146,6 +149,27 @@ func drawOptions(r *rand.Rand) options {
 	}
 	o.piece = pick(r, 0, 0, 0, 64, 500, 5000)
 	return o
+}
+
+// more draws what TestSim has besides, so that everything meets. Scenarios draw their own.
+func (o *options) more(r *rand.Rand) {
+	if r.IntN(2) == 0 {
+		o.halt, o.succeed = pick(r, 2, 8), r.IntN(4) > 0 && o.piece == 0
+	}
+	if r.IntN(2) == 0 {
+		o.deaf = pick(r, 3, 10)
+		o.params.EventEntries = pick[uint32](r, 8, 16, 64)
+	}
+	if r.IntN(3) == 0 {
+		o.drain = pick(r, 1, 4)
+	}
+	if r.IntN(2) == 0 {
+		o.barrier = pick(r, 5, 20)
+	}
+	if r.IntN(10) == 0 {
+		o.hosts, o.clients, o.sockets, o.succeed = 2, 1, 20+r.IntN(6), false
+		o.params.Slots, o.params.Cells = max(o.params.Slots, 64), 128
+	}
 }
 
 func (o *options) String() string { return fmt.Sprintf("%+v", *o) }

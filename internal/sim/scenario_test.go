@@ -111,6 +111,7 @@ func guarded(mem *memPool, run func(*result)) (r result) {
 		if w := r.world; w != nil {
 			r.messages, r.ops, r.breaks, r.events = len(w.msgs), len(w.ops), w.breaks, w.hist.n
 			r.hash, r.midTurn, r.sights = w.hist.hash^w.net.TraceHash(), w.midTurn, w.sights
+			r.met = w.met
 		}
 	}()
 	run(&r)

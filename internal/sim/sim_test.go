@@ -34,6 +34,7 @@ type result struct {
 	sights         map[string]int
 	midTurn        int // calls that were answered while the rest of the turn was held
 	hash           uint64
+	met            meetings // of features
 }
 
 // runner runs one seed.
@@ -96,9 +97,11 @@ func TestSim(t *testing.T) {
 	began, cpu := time.Now(), processorTime()
 	var messages, ops, breaks, midTurn int
 	failed, done := 0, 0
+	var met meetings
 	for o := range runSeeds(runSeed, seeds) {
 		r := o.result
 		done++
+		met.add(&r.met)
 		messages, ops, breaks, midTurn = messages+r.messages, ops+r.ops, breaks+r.breaks, midTurn+r.midTurn
 		if r.err != nil {
 			report(t, "", o.seed, r)
@@ -114,6 +117,7 @@ func TestSim(t *testing.T) {
 	if midTurn == 0 {
 		t.Error("no call that waits was answered in the middle of a turn")
 	}
+	met.report(t)
 	d := time.Since(began)
 	cpu = processorTime() - cpu
 	t.Logf("%d seeds: %d messages, %d operations, %d breaks, %d waits answered in mid-turn, in %v: %.0f messages/s, %.0f per second of processor time", done,

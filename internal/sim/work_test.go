@@ -52,6 +52,8 @@ func (w *world) act() {
 			broken("liveness", "%d messages, %d operations, %d breaks in %d actions", len(w.msgs), len(w.ops), w.breaks, w.acts)
 		}
 		w.doOne()
+	} else if w.depth == w.barriers {
+		w.beside()
 	}
 	if w.depth == 0 && len(w.msgs) >= wantMessages && len(w.ops) >= wantOps && w.breaks >= wantBreaks {
 		w.over = true
@@ -77,7 +79,17 @@ func (w *world) doOne() {
 		return
 	}
 	e := pick(w.rWork, w.eps...)
-	if e.c.full { // the process never gives memory back, so another one takes its place
+	if e.c.deaf > w.now() {
+		return
+	}
+	if w.opt.barrier > 0 && w.rMeet.IntN(1000) < w.opt.barrier {
+		e.barrier()
+		return
+	}
+	if e.c.full {
+		if e.h.drained {
+			return
+		} // the process never gives memory back, so another one takes its place
 		h := e.h
 		e.c.kill()
 		h.attach()
@@ -133,12 +145,12 @@ func (w *world) disturb() bool {
 		e.h.kick()
 	case took(o.crash) && w.breaks <= enoughBreaks:
 		e.h.crash()
-	case took(o.kill) && w.breaks <= enoughBreaks:
+	case took(o.kill) && w.breaks <= enoughBreaks && !e.h.drained:
 		c := e.c
 		h := c.h
 		c.kill()
 		h.attach()
-	case took(o.rebind):
+	case took(o.rebind) && !e.h.drained:
 		w.rebind(e)
 	case took(o.stall):
 		if w.rFault.IntN(4) == 0 {
@@ -153,6 +165,10 @@ func (w *world) disturb() bool {
 		w.swallow(e.h.addr, pick(w.rFault, w.hosts...).addr)
 	case took(o.halt):
 		e.h.halt()
+	case took(o.deaf):
+		e.deafFor(below(w.rMeet, pick[int64](w.rMeet, 100_000, 5_000_000, 40_000_000)))
+	case took(o.drain):
+		e.h.drain()
 	case took(o.cancel):
 		if len(w.flowsV) == 0 {
 			break
@@ -198,6 +214,9 @@ func (w *world) cancel(f *flow) {
 			o.cancelled = true
 		}
 	}
+	f.src.h.cancels = true
+	w.meet()
+	f.src.h.cancels = false
 	must(f.src.s.CancelSentTo(f.dst))
 	f.src.h.kick()
 }

@@ -42,7 +42,7 @@ type world struct {
 	ops     []*op               // by token - 1
 	regions []*region
 
-	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay, rVersion *rand.Rand
+	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay, rVersion, rMeet *rand.Rand
 
 	mem   *memPool  // nil: memory comes from the heap
 	slab  []message // not yet used
@@ -62,11 +62,13 @@ type world struct {
 	scratch  []byte
 	comps    []rds.Completion
 	notices  []rds.Notice
-	depth    int  // how many calls wait
-	answered bool // one of them was answered within a turn
-	midTurn  int  // how many calls were answered within a turn
-	notes    int  // notices that came
-	amids    int  // calls of host.amid that counted
+	depth    int      // how many calls wait
+	barriers int      // how many of these are Barrier, beside which the load goes on
+	answered bool     // one of them was answered within a turn
+	midTurn  int      // how many calls were answered within a turn
+	met      meetings // of features
+	notes    int      // notices that came
+	amids    int      // calls of host.amid that counted
 }
 
 // host is one machine: a device, an engine and its clients.
@@ -93,6 +95,8 @@ type host struct {
 	free    bool                    // no process waits for the turn under way
 	turns   int
 	pausing pausing
+	cancels bool // what a socket sent is being cancelled
+	drained bool // as a whole: no socket can be bound
 	behind  map[engine.MarkKey]lateMark
 }
 
@@ -104,10 +108,12 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 	w.rTurn, w.rApp, w.rWork = w.net.Rand(streamTurn), w.net.Rand(streamApp), w.net.Rand(streamWork)
 	w.rSize, w.rOp, w.rFault, w.rHook = w.net.Rand(streamSize), w.net.Rand(streamOp), w.net.Rand(streamFault), w.net.Rand(streamHook)
 	w.rBind, w.rHold, w.rPlay, w.rVersion = w.net.Rand(streamBind), w.net.Rand(streamHold), w.net.Rand(streamPlay), w.net.Rand(streamVersion)
+	w.rMeet = w.net.Rand(streamMeet)
 	if opt != nil {
 		w.opt = *opt
 	} else {
 		w.opt = drawOptions(w.net.Rand(streamOptions))
+		w.opt.more(w.rMeet)
 	}
 	w.hist.hash = 0xcbf29ce484222325
 	w.scratch, w.want = mem.get(abi.MaxMessage+8), mem.get(1<<20)
@@ -147,7 +153,7 @@ func below(r *rand.Rand, n int64) int64 {
 func (h *host) boot() {
 	w := h.w
 	h.life++
-	h.pausing = pausing{}
+	h.pausing, h.drained = pausing{}, false
 	h.up, h.timerAt, h.met, h.behind = true, 0, map[netip.Addr]int{}, map[engine.MarkKey]lateMark{}
 	h.ups = map[netip.Addr]uint64{}
 	h.dev = w.net.Device(h.addr)
@@ -320,7 +326,9 @@ func (w *world) step() bool {
 	if !w.net.Step() {
 		return false
 	}
-	w.events++
+	if w.events++; w.events%looksAt == 0 {
+		w.meet()
+	}
 	if w.answered { // the process runs first
 		w.answered = false
 		return true
@@ -385,14 +393,4 @@ func (h *host) crashed() {
 func (w *world) tick() int64 {
 	w.ticks++
 	return w.ticks
-}
-
-// state lists what every daemon still has.
-func (w *world) state() (s []string) {
-	for _, h := range w.hosts {
-		if h.up {
-			s = append(s, fmt.Sprintf("host %d: %q", h.n, engine.Leaks(h.e)))
-		}
-	}
-	return s
 }

@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/rds"
+)
+
+// What the workload of TestSim does besides, so that features meet.
+
+// deafFor has the socket's process look at none of its rings for ns.
+func (e *endpoint) deafFor(ns int64) {
+	w, c := e.w, e.c
+	for range w.rMeet.IntN(24) {
+		if e.open && len(e.knows) > 0 {
+			e.operateOn(pick(w.rMeet, e.knows...), false) // whose statuses will not be read
+		}
+	}
+	if c.gone {
+		return
+	}
+	c.deaf = max(c.deaf, w.now()+ns)
+	w.log(c.h, "deaf", ns, 0, 0)
+	w.net.At(c.deaf, func() {
+		w.meet()
+		c.wake()
+	})
+}
+
+// drain has the administrator drain the daemon or the address of a host, for a while.
+func (h *host) drain() {
+	w := h.w
+	var addr netip.Addr
+	if w.rMeet.IntN(3) > 0 {
+		addr = pick(w.rMeet, w.hosts...).addr
+	}
+	if h.pausing.on || h.drained || !h.drains(addr, ctl.DrainBegin) {
+		return
+	}
+	h.undrainIn(addr, below(w.rMeet, pick[int64](w.rMeet, 50_000, 5_000_000, 50_000_000)))
+}
+
+func (h *host) undrainIn(addr netip.Addr, ns int64) {
+	w, life := h.w, h.life
+	w.net.At(w.now()+ns, func() {
+		switch {
+		case h.life != life || !h.up:
+		case h.pausing.on: // it answers when it goes on
+			h.undrainIn(addr, 1_000_000)
+		default:
+			h.drains(addr, ctl.DrainResume)
+		}
+	})
+}
+
+// drains begins or ends a drain. It reports whether the daemon did so.
+func (h *host) drains(addr netip.Addr, do string) bool {
+	if h.endTurn(); !h.up {
+		return false
+	}
+	_, err := h.e.Inspect(func(f func()) error { f(); return nil }).Drain(addr, do)
+	if errors.Is(err, ctl.ErrNotFound) {
+		return false
+	}
+	must(err)
+	if !addr.IsValid() {
+		h.drained = do == ctl.DrainBegin
+	}
+	h.w.log(h, do, int64(addr.As16()[15]), 0, 0)
+	h.kick()
+	return true
+}
+
+// barrier waits for all operations to one destination host.
+func (e *endpoint) barrier() {
+	w := e.w
+	if len(e.knows) == 0 {
+		return
+	}
+	r := pick(w.rMeet, e.knows...)
+	for range 1 + w.rMeet.IntN(12) {
+		e.operateOn(r, false)
+	}
+	c := e.cell(r.e.ap.Addr())
+	id := uint64(len(c.ops))
+	if id == 0 || c.n == len(c.ops) {
+		return
+	}
+	w.log(e.h, "barrier", int64(id), 0, 0)
+	var hwm uint64
+	var err error
+	e.inBarrier = true
+	w.barriers++
+	e.c.blocking(func() { hwm, err = e.s.Barrier(context.Background(), c.to, id) })
+	w.barriers--
+	e.inBarrier = false
+	switch {
+	case !e.open || errors.Is(err, rds.ErrDaemonGone) && e.c.gone:
+	case err != nil:
+		broken("harness", "barrier: %v", err)
+	case hwm < id:
+		broken("HWM", "Barrier for %d returned %d", id, hwm)
+	}
+}
+
+// beside is the load while others wait in Barrier: calls that do not wait.
+func (w *world) beside() {
+	if len(w.eps)*len(w.flowsV) == 0 {
+		return
+	}
+	e := pick(w.rMeet, w.eps...)
+	switch {
+	case e.c.deaf > w.now() || e.c.full || e.c.waits > 0 || len(w.msgs) > 4*wantMessages:
+	case w.rMeet.IntN(1000) < w.opt.cancel:
+		if f := pick(w.rMeet, w.flowsV...); f.src.open && f.src.c.waits == 0 {
+			w.cancel(f)
+		}
+	case len(e.knows) > 0 && w.rMeet.IntN(100) < w.opt.opShare:
+		e.operateOn(pick(w.rMeet, e.knows...), false)
+	default:
+		e.burst()
+	}
+}
