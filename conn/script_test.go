@@ -113,15 +113,15 @@ func (s *script) OpPlaced(_ *Conn, m *Msg) {
 	s.placed[m] = true
 }
 func (s *script) MsgDone(_ *Conn, m *Msg, o Outcome) {
-	if o == Returned {
+	_, ok := s.done[m]
+	switch {
+	case o == Returned:
 		s.returned(m)
 		return
-	}
-	if _, ok := s.done[m]; ok {
+	case ok:
 		s.t.Error("MsgDone twice")
 	}
-	s.done[m] = o
-	if s.onDone != nil {
+	if s.done[m] = o; s.onDone != nil {
 		s.onDone()
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -14,13 +15,17 @@ import (
 // another socket waits for those only.
 func TestReleasedTakeTurns(t *testing.T) {
 	for name, size := range map[string]uint64{"short": 64 << 10, "long": 8 << 20} {
-		for _, replaced := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) { releasedTakeTurns(t, size, replaced) })
+		for _, refused := range []bool{false, true} {
+			for _, replaced := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, submitted after the port refused %v, replaced %v", name, refused, replaced), func(t *testing.T) {
+					releasedTakeTurns(t, size, refused, replaced)
+				})
+			}
 		}
 	}
 }
 
-func releasedTakeTurns(t *testing.T, size uint64, replaced bool) {
+func releasedTakeTurns(t *testing.T, size uint64, refused, replaced bool) {
 	const senders = 4
 	total := uint64(16 << 20)
 	cfg := Config{HardCap: 1}
@@ -46,7 +51,9 @@ func releasedTakeTurns(t *testing.T, size uint64, replaced bool) {
 	sides[1].submit(shm.Sub{Len: 900})
 	sides[1].submit(shm.Sub{Len: 800}) // is refused
 	other.submit(shm.Sub{Len: 1})
-	w.settle()
+	if refused {
+		w.settle()
+	}
 	for i, a := range sides[1:] {
 		for range total / senders / size {
 			a.submit(shm.Sub{Len: 1}, ops[i])
@@ -94,4 +101,85 @@ func releasedTakeTurns(t *testing.T, size uint64, replaced bool) {
 		t.Errorf("%d bytes were under way, the other socket waited for %d MiB", most, ahead)
 	}
 	w.clean(raws...)
+}
+
+// TestTakenBack: operations and pieces that the connection has not posted when their port stops
+// wait in their destinations again, in order, and are done once when the port has room.
+func TestTakenBack(t *testing.T) {
+	for _, withdrawn := range []bool{false, true} {
+		w := newWorld(t, 2, Config{HardCap: 1, MaxPiece: 64})
+		b := w.opSide(1, 20)
+		b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 1000})
+		for i := range b.mem {
+			b.mem[i] = byte(i*7 + i>>8)
+		}
+		sides, raws := []*opSide{}, []*raw{b.raw}
+		const senders, size = 8, 1000
+		for i := range uint16(senders) {
+			a := w.opSide(0, 10+i)
+			a.open(a.sock, 0, 0, hostAddr(1), b.port)
+			sides, raws = append(sides, a), append(raws, a.raw)
+		}
+		r := b.must(&ipc.Register{Sock: b.sock, Buffer: b.buf, Off: 0, Len: size, Access: abi.RightRead}).(*ipc.RegisterOK)
+		b.must(&ipc.Expose{Region: r.Region, Addr: hostAddr(0)})
+		for _, a := range sides {
+			a.submit(shm.Sub{Len: 1})
+		}
+		w.settle()
+		b.all()
+		sides[0].submit(shm.Sub{Len: 900})
+		w.settle()
+		for i, a := range sides {
+			n := uint32(800)
+			for k := range uint32(12) {
+				op := a.op(abi.OpRead, r.Cookie, 0)
+				if op.Len = 40; k == 5 {
+					op.Len = size
+				}
+				a.submit(shm.Sub{Len: n + k}, op)
+				n = uint32(10 * (i + 1))
+			}
+		}
+		p := w.es[0].peers.all[0]
+		for x := (&longRun{T: t, w: w}); !p.c.Stopped(b.port); x.step() {
+		}
+		if n := p.c.Queued(); n != 0 || p.waiting() == 0 {
+			t.Errorf("the connection has %d bytes of work for a stopped port, %d messages wait", n, p.waiting())
+		}
+		want := abi.StatusSuccess
+		if withdrawn {
+			want = abi.StatusCanceled
+			for _, a := range sides {
+				a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: a.sock} })
+			}
+		}
+		got := map[uint16][]uint32{}
+		for range 100 {
+			w.run()
+			b.look()
+			for _, m := range b.msgs {
+				got[m.SrcPort] = append(got[m.SrcPort], m.Len)
+				b.gaveBack(m.RxID)
+			}
+			b.msgs = nil
+			w.pass(ms, w.es...)
+		}
+		for i, a := range sides {
+			for k, st := range a.statuses() {
+				if st != int(want) && st != 0 {
+					t.Errorf("withdrawn %v: operation %d of socket %d: status %d", withdrawn, k, i, st)
+				}
+			}
+			if a.hwm() != a.opID || !withdrawn && (len(got[a.port]) != 12+int(b2u(i == 0)) || string(a.mem[:size]) != string(b.mem[:size])) {
+				t.Errorf("withdrawn %v: socket %d: mark %d, messages %v", withdrawn, i, a.hwm(), got[a.port])
+			}
+			if l := got[a.port]; !slices.IsSorted(l[min(len(l), 2):]) {
+				t.Errorf("withdrawn %v: socket %d: messages %v", withdrawn, i, l)
+			}
+		}
+		if n := p.c.OpsUnderWay(); n != 0 || p.paused.N+p.flows.N > 0 {
+			t.Errorf("withdrawn %v: %d bytes are under way", withdrawn, n)
+		}
+		w.clean(raws...)
+	}
 }

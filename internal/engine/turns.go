@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/rdsd/rdsd/conn"
+import (
+	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/mutant"
+)
 
 // A connection sends what it was handed in order. So that no socket has to wait
 // for another that has much to say, it is handed little ahead of what it can
@@ -144,7 +147,11 @@ func (e *Engine) takeBack(t *txMsg) {
 		l.last.Reset()
 		t.m.Op = &t.opv[0].Op
 	}
-	sl.q.AddFront(&t.inQ, t)
+	if mutant.On(mutant.TakenBackLast) {
+		sl.q.Add(&t.inQ, t)
+	} else {
+		sl.q.AddFront(&t.inQ, t)
+	}
 	sl.leaveTurn()
 	e.queueUp(sl)
 }

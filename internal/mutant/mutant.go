@@ -114,6 +114,7 @@ const (
 	HeldOvertakes    Name = "held-overtakes"     // what was held back goes ahead of what was refused
 	StoppedKept      Name = "stopped-kept"       // a connection keeps what it has not posted for a port that refuses
 	KeptAtOnce       Name = "kept-at-once"       // a connection lets go at once of all that a port had refused
+	TakenBackLast    Name = "taken-back-last"    // what a connection gives back waits behind what was submitted later
 	NoSockNotSent    Name = "nosock-not-sent"    // nobody is told that there was no socket
 	LostNotTold      Name = "lost-not-told"      // nobody is told what a restart of the peer lost
 	CongestionStays  Name = "congestion-stays"   // a socket that closes leaves its port's congestion bit
@@ -248,5 +249,6 @@ func Names() []Name {
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
 		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver, StoppedKept, KeptAtOnce,
+		TakenBackLast,
 	}
 }
