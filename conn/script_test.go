@@ -113,12 +113,11 @@ func (s *script) OpPlaced(_ *Conn, m *Msg) {
 	s.placed[m] = true
 }
 func (s *script) MsgDone(_ *Conn, m *Msg, o Outcome) {
-	_, ok := s.done[m]
-	switch {
-	case o == Returned:
+	if o == Returned {
 		s.returned(m)
 		return
-	case ok:
+	}
+	if _, ok := s.done[m]; ok {
 		s.t.Error("MsgDone twice")
 	}
 	if s.done[m] = o; s.onDone != nil {
