@@ -154,7 +154,7 @@ func drawOptions(r *rand.Rand) options {
 // more draws what TestSim has besides, so that everything meets. Scenarios draw their own.
 func (o *options) more(r *rand.Rand) {
 	if r.IntN(2) == 0 {
-		o.halt, o.succeed = pick(r, 2, 8), r.IntN(4) > 0 && o.piece == 0
+		o.halt, o.succeed = pick(r, 2, 8), r.IntN(4) > 0
 	}
 	if r.IntN(2) == 0 {
 		o.deaf = pick(r, 3, 10)
@@ -167,7 +167,7 @@ func (o *options) more(r *rand.Rand) {
 		o.barrier = pick(r, 5, 20)
 	}
 	if r.IntN(10) == 0 {
-		o.hosts, o.clients, o.sockets, o.succeed = 2, 1, 20+r.IntN(6), false
+		o.hosts, o.clients, o.sockets = 2, 1, 20+r.IntN(6)
 		o.params.Slots, o.params.Cells = max(o.params.Slots, 64), 128
 	}
 }
