@@ -67,6 +67,9 @@ func newFloorShared(region int) (s *floorShared, err error) {
 			return s, err
 		}
 		s.maps = append(s.maps, m)
+		if err := m.Populate(nil); err != nil {
+			return s, err
+		}
 		if err := s.add(m.FD); err != nil {
 			return s, err
 		}

@@ -41,6 +41,10 @@ func (c *Client) importMemory(fd int, off int64, n int) (*Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := m.Populate(nil); err != nil {
+		_ = m.Close()
+		return nil, err
+	}
 	b := &Buffer{c: c, fd: -1, off: uint64(off)}
 	if c.buffers.keeps {
 		if b.fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {

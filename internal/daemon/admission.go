@@ -56,7 +56,7 @@ func (a *admission) enter(s *session) bool {
 	}
 	a.add(s)
 	if a.inRecess != nil {
-		s.hold()
+		s.hold(a.inRecess)
 	}
 	a.addSilent(s.connection)
 	return true
@@ -167,6 +167,14 @@ func (a *admission) count(c *connection, role ipc.Role) {
 	}
 }
 
+// unadmit ends what admit began, because the Hello was broken off. c does not count as silent.
+func (a *admission) unadmit(c *connection) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.discount(c)
+	c.role = 0
+}
+
 // exit ends what enter began. Nothing of c's session runs any more. c counts for its user
 // until its process has received the descriptors that were sent to it, or is gone.
 func (a *admission) exit(c *connection) {
@@ -195,6 +203,11 @@ func (a *admission) uncount(c *connection) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.ending, c)
+	a.discount(c)
+}
+
+// discount ends what count began, if it did. Guarded by mu.
+func (a *admission) discount(c *connection) {
 	own := a.users[c.user.UID]
 	switch c.role {
 	case ipc.RoleCtl:

@@ -35,12 +35,12 @@ func (s *session) attach(id uint32, hello *ipc.Hello) (err error) {
 			s.d.loop.unwatchBell(s.memory.daemon.Recv)
 			return err
 		}
+		s.cl = c
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	s.cl = c
 	return s.memory.handOverAll(id, s.helloOK(hello))
 }
 

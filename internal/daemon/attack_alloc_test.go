@@ -3,9 +3,11 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -48,7 +50,7 @@ func TestAllocationStorm(t *testing.T) {
 	for range processes {
 		storm = append(storm, attached(t, d))
 	}
-	p.enter(1001) // as if one of the user's were at it
+	leave := takesTurn(t, d, 1001) // as if one of the user's were at it
 	before, _, _ := made()
 	for _, a := range storm {
 		for i := range uint32(requests) {
@@ -70,11 +72,39 @@ func TestAllocationStorm(t *testing.T) {
 		t.Error(err)
 	}
 	after, _, _ := made()
-	p.leave(1001)
+	leave()
 	present("the processes are gone", 0)
 	if n, most, _ := made(); n != after || most > maxPopulating {
 		t.Errorf("memory made %d times for processes that are gone, %d sessions at one time; %d times before, want 0 and at most %d", n-after, most, before, maxPopulating)
 	}
+}
+
+// takesTurn has nobody else of a user make memory until leave is called.
+func takesTurn(t testing.TB, d *Daemon, uid uint32) (leave func()) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fds[1]) })
+	f := os.NewFile(uintptr(fds[0]), "pair")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := ipc.NewConn(c.(*net.UnixConn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	leave, err = d.populator.enter(d.newConnection(conn, ipc.Cred{UID: uid}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave = sync.OnceFunc(leave)
+	t.Cleanup(leave)
+	return leave
 }
 
 // cgroupFiles is a root file system with these cgroup files.

@@ -3,11 +3,13 @@ package daemon
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 )
 
@@ -35,6 +37,10 @@ type connection struct {
 	stands    bool                    // the session waits for the end of the recess
 	handed    bool                    // the connection is part of a state that was written in this recess
 	interrupt context.CancelCauseFunc // of the request in progress; nil: it has none
+
+	// The session's, or whose who has it while it stands.
+	now   context.Context // of the request in progress, which a recess may break off; nil: none is
+	again *ipc.Message    // a request that was broken off, which comes before what is unread; nil: none was
 }
 
 func (d *Daemon) newConnection(c *ipc.Conn, id ipc.Cred) *connection {
@@ -59,8 +65,11 @@ func (c *connection) end() {
 }
 
 // fail answers request id with err. If err is that the daemon shuts down, there is no
-// answer: the session ends.
+// answer: the session ends. There is none either if the request was broken off.
 func (c *connection) fail(id uint32, err error) error {
+	if errors.Is(err, errReplaced) {
+		return err
+	}
 	if errors.Is(err, errShutdown) {
 		c.goodbye(err)
 		return err
@@ -83,6 +92,32 @@ func (c *connection) leave() {
 		_ = c.Leave()
 		close(c.over)
 	})
+}
+
+// brokenOff is closed when the request in progress is broken off.
+func (c *connection) brokenOff() <-chan struct{} {
+	if c.now == nil {
+		return nil
+	}
+	return c.now.Done()
+}
+
+// goesOn returns an error if the request in progress need not go on: net.ErrClosed if the process
+// is gone, errReplaced if the request is broken off.
+func (c *connection) goesOn() error {
+	select {
+	case <-c.brokenOff():
+		if !mutant.On(mutant.MemoryUnbroken) {
+			return errReplaced
+		}
+	case <-c.over:
+		return net.ErrClosed
+	default:
+	}
+	if c.HungUp() {
+		return net.ErrClosed
+	}
+	return nil
 }
 
 // closed reports whether the connection is closed. It can have its descriptor still, see

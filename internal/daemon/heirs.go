@@ -74,6 +74,9 @@ func (h *heirs) adopt(r *handover.Reader, f *inFiles) {
 		return
 	}
 	s := newSession(h.d, c)
+	if r.Version() >= 3 {
+		s.again = adoptRequest(r, f, role)
+	}
 	h.d.admission.inherit(s, role)
 	h.all = append(h.all, s)
 	if role == ipc.RoleClient {
@@ -88,9 +91,9 @@ func (a *admission) inherit(s *session, role ipc.Role) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.add(s)
-	if role == 0 {
+	if role == 0 && s.again == nil {
 		a.silent = append(a.silent, s.connection) // none is closed, because the other daemon has it, too
-	} else {
+	} else if role != 0 {
 		a.count(s.connection, role)
 	}
 }
@@ -169,6 +172,9 @@ func (h *heirs) leave() {
 			h.d.loop.unwatchBell(s.memory.daemon.Recv)
 		}
 		s.connection.leave()
+		if s.again != nil {
+			s.again.CloseFDs()
+		}
 		s.memory.leave()
 		h.d.admission.exit(s.connection)
 	}

@@ -15,13 +15,14 @@ func TestEachValueMatters(t *testing.T) {
 	leaveout.Each(t, leaveout.Check{
 		Run: func(t *testing.T) {
 			t.Run("sessions", TestSessionsHandedOver)
+			t.Run("requests", TestRequestsHandedOver)
 			t.Run("memory", TestMemoryHandedOver)
 			t.Run("listeners", TestListenersHandedOver)
 			t.Run("changed", TestListenersChanged)
 			t.Run("upgrade", TestUpgradeState)
 			t.Run("statistics", TestStatisticsHandedOver)
 		},
-		Tests: "^(TestSessionsHandedOver|TestMemoryHandedOver|TestListenersHandedOver|TestListenersChanged|TestUpgradeState|TestStatisticsHandedOver)$",
+		Tests: "^(TestSessionsHandedOver|TestRequestsHandedOver|TestMemoryHandedOver|TestListenersHandedOver|TestListenersChanged|TestUpgradeState|TestStatisticsHandedOver)$",
 		Of:    regexp.MustCompile("^daemon/"), Except: exceptions})
 }
 

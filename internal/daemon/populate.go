@@ -1,7 +1,7 @@
 package daemon
 
 import (
-	"net"
+	"cmp"
 	"sync"
 
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -14,15 +14,15 @@ import (
 const maxPopulating = 2
 
 // populator makes memory for sessions: for one session of each user and maxPopulating of
-// all at a time, and for users in the order in which they came. A session that waits
-// for its turn and whose process is gone gets nothing.
+// all at a time, and for users in the order in which they came. A session whose process is gone,
+// or whose request is broken off, gets nothing.
 type populator struct {
 	cgroups *cgroups      // nil: no limit
 	memory  *quota.Memory // what each user has
 
 	mu    sync.Mutex
-	users map[uint32]*sync.Mutex // by uid, of users whose sessions wait or make memory
-	here  map[uint32]int         // how many sessions these are, by uid
+	users map[uint32]chan struct{} // by uid, of users whose sessions wait or make memory: who has the user's turn
+	here  map[uint32]int           // how many sessions these are, by uid
 	turns chan struct{}
 	most  int    // the most sessions that made memory at one time
 	now   int    // sessions that make memory
@@ -31,55 +31,72 @@ type populator struct {
 }
 
 func newPopulator(c *cgroups, m *quota.Memory) *populator {
-	return &populator{cgroups: c, memory: m, users: map[uint32]*sync.Mutex{}, here: map[uint32]int{}, turns: make(chan struct{}, maxPopulating)}
+	return &populator{cgroups: c, memory: m, users: map[uint32]chan struct{}{}, here: map[uint32]int{}, turns: make(chan struct{}, maxPopulating)}
 }
 
-// populate makes memory of size bytes for c with create when it is c's turn.
-// net.ErrClosed: c's process is gone.
+// populate makes memory of size bytes for c with create, and populates it, when it is c's turn.
+// net.ErrClosed: c's process is gone. errReplaced: c's request was broken off. Then nothing is
+// left of the memory soon.
 func (p *populator) populate(c *connection, size int, create func() (*shm.Mapping, error)) (*shm.Mapping, error) {
-	p.enter(c.user.UID)
-	defer p.leave(c.user.UID)
-	if c.HungUp() {
-		return nil, net.ErrClosed
+	leave, err := p.enter(c)
+	if err != nil {
+		return nil, err
 	}
+	defer leave()
 	if err := p.begin(&c.user, uint64(size), p.memory.Of(c.user.UID)); err != nil {
 		return nil, err
 	}
 	defer p.end(uint64(size))
-	return create()
+	file, err := create()
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Populate(c.goesOn); err != nil {
+		go file.Close() // the kernel takes about as long as for populating it
+		return nil, err
+	}
+	return file, nil
 }
 
-// enter waits for a turn of uid.
-func (p *populator) enter(uid uint32) {
+// enter waits for a turn of c's user. leave ends the turn.
+func (p *populator) enter(c *connection) (leave func(), err error) {
 	if mutant.On(mutant.PopulateAtOnce) {
-		return
+		return func() {}, c.goesOn()
 	}
+	uid := c.user.UID
 	p.mu.Lock()
 	u := p.users[uid]
 	if u == nil {
-		u = &sync.Mutex{}
+		u = make(chan struct{}, 1)
 		p.users[uid] = u
 	}
 	p.here[uid]++
 	p.mu.Unlock()
-	u.Lock()
-	p.turns <- struct{}{}
-}
-
-// leave ends the turn that enter waited for.
-func (p *populator) leave(uid uint32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	u := p.users[uid]
-	if u == nil {
-		return
+	var taken []chan struct{}
+	leave = func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, turn := range taken {
+			<-turn
+		}
+		if p.here[uid]--; p.here[uid] == 0 {
+			delete(p.here, uid)
+			delete(p.users, uid)
+		}
 	}
-	<-p.turns
-	u.Unlock()
-	if p.here[uid]--; p.here[uid] == 0 {
-		delete(p.here, uid)
-		delete(p.users, uid)
+	for _, turn := range []chan struct{}{u, p.turns} {
+		select {
+		case turn <- struct{}{}:
+			taken = append(taken, turn)
+		case <-c.brokenOff():
+		case <-c.over:
+		}
 	}
+	if err := c.goesOn(); err != nil || len(taken) < 2 {
+		leave()
+		return nil, cmp.Or(err, errReplaced)
+	}
+	return leave, nil
 }
 
 // begin reserves size bytes of the cgroup's memory for u, which has own bytes, these

@@ -3,7 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -15,19 +15,31 @@ import (
 // stays in their sockets, whole, until the sessions go on: in this daemon, or in another one
 // that has the sockets by then (docs/adr/0032).
 
-// errReplaced ends what cannot go on in the daemon that takes over.
+// A request of a process that is in progress is broken off: what was made for it is undone, and
+// the session, or the successor's, carries it out from its beginning after the recess. So a
+// recess does not wait for memory. No process decides how long it takes: a session that does not
+// stand at its end is lost.
+
+// errReplaced breaks off requests. It ends those of rdsctl, which cannot go on in the daemon that
+// takes over.
 var errReplaced = errors.New("the daemon is being replaced by a new one: run the command again")
 
+// errNotStood ends a session that does not stand.
+var errNotStood = errors.New("a planned restart of the daemon could not take this session over: " +
+	"the process does not read its answers, or its request could not be broken off")
+
 const (
-	recessTime = 8 * time.Second // how long requests in progress may take when a recess begins
-	recessSend = time.Second     // how long a process may leave its answers unread in a recess
+	recessTime = 2 * time.Second        // after which sessions are lost that do not stand
+	recessSend = 200 * time.Millisecond // how long a process may leave its answers unread in a recess
 )
 
 // recess is a recess that has begun.
 type recess struct {
-	since   time.Time
-	over    chan struct{} // closed when the sessions go on
-	changed chan struct{} // has room for one; there is something new to look at
+	since    time.Time
+	breaks   bool          // requests of processes are broken off
+	complete bool          // every session stands, and no Send waits any more. Guarded by admission.mu
+	over     chan struct{} // closed when the sessions go on
+	changed  chan struct{} // has room for one; there is something new to look at
 }
 
 // look has recess look at the connections again. p may be nil.
@@ -42,20 +54,23 @@ func (p *recess) look() {
 }
 
 // recess stops all sessions and returns when each of them stands and no answer is on its
-// way. Requests of rdsctl that wait for something end with errReplaced. If a request takes
-// longer than recessTime, the error names its process, and the sessions go on.
-func (a *admission) recess(ctx context.Context) error { return a.recessFor(ctx, recessTime) }
+// way. Requests of rdsctl that wait for something end with errReplaced. breaks says that those of
+// processes are broken off, which a successor has to know. Sessions that do not stand after
+// recessTime are lost. From then on an answer is sent at once or ends its session.
+func (a *admission) recess(ctx context.Context, breaks bool) error {
+	return a.recessFor(ctx, breaks, recessTime)
+}
 
-func (a *admission) recessFor(ctx context.Context, most time.Duration) error {
-	p := &recess{since: time.Now(), over: make(chan struct{}), changed: make(chan struct{}, 1)}
+func (a *admission) recessFor(ctx context.Context, breaks bool, most time.Duration) error {
+	p := &recess{since: time.Now(), breaks: breaks, over: make(chan struct{}), changed: make(chan struct{}, 1)}
 	if err := a.beginRecess(p); err != nil {
 		return err
 	}
-	late := time.NewTimer(most)
-	defer late.Stop()
-	for {
-		c := a.moving()
-		if c == nil {
+	const ticks = 20 // counted, so that a machine that stood still does not end the time
+	tick := time.NewTicker(most / ticks)
+	defer tick.Stop()
+	for passed := 0; ; {
+		if a.stood(p, false) {
 			return nil
 		}
 		select {
@@ -64,10 +79,11 @@ func (a *admission) recessFor(ctx context.Context, most time.Duration) error {
 		case <-ctx.Done():
 			a.resume()
 			return context.Cause(ctx)
-		case <-late.C:
-			a.resume()
-			return fmt.Errorf("process %d of uid %d: its request %v takes longer than %v: try again when it is done",
-				c.id.PID, c.id.UID, ipc.Type(c.request.Load()), most)
+		case <-tick.C:
+			if passed++; passed >= ticks && !mutant.On(mutant.RecessUnbounded) {
+				a.stood(p, true)
+				return nil
+			}
 		}
 	}
 }
@@ -83,31 +99,58 @@ func (a *admission) beginRecess(p *recess) error {
 	}
 	a.inRecess = p
 	for c := range a.open {
-		c.hold()
+		c.hold(p)
 	}
 	return nil
 }
 
 // hold has the session of c stand as soon as it can. Guarded by admission.mu.
-func (c *connection) hold() {
+func (c *connection) hold(p *recess) {
 	_ = c.SetReadDeadline(time.Unix(1, 0))
-	c.SetSendTimeout(recessSend)
-	if c.interrupt != nil {
+	if c.SetSendTimeout(recessSend); p.complete {
+		c.SetSendTimeout(-1)
+	}
+	if c.interrupt != nil && c.breaks(p) {
 		c.interrupt(errReplaced)
 	}
 }
 
-// moving returns a connection whose session does not stand, or that has an answer on its
-// way. It returns nil if there is none.
-func (a *admission) moving() *connection {
+// breaks reports whether p breaks off c's request. Guarded by admission.mu.
+func (c *connection) breaks(p *recess) bool { return p != nil && (p.breaks || c.role == ipc.RoleCtl) }
+
+// stood reports whether every session stands and no answer is on its way. p is complete then.
+// late says that it has to be: other sessions are lost.
+func (a *admission) stood(p *recess, late bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for c := range a.open {
+	var moving []*session
+	for c, s := range a.open {
 		if !c.stands || c.answers.Load() > 0 && !mutant.On(mutant.RecessAnswers) {
-			return c
+			moving = append(moving, s)
 		}
 	}
-	return nil
+	if len(moving) > 0 && !late {
+		return false
+	}
+	p.complete = true
+	for c := range a.open {
+		c.SetSendTimeout(-1)
+	}
+	for _, s := range moving {
+		s.lose()
+	}
+	return true
+}
+
+// lose ends the session at once, whatever its goroutine is doing.
+func (s *session) lose() {
+	if s.closed() {
+		return
+	}
+	s.warn("session lost in a planned restart", errNotStood, "request", ipc.Type(s.request.Load()).String())
+	_ = s.Send(0, &ipc.Goodbye{Text: errNotStood.Error()})
+	_ = s.Close() // so that a goodbye in progress comes to its end
+	s.end()
 }
 
 // resume ends a recess, if there is one: the sessions go on. Their deadlines are later by
@@ -126,8 +169,8 @@ func (a *admission) resume() {
 		if !c.deadline.IsZero() {
 			c.deadline = c.deadline.Add(stood)
 		}
-		_ = c.SetReadDeadline(c.deadline)
 		c.SetSendTimeout(0)
+		_ = c.SetReadDeadline(c.deadline)
 	}
 	close(p.over)
 }
@@ -146,6 +189,14 @@ func (a *admission) limit(c *connection, t time.Time) {
 // next returns the next request of c. In a recess it waits for the end of the recess first.
 // Only c's session calls it.
 func (a *admission) next(c *connection) (*ipc.Message, error) {
+	if m := c.again; m != nil {
+		a.stand(c)
+		if c.again = nil; c.closed() {
+			m.CloseFDs()
+			return nil, net.ErrClosed
+		}
+		return m, nil
+	}
 	for {
 		m, err := c.Recv()
 		if err == nil {
@@ -195,12 +246,12 @@ func (a *admission) interruptible(c *connection) (ctx context.Context, done func
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if c.interrupt = cancel; a.inRecess != nil {
+	if c.interrupt, c.now = cancel, ctx; c.breaks(a.inRecess) {
 		cancel(errReplaced)
 	}
 	return ctx, func() {
 		a.mu.Lock()
-		c.interrupt = nil
+		c.interrupt, c.now = nil, nil
 		a.mu.Unlock()
 		cancel(nil)
 	}

@@ -105,10 +105,10 @@ func TestRecess(t *testing.T) {
 	procs := []*proc{attached(t, d), importing(t, d)}
 	own := ownMemory(t, 1<<20, unix.F_SEAL_SHRINK)
 	for range 3 {
-		if err := d.admission.recess(context.Background()); err != nil {
+		if err := d.admission.recess(context.Background(), true); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.admission.recess(context.Background()); err == nil {
+		if err := d.admission.recess(context.Background(), true); err == nil {
 			t.Error("two at a time")
 		}
 		from := [2]uint32{procs[0].id, procs[1].id}
@@ -152,59 +152,68 @@ func TestRecess(t *testing.T) {
 	}
 }
 
-// TestRecessWaits: a recess waits for requests in progress and for answers on their way. One
-// that takes too long is named, and everybody is served on.
+// TestRecessWaits: a recess does not wait for requests that can be broken off, which are carried
+// out after it, once. It waits for others, and for answers on their way.
 func TestRecessWaits(t *testing.T) {
 	d := startDaemon(t, nil)
 	p, other, tool := attached(t, d), attached(t, d), rdsctlOf(t, d)
 	unblock := blockEngine(t, d)
 	p.send(&ipc.SetRcvBuf{Sock: p.sock, Bytes: 1 << 20})
 	takesRequest(t, d, &ipc.SetRcvBuf{})
-	err := d.admission.recessFor(context.Background(), 50*time.Millisecond)
-	if want := fmt.Sprintf("process %d of uid %d: its request SetRcvBuf takes longer than 50ms", os.Getpid(), os.Getuid()); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v, want %q", err, want)
-	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	why := errors.New("no more")
 	cancel(why)
-	if err := d.admission.recess(ctx); !errors.Is(err, why) {
+	if err := d.admission.recess(ctx, false); !errors.Is(err, why) {
 		t.Error(err)
 	}
+	for range 2 {
+		if err := d.admission.recess(context.Background(), true); err != nil {
+			t.Error(err)
+		}
+		d.admission.resume()
+		takesRequest(t, d, &ipc.SetRcvBuf{})
+	}
+	p.hearsNothing()
 	tool.send(ctlRequest(t, ctl.Request{Kind: ctl.KindSockets}))
 	takesRequest(t, d, &ipc.Ctl{})
-	stands := make(chan error)
-	go func() { stands <- d.admission.recess(context.Background()) }()
-	select {
-	case err := <-stands:
-		t.Errorf("stands with a request in progress: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	unblock()
-	if err := <-stands; err != nil {
-		t.Error(err)
-	}
-	p.hears(p.id, &ipc.OK{})
-	tool.hears(tool.id, &ipc.CtlPart{})
-	d.admission.resume()
-
-	var c *connection
-	d.admission.mu.Lock()
-	for c = range d.admission.open {
-	}
-	d.admission.mu.Unlock()
-	c.answers.Add(1)
-	if err := d.admission.recessFor(context.Background(), 20*time.Millisecond); err == nil {
-		t.Error("stands with an answer on its way")
+	waits := func(breaks bool, until func()) {
+		t.Helper()
+		stands := make(chan error)
+		go func() { stands <- d.admission.recess(context.Background(), breaks) }()
+		select {
+		case err := <-stands:
+			t.Errorf("stands already: %v", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		until()
+		if err := <-stands; err != nil {
+			t.Error(err)
+		}
 		d.admission.resume()
 	}
-	d.admission.answered(c)
-	if err := d.admission.recess(context.Background()); err != nil {
-		t.Error(err)
-	}
-	d.admission.resume()
+	waits(false, unblock)
+	p.hears(p.id, &ipc.OK{})
+	p.hearsNothing()
+	tool.hears(tool.id, &ipc.CtlPart{})
+
+	c := d.connections()[0]
+	c.answers.Add(1)
+	waits(true, func() { d.admission.answered(c) })
 	for _, p := range []*proc{p, other} {
 		p.call(&ipc.Addrs{})
 	}
+	tool.send(ctlRequest(t, ctl.Request{Kind: ctl.KindSockets}))
+	tool.hears(tool.id, &ipc.CtlPart{})
+}
+
+// connections are those of d.
+func (d *Daemon) connections() (all []*connection) {
+	d.admission.mu.Lock()
+	defer d.admission.mu.Unlock()
+	for c := range d.admission.open {
+		all = append(all, c)
+	}
+	return all
 }
 
 // TestRecessUnread: a process that does not read its answers ends, and keeps a recess
@@ -217,7 +226,7 @@ func TestRecessUnread(t *testing.T) {
 		p.c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
 		_, err = p.c.Write(frame)
 	}
-	if err := d.admission.recess(context.Background()); err != nil {
+	if err := d.admission.recess(context.Background(), true); err != nil {
 		t.Fatal(err)
 	}
 	d.admission.mu.Lock()
@@ -236,7 +245,7 @@ func TestRecessInterrupts(t *testing.T) {
 	unblock := blockEngine(t, d)
 	tool.send(ctlRequest(t, ctl.Request{Kind: ctl.KindPing, Addr: netip.MustParseAddr("127.255.0.1"), Timeout: time.Minute}))
 	takesRequest(t, d, &ipc.Ctl{})
-	if err := d.admission.recess(context.Background()); err != nil {
+	if err := d.admission.recess(context.Background(), true); err != nil {
 		t.Error(err)
 	}
 	r, err := ctl.Parse(tool.hears(tool.id, &ipc.CtlPart{}).Body.(*ipc.CtlPart).JSON, ctl.KindPing)
@@ -254,7 +263,7 @@ func TestRecessInterrupts(t *testing.T) {
 func TestRecessEnds(t *testing.T) {
 	d := startDaemon(t, nil)
 	killed, gone, stays := attached(t, d), attached(t, d), attached(t, d)
-	if err := d.admission.recess(context.Background()); err != nil {
+	if err := d.admission.recess(context.Background(), true); err != nil {
 		t.Fatal(err)
 	}
 	killed.badSend()
@@ -276,7 +285,7 @@ func TestRecessEnds(t *testing.T) {
 		return nil
 	})
 	stays.call(&ipc.Addrs{})
-	if err := d.admission.recess(context.Background()); err != nil {
+	if err := d.admission.recess(context.Background(), true); err != nil {
 		t.Fatal(err)
 	}
 	// startDaemon checks that the daemon ends.
@@ -303,7 +312,7 @@ func TestRecessDeadlines(t *testing.T) {
 	})
 	at := time.Now().Add(time.Hour)
 	d.admission.limit(c, at)
-	if err := d.admission.recess(context.Background()); err != nil {
+	if err := d.admission.recess(context.Background(), true); err != nil {
 		t.Fatal(err)
 	}
 	const stood = 20 * time.Millisecond
@@ -329,7 +338,7 @@ func TestLateAnswers(t *testing.T) {
 	p.send(&ipc.Free{Buffer: buf, Wait: 1})
 	free := p.id
 	p.call(&ipc.Addrs{}) // the Free has begun
-	if err := d.admission.recess(context.Background()); err != nil {
+	if err := d.admission.recess(context.Background(), true); err != nil {
 		t.Fatal(err)
 	}
 	p.send(&ipc.Release{Region: region})

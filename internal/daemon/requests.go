@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
@@ -20,12 +22,29 @@ func (s *session) serveClient() error {
 			return err
 		}
 		if s.HungUp() {
+			m.CloseFDs()
 			return io.EOF // the process no longer waits for an answer
 		}
-		if err := s.handle(m); err != nil {
+		if err := s.carryOut(m, s.handle); err != nil {
 			return err
 		}
 	}
+}
+
+// carryOut has f carry out a request, which a recess may break off. Then the session does it
+// again after the recess. An error ends the session.
+func (s *session) carryOut(m *ipc.Message, f func(*ipc.Message) error) error {
+	_, done := s.d.admission.interruptible(s.connection)
+	defer done()
+	err := f(m)
+	if errors.Is(err, errReplaced) {
+		if !mutant.On(mutant.RequestForgotten) {
+			s.again = m
+		}
+		return nil
+	}
+	m.CloseFDs()
+	return err
 }
 
 // handle answers one request. An error ends the session.
@@ -43,13 +62,24 @@ func (s *session) handle(m *ipc.Message) error {
 		return s.later(m.ID, r)
 	case ipc.Request:
 		var resp ipc.Response
-		err := engine.InPlace(s.ask, func(p *engine.RingPlace) (err error) {
+		err := s.inPlace(func(p *engine.RingPlace) (err error) {
 			resp, err = s.d.engine.Serve(s.cl, r, p)
 			return err
 		})
 		return s.answer(m.ID, resp, err)
 	}
 	return fmt.Errorf("unexpected message %T", m.Body)
+}
+
+// inPlace has the engine carry out a request behind what the client has submitted. A recess
+// breaks it off only before the engine has begun with it.
+func (s *session) inPlace(f func(*engine.RingPlace) error) error {
+	ctx := s.now
+	return engine.InPlace(func(g func() error) error {
+		err := s.askIn(ctx, g)
+		ctx = context.Background()
+		return err
+	}, f)
 }
 
 // alloc makes a buffer for RDMA: a memory file that process and daemon map.
@@ -68,7 +98,7 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 	}
 	err = s.memory.handOver(id, &ipc.AllocOK{Buffer: number, Size: size}, b.file)
 	if errors.Is(err, unix.ENOBUFS) {
-		_ = s.ask(func() error { s.d.engine.DropBuffer(s.cl, number); return nil })
+		_ = s.askIn(context.Background(), func() error { s.d.engine.DropBuffer(s.cl, number); return nil })
 		return s.fail(id, err)
 	}
 	return err
@@ -90,7 +120,6 @@ func (s *session) addBuffer(b *sessionBuffer) (number uint32, err error) {
 
 // importMemory makes a buffer of memory that the process has sent the descriptor of.
 func (s *session) importMemory(m *ipc.Message, r *ipc.Import) error {
-	defer m.CloseFDs()
 	err := m.Refused
 	if err == nil && len(m.FDs) == 0 {
 		err = fmt.Errorf("%w: Import without a descriptor", unix.EINVAL)
@@ -98,11 +127,15 @@ func (s *session) importMemory(m *ipc.Message, r *ipc.Import) error {
 	if err != nil {
 		return s.fail(m.ID, err)
 	}
-	b, err := s.memory.imported(m.FDs[0], r.Off, r.Len)
+	fd, err := unix.FcntlInt(uintptr(m.FDs[0]), unix.F_DUPFD_CLOEXEC, 0) // the buffer's; the request keeps its own
 	if err != nil {
+		return s.fail(m.ID, fmt.Errorf("%w: raise ulimit -n (LimitNOFILE=)", err))
+	}
+	b, err := s.memory.imported(fd, r.Off, r.Len)
+	if err != nil {
+		_ = unix.Close(fd)
 		return s.fail(m.ID, err)
 	}
-	m.FDs[0] = -1
 	number, err := s.addBuffer(b)
 	if err != nil {
 		return s.fail(m.ID, err)
@@ -114,7 +147,7 @@ func (s *session) importMemory(m *ipc.Message, r *ipc.Import) error {
 // requests are answered in between.
 func (s *session) later(id uint32, r ipc.Request) error {
 	what := engine.AwaitedBy(r)
-	err := engine.InPlace(s.ask, func(p *engine.RingPlace) error {
+	err := s.inPlace(func(p *engine.RingPlace) error {
 		if _, waits := s.waits[what]; waits {
 			return s.d.engine.ServeLater(s.cl, r, p, func(error) {}) // refuses it
 		}

@@ -57,8 +57,10 @@ func (s *session) run() {
 		s.badClient("memory", s.memory.sealed)
 		return
 	}
-	if s.role == 0 && !s.greet() {
-		return
+	for s.role == 0 {
+		if !s.greet() {
+			return
+		}
 	}
 	var err error
 	if s.cl != nil {
@@ -71,7 +73,8 @@ func (s *session) run() {
 	}
 }
 
-// greet answers Hello. It returns false if the session ends with that.
+// greet answers Hello, unless a recess breaks that off. It returns false if the session ends
+// with that.
 func (s *session) greet() bool {
 	s.d.admission.limit(s.connection, time.Now().Add(helloTimeout))
 	m, err := s.d.admission.next(s.connection)
@@ -90,19 +93,28 @@ func (s *session) greet() bool {
 		s.badClient("hello", err)
 		return false
 	}
-	if err := s.begin(m.ID, hello); err != nil {
-		_ = s.fail(m.ID, err)
+	err = s.carryOut(m, func(m *ipc.Message) error {
+		err := s.begin(m.ID, hello)
+		if err != nil {
+			_ = s.fail(m.ID, err)
+		}
+		return err
+	})
+	if err != nil {
 		s.badClient("session", err)
-		return false
 	}
-	return true
+	return err == nil
 }
 
 // begin admits the connection, attaches a client, and answers Hello.
 func (s *session) begin(id uint32, hello *ipc.Hello) error {
 	err := s.d.admission.admit(s.connection, hello.Role, s.d.config().Limits.MaxClients)
 	if err == nil && hello.Role == ipc.RoleClient {
-		return s.attach(id, hello)
+		if err = s.attach(id, hello); errors.Is(err, errReplaced) {
+			s.memory.undo()
+			s.d.admission.unadmit(s.connection)
+		}
+		return err
 	}
 	if err == nil {
 		err = s.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance})
@@ -153,13 +165,19 @@ func (s *session) detach() {
 		s.memory.free()
 		return
 	}
-	_ = s.ask(func() error { s.d.engine.Detach(s.cl); return nil }) // or the engine has ended, and the process is about to
+	_ = s.askIn(context.Background(), func() error { s.d.engine.Detach(s.cl); return nil }) // or the engine has ended, and the process is about to
 }
 
-// ask runs f on the engine's thread and returns its error.
-func (s *session) ask(f func() error) error {
+// ask runs f on the engine's thread and returns its error. If a recess breaks the request off, f
+// does not run.
+func (s *session) ask(f func() error) error { return s.askIn(s.now, f) }
+
+func (s *session) askIn(ctx context.Context, f func() error) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	var err error
-	if e := s.d.loop.ask(context.Background(), func() { err = f() }); e != nil {
+	if e := s.d.loop.ask(ctx, func() { err = f() }); e != nil {
 		return e
 	}
 	return err

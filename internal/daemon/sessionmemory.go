@@ -191,6 +191,22 @@ func (m *sessionMemory) handOverAll(id uint32, answer ipc.Response) error {
 	return err
 }
 
+// undo frees what makeFor made, in the background. The session can make it again at once.
+func (m *sessionMemory) undo() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, file := range m.files() {
+		m.giveBack(uint64(len(file.Mem)), 0)
+		go file.Close()
+	}
+	for _, bell := range []*shm.Doorbell{m.client, m.daemon} {
+		if bell != nil {
+			_ = bell.Close()
+		}
+	}
+	m.segment, m.table, m.send, m.recv, m.client, m.daemon = nil, nil, nil, nil, nil, nil
+}
+
 // free unmaps and closes everything but buffers, which end one by one.
 func (m *sessionMemory) free() {
 	m.mu.Lock()

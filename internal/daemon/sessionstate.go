@@ -158,6 +158,9 @@ func (a *admission) leave() {
 func (s *session) encode(w *handover.Writer, f *outFiles) {
 	w.U8(uint8(s.role))
 	w.U32(f.add(s.FD()))
+	if w.Version() >= 3 {
+		encodeRequest(w, f, s.again)
+	}
 	if s.role != ipc.RoleClient {
 		return
 	}

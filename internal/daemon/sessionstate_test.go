@@ -34,7 +34,7 @@ func part(t *testing.T, d *Daemon) *parted {
 	t.Helper()
 	p := &parted{t: t, d: d}
 	var err error
-	if err = d.admission.recess(context.Background()); err != nil {
+	if err = d.admission.recess(context.Background(), true); err != nil {
 		t.Fatal(err)
 	}
 	if p.pause, err = d.loop.halt(context.Background()); err != nil {
@@ -105,7 +105,10 @@ func (p *parted) resume() {
 }
 
 // succeed has another daemon take over, and run until the test ends.
-func (p *parted) succeed() *Daemon {
+func (p *parted) succeed() *Daemon { return p.succeedWith(func(*Daemon) {}) }
+
+// succeedWith is succeed. It calls f before the sessions go on.
+func (p *parted) succeedWith(f func(*Daemon)) *Daemon {
 	p.t.Helper()
 	d := p.next()
 	h, err := p.adopt(d, p.state, p.copies())
@@ -125,6 +128,7 @@ func (p *parted) succeed() *Daemon {
 			p.t.Error(err)
 		}
 	})
+	f(d)
 	h.start()
 	return d
 }

@@ -44,6 +44,16 @@ func stand(t testing.TB) *standing {
 	if err := a.ping(); err != nil {
 		t.Fatal(err)
 	}
+	takesTurn(t, d, uint32(os.Getuid())) // so that a request is broken off
+	imp.send(&ipc.Import{Len: 1 << 16}, ownMemory(t, 1<<20, unix.F_SEAL_SHRINK))
+	eventually(t, "the import waits", func() error {
+		d.populator.mu.Lock()
+		defer d.populator.mu.Unlock()
+		if d.populator.here[uint32(os.Getuid())] < 2 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
 	d.has(t, 4)
 	s := &standing{t: t, d: d, p: &predecessor{Daemon: d}}
 	if err := d.upgrades.begin(""); err != nil {

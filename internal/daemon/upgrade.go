@@ -249,7 +249,7 @@ func (p *predecessor) Park(version uint16) (parcel succession.Parcel, err error)
 	}
 	stood := time.Now()
 	p.upgrades.stands()
-	if err := p.admission.recess(p.handing.ctx); err != nil {
+	if err := p.admission.recess(p.handing.ctx, version >= 3); err != nil {
 		p.Resume()
 		return parcel, err
 	}

@@ -224,7 +224,7 @@ func TestHandOverNotes(t *testing.T) {
 func TestHandOverUnanswered(t *testing.T) {
 	d := startDaemon(t, nil)
 	p := attached(t, d)
-	if err := d.admission.recess(context.Background()); err != nil {
+	if err := d.admission.recess(context.Background(), true); err != nil {
 		t.Fatal(err)
 	}
 	for c := range d.admission.open { // one: nobody else uses the map in a recess

@@ -62,7 +62,7 @@ type Conn struct {
 	receivedOnce sync.Once
 
 	sending     sync.Mutex
-	sendTimeout time.Duration // set by SetSendTimeout; 0: sendTimeout. Guarded by sending
+	sendTimeout time.Duration // set by SetSendTimeout; 0: sendTimeout, below 0: no wait. Guarded by sending
 }
 
 // NewConn takes over c, a connected SOCK_SEQPACKET socket.
@@ -134,7 +134,8 @@ func (c *Conn) HungUp() bool {
 // os.ErrDeadlineExceeded and has read nothing. The zero time is no bound.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.c.SetReadDeadline(t) }
 
-// SetSendTimeout bounds every Send by d from now on, also one in progress. 0 is sendTimeout.
+// SetSendTimeout bounds every Send by d from now on, also one in progress. 0 is sendTimeout. If d is
+// below 0, no Send waits that begins from now on: it fails if the other side's queue is full.
 func (c *Conn) SetSendTimeout(d time.Duration) {
 	c.sending.Lock()
 	c.sendTimeout = d
@@ -147,7 +148,10 @@ func (c *Conn) limitSend() error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	d := c.sendTimeout
-	if d == 0 {
+	switch {
+	case d < 0:
+		return nil
+	case d == 0:
 		d = sendTimeout
 	}
 	return c.c.SetWriteDeadline(time.Now().Add(d))
@@ -181,8 +185,38 @@ func (c *Conn) sendIn(id uint32, m Body, fds ...int) error {
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	_, _, err := c.c.WriteMsgUnix(b, oob, nil)
-	return err
+	if c.mayWait() {
+		_, _, err := c.c.WriteMsgUnix(b, oob, nil)
+		return err
+	}
+	return c.sendNow(b, oob)
+}
+
+func (c *Conn) mayWait() bool {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	return c.sendTimeout >= 0
+}
+
+// sendNow sends a frame if the other side's queue has room for it. The error is
+// os.ErrDeadlineExceeded otherwise.
+func (c *Conn) sendNow(b, oob []byte) error {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := raw.Control(func(fd uintptr) {
+		for sent = unix.EINTR; sent == unix.EINTR; {
+			_, sent = unix.SendmsgN(int(fd), b, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		}
+	}); err != nil {
+		return err
+	}
+	if sent == unix.EAGAIN {
+		return os.ErrDeadlineExceeded
+	}
+	return sent
 }
 
 // Recv receives one frame. io.EOF means that the other side has closed. ErrProtocol means

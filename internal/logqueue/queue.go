@@ -68,7 +68,7 @@ func (q *Queue) Write(p []byte) (int, error) {
 		q.bytes += len(p) + lineCost
 	}
 	if q.idle == nil {
-		q.idle = make(chan struct{})
+		q.idle, q.writing = make(chan struct{}), time.Now()
 		go q.drain()
 	}
 	return len(p), nil

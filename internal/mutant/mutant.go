@@ -204,6 +204,10 @@ const (
 	PopulateAtOnce             Name = "populate-at-once"              // any number of sessions make memory at a time
 	UpdatesUncharged           Name = "updates-uncharged"             // a peer changes its TLS key as often as it likes
 	SourceTakesAll             Name = "source-takes-all"              // one address takes all places for connections in set-up
+	MemoryUnbroken             Name = "memory-unbroken"               // memory is made to its end although its request is broken off
+	RequestForgotten           Name = "request-forgotten"             // a request that was broken off is not carried out again
+	HandoverRequest            Name = "handover-request"              // a session is handed over without its request that was broken off
+	RecessUnbounded            Name = "recess-unbounded"              // a recess waits for every session
 	LogWaits                   Name = "log-waits"                     // whoever logs waits for the reader of the log
 
 	// A client's events.
@@ -249,6 +253,6 @@ func Names() []Name {
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
 		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver, StoppedKept, KeptAtOnce,
-		TakenBackLast,
+		TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded,
 	}
 }

@@ -73,20 +73,10 @@ func checkImport(fd int, off, n uint64, late bool) (*Import, error) {
 // Mapped is how many bytes are mapped: whole pages.
 func (i *Import) Mapped() uint64 { return (i.n + i.page - 1) &^ (i.page - 1) }
 
-// MapImport maps i. All pages are allocated. The caller keeps the descriptor: a caller that
+// MapImport maps i. No page is allocated: see Mapping.Populate. The caller keeps the descriptor: a caller that
 // sets Mapping.FD to it has Close close it. Errors: ENOMEM; EPERM or EACCES if the descriptor
 // or the file may not be written.
-func MapImport(i *Import) (*Mapping, error) {
-	m, err := i.mapped(unix.MAP_SHARED)
-	if err != nil {
-		return nil, err
-	}
-	if err := populate(i.fd, i.off, m.Mem); err != nil {
-		_ = m.Close()
-		return nil, fmt.Errorf("import %d bytes: %w", i.n, err)
-	}
-	return m, nil
-}
+func MapImport(i *Import) (*Mapping, error) { return i.mapped(unix.MAP_SHARED) }
 
 // CheckAdopted is CheckImport of memory that another process has mapped with MapImport. Its
 // owner may have sealed it against writing since then.
@@ -109,5 +99,5 @@ func (i *Import) mapped(how int) (*Mapping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("import %d bytes: %w", i.n, explain("mmap", err))
 	}
-	return &Mapping{Mem: mem, FD: -1, read: -1}, nil
+	return &Mapping{Mem: mem, FD: -1, read: -1, file: i.fd, off: i.off}, nil
 }

@@ -21,13 +21,14 @@ type Mapping struct {
 	Mem []byte
 	FD  int // to read and write it; -1: Close closes none
 
-	read int // the same file, opened for reading; -1: there is none
+	read int   // the same file, opened for reading; -1: there is none
+	file int   // of Mem; the mapping has it if it is FD
+	off  int64 // of Mem in the file
 }
 
 // CreateMemfd makes and maps size bytes of shared memory that anybody with the descriptor
-// may read and write. All pages are allocated and the size is sealed. name is what /proc
-// shows. Errors name cause and cure: EMFILE, ENFILE, ENOMEM, ENOSPC, EINVAL for a size
-// below 1.
+// may read and write. The size is sealed, and no page is allocated: see Populate. name is what
+// /proc shows. Errors name cause and cure: EMFILE, ENFILE, ENOMEM, EINVAL for a size below 1.
 func CreateMemfd(name string, size int) (*Mapping, error) {
 	return createMemfd(name, size, false)
 }
@@ -52,7 +53,7 @@ func createMemfd(name string, size int, readOnly bool) (_ *Mapping, err error) {
 	if err != nil {
 		return nil, explain("memfd_create", err)
 	}
-	m := &Mapping{FD: fd, read: -1}
+	m := &Mapping{FD: fd, read: -1, file: fd}
 	defer func() {
 		if err != nil {
 			m.Close()
@@ -63,9 +64,6 @@ func createMemfd(name string, size int, readOnly bool) (_ *Mapping, err error) {
 	}
 	if m.Mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return nil, explain("mmap", err)
-	}
-	if err := populate(fd, 0, m.Mem); err != nil {
-		return nil, err
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sizeSeals); err != nil {
 		return nil, explain("seal", err)
@@ -90,8 +88,29 @@ func (m *Mapping) openForReading() (err error) {
 	return nil
 }
 
+// pieceSize is how much Populate allocates between two looks, bytes.
+const pieceSize = 16 << 20
+
+// Populate allocates every page of m and enters it in the page table. So a shortage is an error
+// here and not a SIGBUS in the middle of a copy. It calls goOn, which may be nil, before each 16
+// MiB, and ends with goOn's error. The descriptor that m was made of must be open. Errors: ENOMEM,
+// ENOSPC.
+func (m *Mapping) Populate(goOn func() error) error {
+	for at := 0; at < len(m.Mem); at += pieceSize {
+		if goOn != nil {
+			if err := goOn(); err != nil {
+				return err
+			}
+		}
+		if err := populate(m.file, m.off+int64(at), m.Mem[at:min(at+pieceSize, len(m.Mem))]); err != nil {
+			return fmt.Errorf("shared memory of %d bytes: %w", len(m.Mem), err)
+		}
+	}
+	return nil
+}
+
 // populate allocates every page of mem, which is mapped from off of fd, and enters it in the
-// page table. So a shortage is an error here and not a SIGBUS in the middle of a copy.
+// page table.
 func populate(fd int, off int64, mem []byte) error {
 	err := ignoringEINTR(func() error { return unix.Madvise(mem, unix.MADV_POPULATE_WRITE) })
 	if err == unix.EINVAL { // before Linux 5.14

@@ -46,6 +46,9 @@ func TestMemfd(t *testing.T) {
 	if _, err := unix.FcntlInt(uintptr(m.FD), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err != unix.EPERM {
 		t.Errorf("another seal: %v, want EPERM", err)
 	}
+	if err := m.Populate(nil); err != nil {
+		t.Fatal(err)
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(m.FD, &st); err != nil || st.Blocks*512 < st.Size {
 		t.Errorf("%d of %d bytes are allocated (%v)", st.Blocks*512, st.Size, err)
@@ -238,4 +241,55 @@ func TestMemfdShortage(t *testing.T) {
 			t.Errorf("%s: %v, want EMFILE and its cure", name, err)
 		}
 	}
+}
+
+// TestPopulate: memory is populated piece by piece, and whoever waits for it may end that between
+// two of them.
+func TestPopulate(t *testing.T) {
+	const size = 3*pieceSize + 4096
+	m, err := CreateMemfd("rdsd-test", size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	has := func(want int64) {
+		t.Helper()
+		var st unix.Stat_t
+		if err := unix.Fstat(m.FD, &st); err != nil || st.Blocks*512 != want {
+			t.Errorf("%d bytes are allocated, not %d (%v)", st.Blocks*512, want, err)
+		}
+	}
+	has(0)
+	enough, pieces := errors.New("enough"), 0
+	goOn := func() error {
+		has(int64(pieces * pieceSize))
+		if pieces++; pieces > 2 {
+			return enough
+		}
+		return nil
+	}
+	if err := m.Populate(goOn); err != enough {
+		t.Error(err)
+	}
+	has(2 * pieceSize)
+	if err := m.Populate(nil); err != nil {
+		t.Error(err)
+	}
+	has(size)
+	i, err := CheckImport(m.FD, pieceSize, pieceSize+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := MapImport(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if err := unix.Fallocate(m.FD, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, size); err != nil {
+		t.Fatal(err)
+	}
+	if err := own.Populate(nil); err != nil {
+		t.Error(err)
+	}
+	has(pieceSize + 4096)
 }

@@ -1,0 +1,40 @@
+package ipc
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestConnNoWait: a Send that may not wait fails if the queue is full, and works while it is not.
+func TestConnNoWait(t *testing.T) {
+	a, b := connPair(t)
+	a.SetSendTimeout(-1)
+	sent := uint32(0)
+	for {
+		err := a.Send(sent+1, &Goodbye{Text: "x"})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		sent++
+	}
+	for i := range sent {
+		if m, err := b.Recv(); err != nil || m.ID != i+1 {
+			t.Fatalf("frame %d of %d: %+v, %v", i+1, sent, m, err)
+		}
+	}
+	if err := a.Send(9, &ImportOK{Buffer: 1}); err != nil {
+		t.Error(err)
+	}
+	if m, err := b.Recv(); err != nil || m.ID != 9 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	b.Close()
+	if err := a.Send(10, &ImportOK{Buffer: 1}); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("to nobody: %v", err)
+	}
+}
