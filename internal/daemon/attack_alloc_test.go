@@ -148,15 +148,18 @@ func TestCgroups(t *testing.T) {
 		for _, tc := range []struct {
 			u                  *quota.User
 			size, own, pending uint64
+			mapped             uint64
 			says               string
 		}{
-			{root, 100 * mib, 500 * mib, 0, ""}, // 20 MiB are the daemon's
-			{root, 101 * mib, 101 * mib, 0, "100 MiB"},
-			{root, 60 * mib, 60 * mib, 50 * mib, "left of"},
-			{other, 32 * mib, 64 * mib, 0, ""},
-			{other, 32 * mib, 128 * mib, 0, "uid 1000 would have"},
+			{root, 100 * mib, 500 * mib, 0, 40 * mib, ""}, // 20 MiB are the daemon's
+			{root, 101 * mib, 101 * mib, 0, 0, "100 MiB"},
+			{root, 100 * mib, 100 * mib, 0, 41 * mib, "left of"},
+			{root, 60 * mib, 60 * mib, 50 * mib, 0, "left of"},
+			{other, 32 * mib, 64 * mib, 0, 0, ""},
+			{other, 32 * mib, 128 * mib, 0, 0, "uid 1000 would have"},
+			{other, 32 * mib, 64 * mib, 0, 80 * mib, "uid 1000 would have"},
 		} {
-			err := r.fits(tc.u, tc.size, tc.own, tc.pending)
+			err := r.fits(tc.u, tc.size, tc.own, tc.pending, tc.mapped)
 			if tc.says == "" && err != nil || tc.says != "" && !errors.Is(err, unix.ENOMEM) {
 				t.Errorf("%s: %d bytes, own %d, pending %d: %v, want %q", name, tc.size, tc.own, tc.pending, err, tc.says)
 			}
@@ -164,7 +167,7 @@ func TestCgroups(t *testing.T) {
 	}
 	for name, root := range map[string]string{"none": t.TempDir(), "no limit": cgroupFiles(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "max\n"})} {
 		r := openCgroups(root)
-		if err := r.fits(quota.Daemon, 1<<40, 1<<40, 0); r != nil || err != nil {
+		if err := r.fits(quota.Daemon, 1<<40, 1<<40, 0, 0); r != nil || err != nil {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
@@ -175,12 +178,12 @@ func TestCgroups(t *testing.T) {
 func TestSmallCgroup(t *testing.T) {
 	d := startDaemon(t, func(*config.Config) {})
 	p := attached(t, d)
-	root := cgroupFiles(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "157286400\n", "sys/fs/cgroup/a/memory.current": "104857600\n"})
+	root := cgroupFiles(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "1073741824\n", "sys/fs/cgroup/a/memory.current": "910163968\n"})
 	d.populator.mu.Lock()
 	d.populator.cgroups = openCgroups(root)
 	d.populator.mu.Unlock()
 	(&opening{Daemon: d}).warnOfCgroup()
-	if n := len(d.warnings); n == 0 || !strings.Contains(d.warnings[n-1], "memory cgroup has 50 MiB left of 150") {
+	if n := len(d.warnings); n == 0 || !strings.Contains(d.warnings[n-1], "memory cgroup has 156 MiB left of 1024") {
 		t.Errorf("warnings %q", d.warnings)
 	}
 	e, ok := p.call(&ipc.Alloc{Size: 64 << 20}).Body.(*ipc.Err)
@@ -192,6 +195,43 @@ func TestSmallCgroup(t *testing.T) {
 		t.Errorf("a small buffer: %+v", b.Body)
 	}
 	b.CloseFDs()
+	if err := p.ping(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCgroupHoles: memory into which its process has punched holes counts in the daemon's
+// cgroup as if it were full, because the daemon's next access fills it.
+func TestCgroupHoles(t *testing.T) {
+	const each = 16 << 20
+	d, _ := usersDaemon(t, nil)
+	own := d.engine.OwnMemory()
+	limit := 2 * (own + 10*each) // an eighth of which is the daemon's
+	root := cgroupFiles(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": fmt.Sprint(limit), "sys/fs/cgroup/a/memory.current": "0\n"})
+	d.populator.mu.Lock()
+	d.populator.cgroups = openCgroups(root)
+	d.populator.mu.Unlock()
+	p := attached(t, d)
+	had := uint64(0)
+	for {
+		m := p.call(&ipc.Alloc{Size: each})
+		if e, ok := m.Body.(*ipc.Err); ok {
+			if e.Errno != uint32(unix.ENOMEM) || !strings.Contains(e.Text, "cgroup") {
+				t.Errorf("%+v", e)
+			}
+			break
+		}
+		if had += each; had > limit {
+			t.Fatalf("%d bytes of a cgroup of %d", had, limit)
+		}
+		if err := unix.Fallocate(m.FDs[0], unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, each); err != nil {
+			t.Fatal(err)
+		}
+		m.CloseFDs()
+	}
+	if had == 0 || had > limit-limit/8-own {
+		t.Errorf("%d bytes (own %d), want some, and at most %d", had, own, limit-limit/8-own)
+	}
 	if err := p.ping(); err != nil {
 		t.Error(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 	"golang.org/x/sys/unix"
 )
@@ -112,17 +113,26 @@ func read(f *os.File) []byte {
 }
 
 // fits returns nil if size more bytes for u leave the cgroup what it keeps for the daemon
-// itself. pending bytes are reserved and not populated yet. A user that is not trusted may
-// have no more than is left; own is all that u would have. The error is ENOMEM.
-func (c *cgroups) fits(u *quota.User, size, own, pending uint64) error {
+// itself. pending bytes are reserved and not populated yet. mapped bytes are what all processes
+// have and the daemon's own buffers may come to: a process can punch holes into its memory, and
+// the daemon's next access fills them, so they count whether they are in memory or not. A user
+// that is not trusted may have no more than is left; own is all that u would have. The error is
+// ENOMEM.
+func (c *cgroups) fits(u *quota.User, size, own, pending, mapped uint64) error {
 	if c == nil {
 		return nil
 	}
 	left, most := c.left()
 	left -= min(left, pending+spare(most))
+	for i := range c.groups {
+		limit := c.groups[i].max
+		if n := limit - min(limit, mapped+spare(limit)); n < left && !mutant.On(mutant.HolesUncharged) {
+			left, most = n, limit
+		}
+	}
 	switch {
 	case size > left:
-		return fmt.Errorf("%w: %d bytes asked, the daemon's memory cgroup has %d left of %d: free some, or raise its limit (MemoryMax=, or the container's)",
+		return fmt.Errorf("%w: %d bytes asked, the daemon's memory cgroup has %d left of %d beside what processes have: free some, or raise its limit (MemoryMax=, or the container's)",
 			unix.ENOMEM, size, left, most)
 	case !u.Trusted && own > left:
 		return fmt.Errorf("%w: uid %d would have %d bytes, more than the %d that the daemon's memory cgroup of %d has left",

@@ -140,6 +140,7 @@ func (o *opening) openEngine() (err error) {
 	}
 	o.engine.KeepLists(o.lists)
 	o.populator = newPopulator(openCgroups("/"), o.engine.Memory())
+	o.populator.own = o.engine.OwnMemory()
 	o.warnOfCgroup()
 	return nil
 }

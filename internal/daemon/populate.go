@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
@@ -19,6 +20,8 @@ const maxPopulating = 2
 type populator struct {
 	cgroups *cgroups      // nil: no limit
 	memory  *quota.Memory // what each user has
+	own     uint64        // what the daemon's own buffers may come to, bytes
+	waiting atomic.Uint64 // bytes that are reserved for sessions that wait for their turn
 
 	mu    sync.Mutex
 	users map[uint32]chan struct{} // by uid, of users whose sessions wait or make memory: who has the user's turn
@@ -38,7 +41,9 @@ func newPopulator(c *cgroups, m *quota.Memory) *populator {
 // net.ErrClosed: c's process is gone. errReplaced: c's request was broken off. Then nothing is
 // left of the memory soon.
 func (p *populator) populate(c *connection, size int, create func() (*shm.Mapping, error)) (*shm.Mapping, error) {
+	p.waiting.Add(uint64(size))
 	leave, err := p.enter(c)
+	p.waiting.Add(-uint64(size))
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +109,7 @@ func (p *populator) enter(c *connection) (leave func(), err error) {
 func (p *populator) begin(u *quota.User, size, own uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.cgroups.fits(u, size, own, p.bytes); err != nil {
+	if err := p.cgroups.fits(u, size, own, p.bytes, p.mapped(size)); err != nil {
 		return err
 	}
 	p.bytes += size
@@ -112,6 +117,14 @@ func (p *populator) begin(u *quota.User, size, own uint64) error {
 	p.made++
 	p.most = max(p.most, p.now)
 	return nil
+}
+
+// mapped is how many bytes the daemon may come to need beside size more: what all sessions
+// have, and its own buffers.
+func (p *populator) mapped(size uint64) uint64 {
+	all := p.memory.Sum()
+	has := all.Shared + all.Registered
+	return p.own + has - min(has, size+p.waiting.Load())
 }
 
 // end gives up what begin reserved: the bytes are populated, or never will be.

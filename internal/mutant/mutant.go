@@ -189,6 +189,7 @@ const (
 	LoopbackTrusted            Name = "loopback-trusted"              // loopback is a peer of a daemon that other hosts reach
 	LocalTrusted               Name = "local-trusted"                 // a network in peers.allow allows this host's addresses in it
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
+	HolesUncharged             Name = "holes-uncharged"               // memory with holes does not count in the daemon's cgroup
 	FreedKept                  Name = "freed-kept"                    // memory that a process keeps mapped stays when it counts no more
 	UnreadUnbounded            Name = "unread-unbounded"              // a process gets more descriptors while it has not received others
 	HandoverUnread             Name = "handover-unread"               // a successor does not know what processes have not received
@@ -254,5 +255,7 @@ func Names() []Name {
 		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
 		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver, StoppedKept, KeptAtOnce,
 		TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded,
+		TakenBackLast,
+		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, HolesUncharged, FreedKept, FaultRefuses, LargeLostForEver, StoppedKept, KeptAtOnce,
 	}
 }

@@ -194,6 +194,7 @@ var checks = []check{
 	{variant: mutant.LogWaits, pkg: "internal/logqueue", test: "TestNobodyReads"},
 	{variant: mutant.UpdatesUncharged, pkg: "verbs/soft/tls13", test: "TestUpdateFlood"},
 	{variant: mutant.PartialUncharged, pkg: "internal/engine", test: "TestUnfinishedMessages"},
+	{variant: mutant.HolesUncharged, pkg: "internal/daemon", test: "TestCgroupHoles"},
 	{variant: mutant.FreedKept, pkg: "internal/daemon", test: "TestFreedMemory"},
 	{variant: mutant.UnreadUnbounded, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},
