@@ -61,6 +61,13 @@ func TestUnreadAnswers(t *testing.T) {
 			p.write(ipc.AppendFrame(nil, 100+i, &ipc.Alloc{Size: 4096}))
 		}
 		p.write(rawFrame(0xffff, 0, 1)) // ends the session
+		if len(all) > 1 {
+			continue
+		}
+		p.awaitEnd()
+		if n, first := sent(), 4+int(fewParams.SendWindows+fewParams.RecvWindows); n != first {
+			t.Errorf("a process has %d descriptors unread, want the %d of its first answer", n, first)
+		}
 	}
 	if n := sent(); n > most/2 || n < 8 {
 		t.Errorf("%d descriptors of the user are unread, want at most %d", n, most/2)

@@ -26,7 +26,7 @@ func unread(fd uintptr) bool {
 // AwaitReceived waits until the other side has received all that was sent, or is closed. It
 // waits as long as a Send.
 func (c *Conn) AwaitReceived() error {
-	if mutant.On(mutant.UnreadUnbounded) {
+	if mutant.On(mutant.UnreadPiledUp) {
 		return nil
 	}
 	if err := c.limitSend(); err != nil {

@@ -191,7 +191,8 @@ const (
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
 	HolesUncharged             Name = "holes-uncharged"               // memory with holes does not count in the daemon's cgroup
 	FreedKept                  Name = "freed-kept"                    // memory that a process keeps mapped stays when it counts no more
-	UnreadUnbounded            Name = "unread-unbounded"              // a process gets more descriptors while it has not received others
+	UnreadUnbounded            Name = "unread-unbounded"              // descriptors that nobody receives have no limit
+	UnreadPiledUp              Name = "unread-piled-up"               // a process gets more descriptors while it has not received others
 	HandoverUnread             Name = "handover-unread"               // a successor does not know what processes have not received
 	UnreadUncounted            Name = "unread-uncounted"              // a connection that ends with descriptors unread counts for nobody
 	DescriptorsTakenInSession  Name = "descriptors-taken-in-session"  // a session receives and closes the descriptor of an import itself
@@ -254,8 +255,6 @@ func Names() []Name {
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
 		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver, StoppedKept, KeptAtOnce,
-		TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded,
-		TakenBackLast,
-		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, HolesUncharged, FreedKept, FaultRefuses, LargeLostForEver, StoppedKept, KeptAtOnce,
+		TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged,
 	}
 }

@@ -196,6 +196,7 @@ var checks = []check{
 	{variant: mutant.PartialUncharged, pkg: "internal/engine", test: "TestUnfinishedMessages"},
 	{variant: mutant.HolesUncharged, pkg: "internal/daemon", test: "TestCgroupHoles"},
 	{variant: mutant.FreedKept, pkg: "internal/daemon", test: "TestFreedMemory"},
+	{variant: mutant.UnreadPiledUp, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.UnreadUnbounded, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},
 	{variant: mutant.UnreadUncounted, pkg: "internal/daemon", test: "TestUnreadAnswers"},
