@@ -200,6 +200,20 @@ func TestSmallCgroup(t *testing.T) {
 	}
 }
 
+// TestCgroupPools: the engine's pools come to a quarter of the cgroup's limit at most, so that there is
+// memory for processes in a small one.
+func TestCgroupPools(t *testing.T) {
+	root := cgroupFiles(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": "268435456\n", "sys/fs/cgroup/a/memory.current": "0\n"})
+	c := openCgroups(root)
+	defer c.close()
+	if n := c.pools(); n != 64<<20 {
+		t.Errorf("%d bytes of 256 MiB", n)
+	}
+	if n := (*cgroups)(nil).pools(); n != 0 {
+		t.Errorf("%d bytes without a limit, want no bound", n)
+	}
+}
+
 // TestCgroupHoles: memory into which its process has punched holes counts in the daemon's
 // cgroup as if it were full, because the daemon's next access fills it.
 func TestCgroupHoles(t *testing.T) {

@@ -31,6 +31,16 @@ type cgroup struct {
 // spareMost bounds what a cgroup keeps for the daemon itself, bytes.
 const spareMost = 256 << 20
 
+// pools is how many bytes the engine's pools may come to, 0 for no limit: a quarter of the limit, so
+// that the rest of a small cgroup is for processes.
+func (c *cgroups) pools() int {
+	if c == nil {
+		return 0
+	}
+	_, limit := c.left()
+	return int(min(limit/4, math.MaxInt/2))
+}
+
 // spare is what a cgroup of this limit keeps for the daemon itself, bytes.
 func spare(limit uint64) uint64 { return min(limit/8, spareMost) }
 

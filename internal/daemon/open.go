@@ -133,13 +133,16 @@ func (o *opening) openEngine() (err error) {
 		o.warnings = append(o.warnings, fmt.Sprintf("%v goes by soft: %v", w.addr, w.whyNotVerbs))
 		o.log.Warn("falls back to soft", "address", w.addr, "err", w.whyNotVerbs)
 	}
+	limits := openCgroups("/")
 	c := o.engineConfig()
+	c.MaxPools = limits.pools()
 	o.transport.configure(&c)
 	if o.engine, err = engine.New(o.transport.first(), c, o.block); err != nil {
+		limits.close()
 		return err
 	}
 	o.engine.KeepLists(o.lists)
-	o.populator = newPopulator(openCgroups("/"), o.engine.Memory())
+	o.populator = newPopulator(limits, o.engine.Memory())
 	o.populator.own = o.engine.OwnMemory()
 	o.warnOfCgroup()
 	return nil

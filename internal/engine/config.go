@@ -20,6 +20,7 @@ type Config struct {
 	MaxSend     int  // largest SEND, bytes (32 KiB)
 	SendBufs    int  // send pool, buffers of MaxSend
 	RecvBufs    int  // receive pool shared by all peers, buffers of MaxSend
+	MaxPools    int  // bytes that the two pools may come to, which have fewer buffers then (0: no limit)
 	MaxPeers    int  // that may come to us
 	CQE         int  // completion queue, entries
 	ArmCQ       bool // completions come without Device.Progress: the device's FD tells of them when asked to
@@ -98,6 +99,10 @@ func (c *Config) setDefaults() {
 	def(&c.MaxSend, defaultMaxSend)
 	def(&c.SendBufs, 4096)
 	def(&c.RecvBufs, 16384)
+	if all := (c.SendBufs + c.RecvBufs) * c.MaxSend; c.MaxPools > 0 && all > c.MaxPools {
+		part := float64(c.MaxPools) / float64(all)
+		c.SendBufs, c.RecvBufs = max(16, int(float64(c.SendBufs)*part)), max(64, int(float64(c.RecvBufs)*part))
+	}
 	def(&c.MaxPeers, 4096)
 	def(&c.CQE, 1<<16)
 	def(&c.PeerCredits, 64)
