@@ -28,7 +28,7 @@ func TestLogDropped(t *testing.T) {
 	}
 	runDaemon(t, d)
 	s, err := (backend{d: d}).Status()
-	if err != nil || !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "lines were dropped, the last at") }) {
+	if err != nil || !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.HasPrefix(w, "log: ") && strings.Contains(w, "were dropped") }) {
 		t.Errorf("%q, %v", s.Warnings, err)
 	}
 	next, handed, taken := succeed(t, d, nil)
