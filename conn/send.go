@@ -97,10 +97,10 @@ func (c *Conn) head() *Msg {
 	return nil
 }
 
-// small says that m is copied into a SEND, with others if possible.
+// small says that m is copied into a SEND, with others if possible. It fits into one with its header.
 func (c *Conn) small(m *Msg) bool {
 	n := len(m.Data)
-	return n <= copyMax || m.LKey == 0 && m.headLen()+n <= c.link.maxSend
+	return (n <= copyMax || m.LKey == 0) && m.headLen()+n <= c.link.maxSend
 }
 
 // take moves m from its queue to the unacked list and gives it a sequence.
