@@ -224,7 +224,7 @@ func (c *Conn) wanted() bool {
 	if c.closed {
 		return false
 	}
-	return c.out.n() > 0 || c.stops.any()
+	return c.out.n() > 0 || len(c.stops.list) > 0 && (c.host.HasStopped(c) || c.stops.any())
 }
 
 // Tick runs the timers that are due.

@@ -131,6 +131,8 @@ func (n *node) Commit(_ *conn.Conn, h *wire.Header, token any) uint32 {
 	return 0
 }
 
+func (n *node) HasStopped(*conn.Conn) bool { return false }
+
 func (n *node) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
 	if n.done != nil {
 		n.done(m, o)

@@ -163,8 +163,26 @@ func (c *Conn) adopt(r *handover.Reader, find func(uint32) *Msg) {
 		m.list(l, l == &c.out.rtx)
 	}
 	m.linkRuns()
+	c.keepQueued()
 	c.stops.due, c.out.untilAsk = true, askEvery
 	r.End()
+}
+
+// keepQueued has stopped ports keep what a former version left in the queue for them, behind
+// the rest.
+func (c *Conn) keepQueued() {
+	if mutant.On(mutant.AdoptedReturned) {
+		return
+	}
+	for m := c.out.queue.head; m != nil; {
+		next := m.priv.next
+		if st := c.stops.stopped(m.DPort); st != nil && m.Internal == 0 {
+			c.out.queue.remove(m)
+			m.priv.posted = true
+			st.behind.push(m)
+		}
+		m = next
+	}
 }
 
 // adoptStops reads the ports that have refused.

@@ -105,6 +105,7 @@ type msgPriv struct {
 	sent       int        // payload bytes posted of a message in fragments
 	own        bool       // made by the Conn itself: notices, pongs, parts of runs
 	posted     bool       // posted at least once, on any connection
+	again      bool       // it was when it was put on list, see msgList.again
 	opPosted   bool       // CanPost said yes
 	opLocal    bool       // OpLocal was called
 	opProven   bool       // it was received once (and refused): its RDMA is done

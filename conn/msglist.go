@@ -26,7 +26,7 @@ func (l *msgList) push(m *Msg) {
 	if m.opNew() {
 		l.ops += m.opBytes()
 	}
-	if p.posted {
+	if p.again = p.posted; p.again {
 		l.again += len(m.Data) + frameWork
 	}
 }
@@ -67,7 +67,7 @@ func (l *msgList) remove(m *Msg) {
 	if m.opNew() {
 		l.ops -= m.opBytes()
 	}
-	if p.posted {
+	if p.again {
 		l.again -= len(m.Data) + frameWork
 	}
 }

@@ -40,10 +40,10 @@ type portStops struct {
 // counts it: the host has to have room for other ports.
 const keepsWindow = 32 << 10
 
-// any reports whether messages wait for a stopped port, here or at the host.
+// any reports whether messages are kept for a port.
 func (s *portStops) any() bool {
 	for _, st := range s.list {
-		if st.keeps {
+		if st.refused.n+st.behind.n > 0 || st.stopped && mutant.On(mutant.StopWanted) {
 			return true
 		}
 	}

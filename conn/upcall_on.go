@@ -28,6 +28,7 @@ const (
 	upOpLocal
 	upOpPlaced
 	upMsgDone
+	upHasStopped
 	upInstance
 	upPeerUp
 	upPeerDown
@@ -48,7 +49,7 @@ const (
 
 var upcallNames = [numUpcalls]string{
 	upDeliver: "Deliver", upBegin: "Begin", upCommit: "Commit", upAbort: "Abort", upBound: "Bound", upInternal: "Internal",
-	upAimAtomic: "AimAtomic", upRunAtomic: "RunAtomic", upAtomicResult: "AtomicResult", upCanPost: "CanPost", upOpLocal: "OpLocal", upOpPlaced: "OpPlaced", upMsgDone: "MsgDone", upInstance: "Instance", upPeerUp: "PeerUp",
+	upAimAtomic: "AimAtomic", upRunAtomic: "RunAtomic", upAtomicResult: "AtomicResult", upCanPost: "CanPost", upOpLocal: "OpLocal", upOpPlaced: "OpPlaced", upMsgDone: "MsgDone", upHasStopped: "HasStopped", upInstance: "Instance", upPeerUp: "PeerUp",
 	upPeerDown: "PeerDown", upCongestion: "Congestion", upNewQP: "NewQP", upCloseQP: "CloseQP", upDial: "Dial", upAccept: "Accept",
 	upReject: "Reject", upSendBuf: "SendBuf", upPutSendBuf: "PutSendBuf", upCtlBuf: "CtlBuf", upPutCtlBuf: "PutCtlBuf", upTrace: "Trace",
 }
@@ -181,6 +182,11 @@ func (x *checkedHost) OpLocal(c *Conn, m *Msg) {
 func (x *checkedHost) OpPlaced(c *Conn, m *Msg) {
 	defer x.up.leave(x.up.enter(upOpPlaced))
 	x.h.OpPlaced(c, m)
+}
+
+func (x *checkedHost) HasStopped(c *Conn) bool {
+	defer x.up.leave(x.up.enter(upHasStopped))
+	return x.h.HasStopped(c)
 }
 
 func (x *checkedHost) MsgDone(c *Conn, m *Msg, o Outcome) {

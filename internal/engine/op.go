@@ -362,3 +362,6 @@ func (e *Engine) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
 		e.ctlDone(t, o)
 	}
 }
+
+// HasStopped is asked by the connection for a reason to connect.
+func (e *Engine) HasStopped(c *conn.Conn) bool { return e.peerOf(c).paused.N > 0 }

@@ -106,6 +106,8 @@ var checks = []check{
 	{variant: mutant.RefusedDropped, pkg: "conn", test: "TestRefused"},
 	{variant: mutant.ReleasedEarly, pkg: "conn", test: "TestWorld/refusals"},
 	{variant: mutant.HeldOvertakes, pkg: "conn", test: "TestWorld/refusals"},
+	{variant: mutant.StopWanted, pkg: "conn", test: "TestStopUnwanted"},
+	{variant: mutant.AdoptedReturned, pkg: "conn", test: "TestAdoptQueuedForStopped"},
 	{variant: mutant.StoppedKept, pkg: "conn", test: "TestStopReturns"},
 	{variant: mutant.TakenBackLast, pkg: "internal/engine", test: "TestTakenBack"},
 	{variant: mutant.KeptAtOnce, pkg: "conn", test: "TestLetsGo"},

@@ -1,0 +1,109 @@
+package conn
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/handover"
+)
+
+// TestStopUnwanted: a port that refuses is a reason to connect while a message waits for it,
+// here or at the host. If that is withdrawn, an idle connection stays down, and may be dropped.
+func TestStopUnwanted(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		s := newScript(t).up()
+		m := s.msg("refused")
+		s.run()
+		s.cong(4)
+		s.send(s.notice(wire.TypeRefused, 100, 4))
+		if later {
+			s.msg("waits")
+		}
+		s.c.Cancel(m, Cancelled)
+		s.run()
+		s.q.toErr(true)
+		s.run()
+		s.dropRequests()
+		s.now += s.c.cfg.MaxBackoff
+		s.c.Tick(s.now)
+		if _, idle := s.c.IdleSince(); idle == later || (s.c.State() == Connecting) != later {
+			t.Errorf("a message waits at the host %v: %v, idle %v", later, s.c.State(), idle)
+		}
+		if _, ok := s.c.Past(); ok == later {
+			t.Errorf("a message waits at the host %v: may be dropped %v", later, ok)
+		}
+	}
+}
+
+// TestAdoptQueuedForStopped: a former version has messages in its queue for a port that refuses.
+// They are sent behind what was refused, in order.
+func TestAdoptQueuedForStopped(t *testing.T) {
+	s := newScript(t).up()
+	ms := []*Msg{s.msg("a")}
+	s.run()
+	s.frames()
+	s.cong(4)
+	s.send(s.notice(wire.TypeRefused, 100, 4))
+	for _, text := range []string{"b", "c", "other", "d"} {
+		m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte(text)}
+		if text == "other" {
+			m.DPort = 5
+		}
+		ms = append(ms, m)
+		s.c.Send(m)
+	}
+	s.c.Halt(s.now)
+	for s.c.State() != Down {
+		s.run()
+	}
+	state, err := s.c.Encode(handover.Oldest, func(m *Msg) uint32 {
+		for i := range ms {
+			if ms[i] == m {
+				return uint32(i)
+			}
+		}
+		t.Fatal("another message")
+		return 0
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.c = New(s.c.cfg, s)
+	if err := s.c.Adopt(state, func(n uint32) *Msg {
+		m := *ms[n]
+		m.priv = msgPriv{}
+		ms[n] = &m
+		return &m
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.c.Resume(s.now)
+	s.dropRequests()
+	s.up(func(h *wire.Hello) { h.Ack = 100 })
+	s.run()
+	s.cong()
+	s.run()
+	s.resend(s.c)
+	s.run()
+	var text []string
+	for _, f := range s.frames() {
+		text = append(text, string(f.body))
+	}
+	if got := strings.Join(text, " "); got != "other a b c d" {
+		t.Errorf("sent %q", got)
+	}
+	if l := &s.c.out.queue; l.again != 0 {
+		t.Errorf("an empty queue counts %d", l.again)
+	}
+}
+
+// TestKernelRunAgain: what is left of a run in the queue was posted since it was put there.
+func TestKernelRunAgain(t *testing.T) {
+	s := newKernel(t)
+	s.sendRun("a", "b", "c")
+	s.run()
+	if l := &s.c.out.queue; l.n != 0 || l.again != 0 {
+		t.Errorf("%d messages wait, work of %d was done before", l.n, l.again)
+	}
+}
