@@ -53,8 +53,9 @@ type peer struct {
 // sharing is the sockets that use a connection, and whose turn it is.
 type sharing struct {
 	flows    lists.List[cell] // sockets with messages that wait for their turn
-	paused   lists.List[slot] // destinations whose messages wait for the end of others or for their port, see Engine.waits
-	released uint64           // of the connection, when paused was looked at
+	paused   rounds[slot]     // destinations whose messages wait for the end of others or for their port, see Engine.waits
+	released uint64           // of the connection, when looking began anew
+	looking  chore            // at paused, see lookReleased
 	sender   uint32           // incarnation of the socket whose message without an operation came last
 	sentAt   int64            // and when
 	sharedTo int64            // until when a socket that sends few is taken to use it beside others

@@ -183,3 +183,39 @@ func TestTakenBack(t *testing.T) {
 		w.clean(raws...)
 	}
 }
+
+// TestReleaseLooksInParts: a port that is released has the engine look at all destinations that
+// wait, because they may wait for this one, and not at more in a turn than chores may.
+func TestReleaseLooksInParts(t *testing.T) {
+	w := newWorld(t, 2, Config{})
+	a, b := w.opSide(0, 10), w.opSide(1, 20)
+	a.open(a.sock, 0, 0, hostAddr(1), b.port)
+	a.submit(shm.Sub{Len: 1})
+	w.settle()
+	e := w.es[0]
+	p := e.peers.all[0]
+	const n = 10 * choreBudget
+	slots := make([]slot, n)
+	for i := range slots {
+		sl := &slots[i]
+		sl.peer, sl.asks = p, &txMsg{}
+		p.paused.Add(&sl.paused, sl)
+	}
+	p.released--
+	before := e.chores.all
+	e.lookReleased(p)
+	if looked := e.chores.all - before; looked > choreBudget+choreSlice || p.paused.left == 0 {
+		t.Errorf("looked at %d of %d destinations in a turn", looked, n)
+	}
+	for range n {
+		w.pass(ms, e)
+	}
+	if p.paused.left != 0 || p.looking.in.On() {
+		t.Errorf("%d destinations are not looked at", p.paused.left)
+	}
+	for i := range slots {
+		p.paused.Del(&slots[i].paused)
+	}
+	b.all()
+	w.clean(a.raw, b.raw)
+}

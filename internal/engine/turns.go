@@ -124,6 +124,7 @@ func (e *Engine) queueUp(sl *slot) {
 		}
 		return
 	}
+	p.paused.Del(&sl.paused) // it may wait to be looked at
 	if !sl.inTurn.On() {
 		ce.turn.Add(&sl.inTurn, sl)
 	}
@@ -156,18 +157,33 @@ func (e *Engine) takeBack(t *txMsg) {
 	e.queueUp(sl)
 }
 
-// lookReleased has destinations take turns again whose ports are stopped no more.
+// lookReleased has destinations take turns again whose ports are stopped no more. A peer may
+// release ports as often as it is sent messages, and clients may have any number wait for others.
 func (e *Engine) lookReleased(p *peer) {
 	n := p.c.Released()
 	if n == p.released {
 		return
 	}
 	p.released = n
-	for at := p.paused.Head; at != nil; {
-		next := at.Next
-		e.unpause(at.Of)
-		at = next
+	if p.looking.step == nil {
+		p.looking.step = func() bool { return e.chores.inSlices(func() bool { return e.lookNextPaused(p) }) }
 	}
+	p.paused.all()
+	e.chores.begin(&p.looking)
+}
+
+// lookNextPaused does that for the next one that waits; false: there is none.
+func (e *Engine) lookNextPaused(p *peer) bool {
+	sl := p.paused.next()
+	if sl == nil {
+		return false
+	}
+	if mutant.On(mutant.LookAtOnce) {
+		e.chores.left++
+	}
+	e.unpause(sl)
+	e.touch(p)
+	return true
 }
 
 // waits reports whether what waits in sl has to wait for the end of messages or pieces that

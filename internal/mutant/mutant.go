@@ -114,6 +114,7 @@ const (
 	HeldOvertakes    Name = "held-overtakes"     // what was held back goes ahead of what was refused
 	StopWanted       Name = "stop-wanted"        // a port that refuses is a reason to connect, even if nothing is to be sent to it
 	AdoptedReturned  Name = "adopted-returned"   // what a former version left in the queue for a stopped port is given back one by one
+	LookAtOnce       Name = "look-at-once"       // a release looks at all destinations that wait, in one turn
 	StoppedKept      Name = "stopped-kept"       // a connection keeps what it has not posted for a port that refuses
 	KeptAtOnce       Name = "kept-at-once"       // a connection lets go at once of all that a port had refused
 	TakenBackLast    Name = "taken-back-last"    // what a connection gives back waits behind what was submitted later
@@ -257,6 +258,6 @@ func Names() []Name {
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
 		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver, StoppedKept, KeptAtOnce,
-		TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, AdoptedReturned,
+		TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, AdoptedReturned, LookAtOnce,
 	}
 }

@@ -24,7 +24,7 @@ type feature struct {
 var features = []feature{
 	{name: "long operation", draw: "options.piece, big regions",
 		on:    func(_ *host, p *engine.Progress) bool { return p.LongOperation },
-		parts: []string{"Engine.broken", "long.pieces", "sharing.paused"}},
+		parts: []string{"Engine.broken", "long.pieces", "sharing.looking", "sharing.paused"}},
 	{name: "one-use region", draw: "endpoint.offer",
 		on: func(_ *host, p *engine.Progress) bool { return p.OneUse }},
 	{name: "other lane", draw: "options.lanes",

@@ -108,6 +108,7 @@ var checks = []check{
 	{variant: mutant.HeldOvertakes, pkg: "conn", test: "TestWorld/refusals"},
 	{variant: mutant.StopWanted, pkg: "conn", test: "TestStopUnwanted"},
 	{variant: mutant.AdoptedReturned, pkg: "conn", test: "TestAdoptQueuedForStopped"},
+	{variant: mutant.LookAtOnce, pkg: "internal/engine", test: "TestReleaseLooksInParts"},
 	{variant: mutant.StoppedKept, pkg: "conn", test: "TestStopReturns"},
 	{variant: mutant.TakenBackLast, pkg: "internal/engine", test: "TestTakenBack"},
 	{variant: mutant.KeptAtOnce, pkg: "conn", test: "TestLetsGo"},
