@@ -38,10 +38,7 @@ func (c *Conn) Cancel(m *Msg, o Outcome) (later bool) {
 // GiveUp cancels a message whose time limit has passed. It ends with Withdrawn if
 // it was never sent, else with GaveUp. later is as in Cancel.
 func (c *Conn) GiveUp(m *Msg) (o Outcome, later bool) {
-	o = GaveUp
-	if m.priv.seq == 0 || m.notRun() { // never posted, or refused since
-		o = Withdrawn
-	}
+	o = m.GivenUp()
 	return o, c.Cancel(m, o)
 }
 

@@ -151,6 +151,18 @@ func (m *Msg) Whole() (data []byte, run int) {
 // EverSent reports whether m was posted, on any connection.
 func (m *Msg) EverSent() bool { return m.priv.posted }
 
+// GivenUp returns the outcome of Conn.GiveUp: Withdrawn if m was never sent or has come back
+// refused, else GaveUp.
+func (m *Msg) GivenUp() Outcome {
+	if m.priv.seq == 0 || m.notRun() {
+		return Withdrawn
+	}
+	return GaveUp
+}
+
+// OpLocal reports whether no work request can touch the local buffers of m's operation.
+func (m *Msg) OpLocal() bool { return !m.priv.opPosted || m.priv.opLocal }
+
 // Sent reports whether m was posted on this connection and is not acked yet,
 // and its sequence, 0 before it has one. Of a run that is sent as single datagrams it
 // tells of the first one that is under way.

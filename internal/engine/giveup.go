@@ -25,7 +25,7 @@ func (e *Engine) giveUps() {
 // again, and may have been delivered.
 func (e *Engine) timeUp(t *txMsg) {
 	if t.long != nil {
-		e.stopLong(t, t.givenUp())
+		e.stopLong(t, t.m.GivenUp())
 		return
 	}
 	if sl := t.slot; t.inQ.On() { // same host, or no room for one more peer

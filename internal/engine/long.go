@@ -230,43 +230,68 @@ func (e *Engine) stopBroken() bool {
 }
 
 // stopLong withdraws t, of whose operation a piece was handed over, with outcome o. t ends
-// when no work request uses it or a piece of it.
+// when no work request uses it or a piece of it, and if nothing of it may come any more, when
+// no piece is on its way. A cancel ends that wait.
 func (e *Engine) stopLong(t *txMsg, o conn.Outcome) {
 	l, p := t.long, t.slot.peer
 	e.broken.Del(&l.stop)
-	if l.ended {
+	if l.ended && (o != cancelled || !awaitsPieces(l.outcome)) {
 		return
 	}
-	l.over, l.held = true, true
 	if t.inQ.On() {
 		e.leaveQueue(t)
-		l.ended, l.outcome = true, o
+		l.ended = true
 	}
+	l.over, l.held, l.outcome = true, true, o
 	for at := l.pieces.Head; at != nil; {
 		next := at.Next
-		p.c.Cancel(&at.Of.m, conn.Cancelled)
+		if !awaitsPieces(o) || at.Of.m.GivenUp() == conn.Withdrawn {
+			p.c.Cancel(&at.Of.m, conn.Cancelled)
+		}
 		at = next
 	}
 	l.held = false
 	switch {
 	case !l.ended:
 		if p.c.Cancel(&t.m, o) {
-			e.settle(t, o)
+			e.longDecided(t, o)
 		}
 	case l.pieces.N == 0:
 		e.longEnded(t)
 	default:
-		e.settle(t, o)
+		e.longDecided(t, o)
 	}
 }
 
-// givenUp is the outcome of t, of whose operation a piece was handed over, when its time is
-// up.
-func (t *txMsg) givenUp() conn.Outcome {
-	if seq, _ := t.m.Sent(); t.handed && seq != 0 {
-		return conn.GaveUp
+// awaitsPieces reports whether outcome o of a message says that nothing of it will come. So
+// it is told when no piece is on its way to the target any more.
+func awaitsPieces(o conn.Outcome) bool {
+	return o == conn.OpRefused || o == conn.Withdrawn && !mutant.On(mutant.LimitLeavesPieces)
+}
+
+// longDecided tells outcome o of t, whose connection may have pieces of it, if it may be told.
+func (e *Engine) longDecided(t *txMsg, o conn.Outcome) {
+	if t.long.pieces.N == 0 || !awaitsPieces(o) {
+		e.settle(t, o)
 	}
-	return conn.Withdrawn
+	e.longLocal(t)
+}
+
+// longLocal raises the mark past the operation of t, if t has ended and no work request uses
+// a piece.
+func (e *Engine) longLocal(t *txMsg) {
+	l, o := t.long, t.opv[0]
+	if !l.ended || l.held { // held: its status goes ahead of the mark
+		return
+	}
+	for at := l.pieces.Head; at != nil; at = at.Next {
+		if !at.Of.m.OpLocal() {
+			return
+		}
+	}
+	if s := o.State(); s == rdmaop.StatePosted || s == rdmaop.StateTold {
+		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
+	}
 }
 
 // txDone ends t, or has it wait for its pieces.
@@ -277,11 +302,10 @@ func (e *Engine) txDone(t *txMsg, o conn.Outcome) {
 		return
 	}
 	l.over, l.ended, l.outcome = true, true, o
-	switch {
-	case l.pieces.N == 0 && !l.held:
+	if l.pieces.N == 0 && !l.held {
 		e.longEnded(t)
-	case o != conn.OpRefused: // else pieces that were posted may still write to the target
-		e.settle(t, o)
+	} else {
+		e.longDecided(t, o)
 	}
 }
 

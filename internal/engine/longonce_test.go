@@ -50,7 +50,7 @@ func TestLongIsTheUse(t *testing.T) {
 func longIsTheUse(t *testing.T, name string, hosts int, two bool, amid func(*longRun)) {
 	saw := map[abi.Status]int{}
 	for turns, over := 0, false; !over && !t.Failed(); turns++ {
-		x := newLongOnce(t, hosts)
+		x := newLongOnce(t, hosts, 3)
 		x.submitLong(two)
 		for range turns {
 			x.step()
@@ -86,16 +86,19 @@ func longIsTheUse(t *testing.T, name string, hosts int, two bool, amid func(*lon
 	}
 }
 
-// newLongOnce exposes memory of b for one use to a and to another socket of its host.
-func newLongOnce(t *testing.T, hosts int) *longRun {
+// newLongOnce exposes memory of b, of more than so many pieces, for one use to a and to another
+// socket of its host.
+func newLongOnce(t *testing.T, hosts, pieces int) *longRun {
 	t.Helper()
 	w := newWorld(t, hosts, oncePieces)
 	x := &longRun{T: t, w: w, a: w.opSide(0, 10), b: w.opSide(hosts-1, 20), other: w.opSide(0, 11)}
-	n := uint64(3*oncePieces.MaxPiece + 1000)
+	n := uint64(pieces*oncePieces.MaxPiece + 1000)
 	if hosts == 1 { // several turns' work
 		n = longLen
+	}
+	if n > uint64(len(x.a.mem)) {
 		for _, s := range []*opSide{x.a, x.b} {
-			s.buf = s.must(&ipc.Alloc{Size: longLen + 64}).(*ipc.AllocOK).Buffer
+			s.buf = s.must(&ipc.Alloc{Size: n + 64}).(*ipc.AllocOK).Buffer
 			s.mem = s.cl.buffers[s.buf].mem
 		}
 	}

@@ -296,6 +296,7 @@ func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
 		e.retired(t)
 	case *piece:
 		e.retiredOp(t.t.slot.peer, &t.op)
+		e.longLocal(t.t)
 	}
 }
 

@@ -179,6 +179,7 @@ const (
 	TakenForgotten    Name = "taken-forgotten"      // a key taken back on one lane is forgotten though others are to say so
 	LengthUnbounded   Name = "length-unbounded"     // only the library bounds what one operation moves
 	PieceFailureLost  Name = "piece-failure-lost"   // an operation goes on though a piece of it has failed
+	LimitLeavesPieces Name = "limit-leaves-pieces"  // an operation whose time is up is DROPPED while pieces of it are on their way
 	PieceIsUse        Name = "piece-is-use"         // each piece of an operation is a use of its own of a key for one use
 	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
 	ChoresFirst       Name = "chores-first"         // what is no chore waits until the chores leave some of a turn
@@ -253,7 +254,7 @@ func Names() []Name {
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, CarriedRunsAgain, CarriedUnreceived,
 		CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero,
 		DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, UsedWhenRefused, NobodyUnasked, AnyoneUses,
-		RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded, PieceFailureLost, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten,
+		RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded, PieceFailureLost, LimitLeavesPieces, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten,
 		MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone,
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
 		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,

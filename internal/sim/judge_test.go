@@ -60,7 +60,7 @@ func (o *op) judge(s rds.Completion) {
 			fail("on one host all is known")
 		}
 	case rds.Dropped:
-		if o.writes() && o.fits() && !o.done && o.reachable() && !crashed && o.granted && !o.mayTrickle() {
+		if o.writes() && o.fits() && !o.done && o.reachable() && !crashed && o.granted {
 			o.spoil()
 		}
 	case rds.RemoteError:
@@ -69,10 +69,6 @@ func (o *op) judge(s rds.Completion) {
 		fail("no cause for it")
 	}
 }
-
-// mayTrickle reports whether pieces of the operation may still be on their way when it is DROPPED:
-// its limit withdrew what had not been posted.
-func (o *op) mayTrickle() bool { return o.long() && o.m.expired() }
 
 // long reports whether the operation goes to a peer in pieces.
 func (o *op) long() bool {
