@@ -12,15 +12,15 @@ type heirs struct {
 	d     *Daemon
 	r     *handover.Reader // of the state; it keeps the first error
 	all   []*session
-	ended []*connection // that count for their users, see admission.exit
-	asked int           // requests that the engine waits with
+	ended []*connection    // that count for their users, see admission.exit
+	asked map[*session]int // requests that the engine waits with
 }
 
 // adoptSessions makes the sessions that encodeSessions of another daemon wrote. They stand
 // until start. The engine has its loop, which does not run yet. If r fails, then or later,
 // leave has to follow.
 func (d *Daemon) adoptSessions(r *handover.Reader, f *inFiles) *heirs {
-	h := &heirs{d: d, r: r}
+	h := &heirs{d: d, r: r, asked: map[*session]int{}}
 	r.Begin(tagSessions)
 	for range r.Count(mostSessions, 1+4) {
 		h.adopt(r, f)
@@ -80,7 +80,9 @@ func (h *heirs) adopt(r *handover.Reader, f *inFiles) {
 	h.d.admission.inherit(s, role)
 	h.all = append(h.all, s)
 	if role == ipc.RoleClient {
+		r.Of(uint32(len(h.all) - 1))
 		s.adopt(r, f)
+		r.Shared()
 		c.Gave()
 		h.d.unreceived.keep(c, ipc.MaxFDs)
 	}
@@ -131,25 +133,26 @@ func (h *heirs) Later(client uint32, what engine.Awaited) func(error) {
 	if _, waits := s.waits[what]; !waits {
 		return nil
 	}
-	h.asked++
+	h.asked[s]++
 	return s.answerLater(what)
 }
 
 // complete makes r fail if a session has something that the engine does not know. It follows
 // Engine.Adopt.
 func (h *heirs) complete(r *handover.Reader) {
-	waits := 0
 	for i, s := range h.all {
-		if waits += len(s.waits); s.role != ipc.RoleClient {
+		if s.role != ipc.RoleClient {
 			continue
 		}
+		r.Of(uint32(i))
 		if s.cl == nil {
 			r.Fail("client %d is not one of the engine", i)
 		}
 		s.memory.adopted(r)
-	}
-	if waits != h.asked {
-		r.Fail("%d requests wait, the engine has %d", waits, h.asked)
+		if asked := h.asked[s]; len(s.waits) != asked {
+			r.Fail("%d requests wait, the engine has %d", len(s.waits), asked)
+		}
+		r.Shared()
 	}
 }
 

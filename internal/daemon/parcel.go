@@ -23,7 +23,8 @@ func (f *inFiles) take(r *handover.Reader, at uint32) int {
 	switch {
 	case r.Err() != nil:
 		return -1
-	case uint64(at) >= uint64(len(f.all)):
+	case uint64(at) >= uint64(len(f.all)): // too few have come
+		r.Shared()
 		r.Fail("descriptor %d of %d", at, len(f.all))
 		return -1
 	case f.all[at] < 0:

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -121,8 +122,17 @@ func (m *sessionMemory) adoptMapping(r *handover.Reader, fd int, shared, buffer 
 		m.giveBack(shared, buffer)
 	}
 	_ = unix.Close(fd)
-	r.Fail("%v", err)
+	failAbout(r, err)
 	return nil
+}
+
+// failAbout makes r fail with err, which is about a file of a session. What the file is, is the
+// session's. Else this daemon lacks something.
+func failAbout(r *handover.Reader, err error) {
+	if !errors.Is(err, shm.ErrMapping) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
+		r.Shared()
+	}
+	r.Fail("%v", err)
 }
 
 // adoptBuffer maps a buffer.
@@ -156,7 +166,7 @@ func (m *sessionMemory) adoptImport(r *handover.Reader, fd int, place handover.R
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		r.Fail("%v", err)
+		failAbout(r, err)
 		return nil
 	}
 	return m.adoptMapping(r, fd, 0, i.Mapped(), func(fd int) (*shm.Mapping, error) {
@@ -184,7 +194,7 @@ func adoptDoorbell(r *handover.Reader, f *inFiles, daemons bool) *shm.Doorbell {
 		if err == nil {
 			return bell
 		}
-		r.Fail("%v", err)
+		failAbout(r, err)
 	}
 	for _, fd := range []int{recv, send} {
 		if fd >= 0 {

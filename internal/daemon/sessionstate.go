@@ -190,6 +190,7 @@ func (s *session) adopt(r *handover.Reader, f *inFiles) {
 		Slots: r.U32(), Cells: r.U32(), SendWindows: r.U32(), RecvWindows: r.U32()}
 	if imports := r.Bool(); imports && r.Err() == nil {
 		if err := s.TakeImports(); err != nil {
+			r.Shared()
 			r.Fail("%v", err)
 		}
 	}
