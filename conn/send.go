@@ -43,7 +43,7 @@ func (c *Conn) Flush(now int64) {
 
 // pump posts until something is missing: messages, credits, room or buffers.
 func (c *Conn) pump() {
-	if c.stops.due {
+	if c.stops.pending() {
 		c.stops.release(&c.out.queue, &c.cong.remote)
 	}
 	if c.k.on {

@@ -21,6 +21,8 @@ type portStop struct {
 	inflight int     // messages on unacked and rtx to the port
 	refused  msgList // while stopped, by sequence
 	behind   msgList // refused earlier, behind those
+	looked   bool    // in portStops.looks
+	lets     bool    // in portStops.letting
 }
 
 func (st *portStop) lists() [2]*msgList { return [2]*msgList{&st.refused, &st.behind} }
@@ -30,11 +32,27 @@ func (st *portStop) lists() [2]*msgList { return [2]*msgList{&st.refused, &st.be
 type portStops struct {
 	list []*portStop
 	of   map[uint16]*portStop
-	due  bool // a port may have become free to be released, or to let go of what it keeps
+	due  bool // any port may have become free to be released
 
-	turn     int    // of list, in letGo
-	released uint64 // counts ports that have let go of all that they kept
+	// There may be as many ports as a client has destinations, and a message is refused, or let
+	// go of, more often than the map changes. So none of both looks at them all.
+	looks    []*portStop // that may have become free to be released
+	letting  []*portStop // released, with something to let go of; some may be stopped again
+	turn     int         // of letting, in letGo
+	released uint64      // counts ports that have let go of all that they kept
+	walked   uint64      // counts looks at a port
 }
+
+// look has st released if it may be.
+func (s *portStops) look(st *portStop) {
+	if !st.looked {
+		st.looked = true
+		s.looks = append(s.looks, st)
+	}
+}
+
+// pending reports whether ports may be released or let go of something.
+func (s *portStops) pending() bool { return s.due || len(s.looks)+len(s.letting) > 0 }
 
 // keepsWindow is how much of what was refused waits in the queue at a time, as Conn.Queued
 // counts it: the host has to have room for other ports.
@@ -72,7 +90,7 @@ func (c *Conn) refuse(m *Msg) {
 		p.opPosted, p.opLocal = false, false
 	}
 	st.refused.push(m)
-	s.due = true
+	s.look(st)
 }
 
 // stop stops st. What waits in the queue for its port and was refused before is kept, behind
@@ -107,8 +125,8 @@ func (c *Conn) stop(st *portStop) {
 func (s *portStops) left(m *Msg) {
 	if p := &m.priv; p.stop != nil {
 		p.stop.inflight--
+		s.look(p.stop)
 		p.stop = nil
-		s.due = true
 	}
 }
 
@@ -149,37 +167,50 @@ func (c *Conn) turnAway(m *Msg) bool {
 // release lets stopped ports go on that may, and lets go of what they keep. remote is the
 // peer's congestion map.
 func (s *portStops) release(queue *msgList, remote *cong.Map) {
-	s.due = false
-	for _, st := range s.list {
+	looks := s.looks
+	if s.due || mutant.On(mutant.StopsWalked) {
+		looks = s.list
+	}
+	for _, st := range looks {
+		s.walked++
 		if st.stopped && (st.inflight == 0 || mutant.On(mutant.ReleasedEarly)) && !remote.Test(st.port) {
 			st.stopped, st.resume = false, true
 			if mutant.On(mutant.HeldOvertakes) {
 				st.refused, st.behind = st.behind, st.refused
 			}
 			st.behind.prepend(&st.refused)
+			if !st.lets {
+				st.lets = true
+				s.letting = append(s.letting, st)
+			}
 		}
 	}
+	for i, st := range s.looks {
+		st.looked, s.looks[i] = false, nil
+	}
+	s.due, s.looks = false, s.looks[:0]
 	s.letGo(queue)
 }
 
 // letGo moves what released ports keep to the end of the queue, a message of each port in
 // turn, until enough of it waits there.
 func (s *portStops) letGo(queue *msgList) {
-	for idle := 0; idle < len(s.list); s.turn++ {
-		if queue.again >= keepsWindow && !mutant.On(mutant.KeptAtOnce) {
-			s.due = true
-			return
-		}
-		st := s.list[s.turn%len(s.list)]
-		if idle++; st.stopped || !st.keeps {
-			continue
-		}
-		if m := st.behind.head; m != nil {
+	for len(s.letting) > 0 && (queue.again < keepsWindow || mutant.On(mutant.KeptAtOnce)) {
+		s.walked++
+		i := s.turn % len(s.letting)
+		st := s.letting[i]
+		if m := st.behind.head; m != nil && !st.stopped {
 			st.behind.remove(m)
 			queue.push(m)
-			idle = 0
 		}
-		if st.behind.n == 0 {
+		if !st.stopped && st.behind.n > 0 {
+			s.turn = i + 1
+			continue
+		}
+		last := len(s.letting) - 1
+		s.letting[i], s.letting[last] = s.letting[last], nil
+		s.letting, st.lets, s.turn = s.letting[:last], false, i
+		if !st.stopped {
 			st.keeps = false
 			s.released++
 			s.forget(st)
@@ -190,17 +221,19 @@ func (s *portStops) letGo(queue *msgList) {
 // stopAgain stops the released ports that have not let go of all, because the connection has
 // broken off. They let go of the rest on the next one.
 func (c *Conn) stopAgain() {
-	for _, st := range c.stops.list {
-		if st.keeps && !st.stopped {
+	s := &c.stops
+	for i, st := range s.letting {
+		if !st.stopped {
 			c.stop(st)
 		}
+		st.lets, s.letting[i] = false, nil
 	}
-	c.stops.due = true
+	s.due, s.letting = true, s.letting[:0]
 }
 
 // LetsGo reports whether the next Flush lets go of messages that were refused.
 func (c *Conn) LetsGo() bool {
-	return c.Ready() && c.stops.due && c.out.queue.again < keepsWindow
+	return c.Ready() && c.stops.pending() && c.out.queue.again < keepsWindow
 }
 
 // resumed flags m if it is the first to a released port.

@@ -107,3 +107,32 @@ func TestKernelRunAgain(t *testing.T) {
 		t.Errorf("%d messages wait, work of %d was done before", l.n, l.again)
 	}
 }
+
+// TestStopsNotWalked: what one port refuses and lets go of costs no look at the others that have
+// refused.
+func TestStopsNotWalked(t *testing.T) {
+	s := newScript(t).up()
+	const others, n = 1000, 100
+	for p := range uint16(others) { // their messages were withdrawn, the first to come has RESUME
+		st := &portStop{port: 100 + p, nth: len(s.c.stops.list), resume: true}
+		s.c.stops.list, s.c.stops.of[st.port] = append(s.c.stops.list, st), st
+	}
+	for range n {
+		s.msg("x")
+	}
+	s.run()
+	seq := s.c.out.unacked.head.priv.seq
+	s.cong(4)
+	before := s.c.stops.walked
+	for i := range uint64(n) {
+		s.send(s.notice(wire.TypeRefused, seq+i, 4))
+	}
+	refused := s.c.stops.walked - before
+	s.cong()
+	if let := s.c.stops.walked - before - refused; refused > 2*n || let > 2*n+others {
+		t.Errorf("%d looks when %d were refused, %d when they were let go of", refused, n, let)
+	}
+	if got := len(s.frames()); got < n || s.c.Stopped(4) {
+		t.Errorf("%d frames", got)
+	}
+}

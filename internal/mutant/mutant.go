@@ -115,6 +115,7 @@ const (
 	StopWanted       Name = "stop-wanted"        // a port that refuses is a reason to connect, even if nothing is to be sent to it
 	AdoptedReturned  Name = "adopted-returned"   // what a former version left in the queue for a stopped port is given back one by one
 	LookAtOnce       Name = "look-at-once"       // a release looks at all destinations that wait, in one turn
+	StopsWalked      Name = "stops-walked"       // each refusal looks at all ports that have refused
 	StoppedKept      Name = "stopped-kept"       // a connection keeps what it has not posted for a port that refuses
 	KeptAtOnce       Name = "kept-at-once"       // a connection lets go at once of all that a port had refused
 	TakenBackLast    Name = "taken-back-last"    // what a connection gives back waits behind what was submitted later
@@ -254,11 +255,12 @@ func Names() []Name {
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, CarriedRunsAgain, CarriedUnreceived,
 		CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero,
 		DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, UsedWhenRefused, NobodyUnasked, AnyoneUses,
-		RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded, PieceFailureLost, LimitLeavesPieces, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten,
-		MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession, HugeOfAnyone,
-		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll, RoomNotRung,
-		UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
-		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver, StoppedKept, KeptAtOnce,
-		TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, AdoptedReturned, LookAtOnce,
+		RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded, PieceFailureLost, LimitLeavesPieces, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten,
+		VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession,
+		HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll,
+		RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,
+		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
+		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted,
+		AdoptedReturned, LookAtOnce, StopsWalked,
 	}
 }

@@ -109,6 +109,7 @@ var checks = []check{
 	{variant: mutant.StopWanted, pkg: "conn", test: "TestStopUnwanted"},
 	{variant: mutant.AdoptedReturned, pkg: "conn", test: "TestAdoptQueuedForStopped"},
 	{variant: mutant.LookAtOnce, pkg: "internal/engine", test: "TestReleaseLooksInParts"},
+	{variant: mutant.StopsWalked, pkg: "conn", test: "TestStopsNotWalked"},
 	{variant: mutant.StoppedKept, pkg: "conn", test: "TestStopReturns"},
 	{variant: mutant.TakenBackLast, pkg: "internal/engine", test: "TestTakenBack"},
 	{variant: mutant.KeptAtOnce, pkg: "conn", test: "TestLetsGo"},
