@@ -87,7 +87,9 @@ func parseAllowed(s string) (a Allowed, err error) {
 	}
 	if addr, err := parseAddr(s); err == nil {
 		a.Net = netip.PrefixFrom(addr, addr.BitLen())
-		return a, nil
+		return a, checkScope(a.Net)
+	} else if strings.Contains(s, "%") { // a zone: no name has that
+		return a, err
 	}
 	if !hosts.IsName(s) {
 		return a, fmt.Errorf("%q is not a network in CIDR form, an address or a host's name", s)

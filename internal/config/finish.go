@@ -81,8 +81,8 @@ func (c *Config) checkListen() error {
 			return fmt.Errorf("listen: %v is not an address of a host; list each address of this host that peers use", a)
 		case a.IsMulticast():
 			return fmt.Errorf("listen: %v is a multicast address; list addresses of this host", a)
-		case a.Is6() && a.IsLinkLocalUnicast():
-			return fmt.Errorf("listen: %v is a link-local address, which means nothing without an interface (zone) and is not supported; use a global or a unique local address (fd00::/8)", a)
+		case checkScope(netip.PrefixFrom(a, a.BitLen())) != nil:
+			return fmt.Errorf("listen: %w", checkScope(netip.PrefixFrom(a, a.BitLen())))
 		case slices.Contains(c.Listen[:i], a):
 			return fmt.Errorf("listen: %v is listed twice; remove one", a)
 		case !a.IsLoopback() && len(c.Peers.Allow) == 0:

@@ -134,8 +134,23 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	if p != p.Masked() {
 		return p, fmt.Errorf("%q has bits set beyond its prefix, meant is perhaps %q", s, p.Masked())
 	}
-	return p, nil
+	return p, checkScope(p)
 }
+
+// checkScope fails if p has link-local IPv6 addresses only.
+func checkScope(p netip.Prefix) error {
+	switch a := p.Addr(); {
+	case !a.Is6() || !a.IsLinkLocalUnicast():
+		return nil
+	case p.IsSingleIP():
+		return fmt.Errorf("%v is one of the link-local addresses, which mean %s", a, linkLocal)
+	case p.Bits() >= 10:
+		return fmt.Errorf("%v is a network of link-local addresses, which mean %s", p, linkLocal)
+	}
+	return nil
+}
+
+const linkLocal = "nothing without an interface (zone) and are not supported; use global or unique local addresses (fd00::/8)"
 
 func addrPort(p *netip.AddrPort) value {
 	return scalar(quoted, func(s string) error {
