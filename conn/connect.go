@@ -14,7 +14,8 @@ func (c *Conn) dial() {
 		c.attemptFailed(err)
 		return
 	}
-	c.link.segment = c.segmentToDial()
+	c.narrowExpired()
+	c.link.segment = c.narrow.segment
 	if err := c.host.Dial(c, c.link.qp, c.private()); err != nil {
 		c.connectFailed(err)
 	}
@@ -88,9 +89,12 @@ func (c *Conn) established(private []byte) {
 			return
 		}
 		c.setProfile(from)
-		c.narrowDialed()
+		if !c.narrowDialed() {
+			c.connectFailed(errNotAtOnce)
+			return
+		}
 	}
-	c.narrow.refused, c.narrow.stuck = false, false
+	c.narrow.refusedAt, c.narrow.stuck = 0, false
 	c.setState(Up)
 	c.openSQ()
 	switch {

@@ -10,7 +10,7 @@ type link struct {
 	qp        verbs.QP // nil: none
 	num       uint32
 	active    bool       // this side dialled
-	segment   int        // ... with TCP segments of at most so many bytes, 0: what the route permits
+	segment   int        // most bytes of a TCP segment, as this side has asked for or the peer's request says; 0: not known
 	helloSeen bool       // the peer's HELLO is in hello
 	ready     bool       // both HELLOs are through
 	readyAt   int64      // since when

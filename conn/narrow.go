@@ -20,16 +20,22 @@ const EventNarrow = "large packets do not pass"
 // makes its next connections with smaller segments. TCP announces the size when it connects,
 // and so it holds in both directions.
 //
+// Silence alone proves nothing: the peer's host may be away. So the first connection with smaller segments is a trial,
+// and counts only if TCP made it without sending anything again.
+//
 // narrowed is what a Conn knows of that. It is learnt anew after a planned restart.
 type narrowed struct {
-	segment int   // most bytes of a TCP segment of the next connections, 0: what the route permits
-	proven  bool  // a connection with such segments was made at once
-	until   int64 // afterwards connections are made with full segments again
-	refused bool  // a request of the peer's for full segments was refused since the last connection
+	segment   int   // most bytes of a TCP segment of the next connections, 0: what the route permits
+	proven    int   // ... of the last one that was made at once, 0: none. The next one is a trial if the two differ
+	until     int64 // afterwards connections are made with full segments again
+	refusedAt int64 // since when requests of the peer's for full segments are refused, 0: not since the last connection
 
 	acked uint64 // at the look before: what the peer's TCP had acknowledged
 	stuck bool   // ... and whether TCP sent the same again
 }
+
+// errNotAtOnce ends a trial.
+var errNotAtOnce = errors.New("conn: small packets did not pass at once either: full segments are tried again")
 
 // The sizes tried: what the least MTU of IPv6 leaves beside the headers, and what every IPv4 host takes.
 const (
@@ -41,28 +47,32 @@ const (
 // connection that it makes.
 const wideAfter = 600_000_000_000
 
-// Narrowed returns the largest TCP segment of this Conn's connections in bytes if larger packets
+// Narrowed returns the largest TCP segment in bytes of this Conn's connection, or of its next one, if larger packets
 // do not pass; else 0.
 func (c *Conn) Narrowed() int {
-	if !c.narrow.proven {
+	if s := c.link.segment; c.link.qp != nil && (s == 0 || s > c.narrow.proven) {
 		return 0
 	}
-	return c.narrow.segment
+	return c.narrow.proven
 }
 
 // Segment returns the largest TCP segment in bytes that the host is to ask for when it dials; 0: what the
 // route permits.
 func (c *Conn) Segment() int { return c.link.segment }
 
-// stuck asks TCP whether it sends the same large segment again and again. small says that TCP has done so
-// since the look before, although the peer's host is heard of: smaller packets pass.
-func (c *Conn) stuck(heard bool) (large, small bool) {
-	q, ok := c.link.qp.(verbs.OverTCP)
-	if !ok || mutant.On(mutant.LargeLostForEver) {
-		return false, false
+// Path returns what TCP knows of the way to the peer; nothing, if there is no TCP. It is a system call.
+func (c *Conn) Path() (p verbs.Path) {
+	if q, ok := c.link.qp.(verbs.OverTCP); ok && !mutant.On(mutant.LargeLostForEver) {
+		p = q.Path()
 	}
-	n, p := &c.narrow, q.Path()
-	small = p.Stuck && n.stuck && p.Acked == n.acked && (heard || p.Passes)
+	return p
+}
+
+// stuck asks TCP whether it sends the same large segment again and again. small says that TCP has done so
+// since the look before, although the peer was heard of since: smaller packets pass.
+func (c *Conn) stuck(heard bool) (large, small bool) {
+	n, p := &c.narrow, c.Path()
+	small = p.Stuck && n.stuck && p.Acked == n.acked && heard
 	n.stuck, n.acked = p.Stuck, p.Acked
 	return p.Stuck, small
 }
@@ -70,49 +80,58 @@ func (c *Conn) stuck(heard bool) (large, small bool) {
 // narrowNext has the next connections made with smaller segments than this one or this attempt.
 func (c *Conn) narrowNext() {
 	n, next := &c.narrow, segmentIPv6
-	if c.link.segment != 0 {
+	if s := c.link.segment; s != 0 && s <= segmentIPv6 {
 		next = segmentIPv4
 	}
 	if n.segment == 0 || next < n.segment {
-		n.segment, n.proven = next, false
+		n.segment = next
 	}
 	n.until = c.now + wideAfter
 }
 
-// segmentToDial returns the segment size of an attempt that begins now.
-func (c *Conn) segmentToDial() int {
+// narrowExpired forgets what was found out long ago. An attempt begins now.
+func (c *Conn) narrowExpired() {
 	if c.now >= c.narrow.until {
 		c.narrow = narrowed{}
 	}
-	return c.narrow.segment
 }
 
-// narrowDialed notes that a connection was made that this side asked for. If it is the first one with smaller
-// segments, they help.
-func (c *Conn) narrowDialed() {
-	if n := &c.narrow; c.link.segment != 0 && !n.proven {
-		n.proven = true
-		c.host.Trace(c, EventNarrow, fmt.Errorf("segments have at most %d bytes from now on: see the MTU of the path, and that ICMP passes", n.segment))
+// narrowDialed notes that a connection was made that this side asked for. It is false of a trial that
+// has to be given up: something was lost of it as well, so it is not the size.
+func (c *Conn) narrowDialed() bool {
+	n, s := &c.narrow, c.link.segment
+	if s == 0 || s == n.proven {
+		return true
 	}
+	if c.Path().Again && !mutant.On(mutant.OutageNarrows) {
+		return false
+	}
+	n.proven = s
+	c.host.Trace(c, EventNarrow, fmt.Errorf("segments have at most %d bytes from now on: see the MTU of the path, and that ICMP passes", s))
+	return true
 }
 
-// narrowFailed notes that an attempt of this side has failed with err. If not even that connects, it is not the size.
+// narrowFailed notes that an attempt of this side has failed with err. If not even a trial connects, it is not the size.
 func (c *Conn) narrowFailed(err error) {
+	n := &c.narrow
 	switch {
 	case errors.Is(err, verbs.ErrLarge):
 		c.narrowNext()
-	case !c.narrow.proven && !errors.Is(err, ErrRejected) && !errors.Is(err, ErrNoBuffer):
-		c.narrow = narrowed{}
+	case n.segment != n.proven && !errors.Is(err, ErrRejected) && !errors.Is(err, ErrNoBuffer):
+		n.segment, n.refusedAt = n.proven, 0
 	}
 }
 
 // tooWide reports whether the peer's request for a connection, with segments of up to segment bytes, is to be
-// refused because this side has something to send and asks for smaller ones. It is refused once: perhaps only the peer can connect.
+// refused because this side has something to send and asks for smaller ones. The peer may refuse this side's
+// as well at first, because they cross. After crossTime the peer's is taken: perhaps only the peer can connect.
 func (c *Conn) tooWide(segment int) bool {
 	n := &c.narrow
-	if n.segment == 0 || segment <= n.segment || n.refused || c.now >= n.until || !c.mayDial() {
+	if n.segment == 0 || segment <= n.segment || c.now >= n.until || !c.mayDial() {
 		return false
 	}
-	n.refused = true
-	return true
+	if n.refusedAt == 0 {
+		n.refusedAt = max(c.now, 1)
+	}
+	return c.now-n.refusedAt < crossTime
 }

@@ -71,8 +71,8 @@ func TestNarrowAfterSilence(t *testing.T) {
 		if s.last() != want {
 			t.Fatalf("break %d: segments of %d, want %d", i, s.last(), want)
 		}
-		if s.c.Narrowed() != 0 && i < 2 {
-			t.Errorf("break %d: %d before it connects", i, s.c.Narrowed())
+		if before := []int{0, segmentIPv6, segmentIPv4}[i]; s.c.Narrowed() != before {
+			t.Errorf("break %d: %d before it connects, want %d", i, s.c.Narrowed(), before)
 		}
 		s.dialled()
 		if s.c.Narrowed() != want {
@@ -98,28 +98,137 @@ func TestNarrowAfterSilence(t *testing.T) {
 	}
 }
 
-// While the peer is heard of, or something that was sent later has arrived, two looks at a TCP that is stuck suffice.
+// While the peer is heard of, two looks at a TCP that is stuck suffice. That something sent later once arrived is not enough: the
+// peer may have been away since. Nor is that this side did not read.
 func TestNarrowWhileHeard(t *testing.T) {
-	for _, heard := range []bool{false, true} {
-		t.Run(fmt.Sprint("heard ", heard), func(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		each   func(s *narrowScript)
+		passes bool
+		why    error
+	}{
+		{"heard", func(s *narrowScript) { s.send(frame(wire.Header{}, nil)) }, false, ErrLarge},
+		{"passed once", func(*narrowScript) {}, true, ErrSilent},
+		{"not read for a while", func(s *narrowScript) {
+			if s.now < 8*second {
+				s.c.Excuse(s.now, true)
+				s.c.Excuse(s.now, false)
+			}
+		}, false, ErrSilent},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			s := newNarrow(t)
 			s.msg("x")
 			s.run()
 			s.dialled()
-			s.path = verbs.Path{Stuck: true, Acked: 100, Passes: !heard}
+			s.path = verbs.Path{Stuck: true, Acked: 100, Passes: tc.passes}
 			for i := 0; s.c.State() == Up; i++ {
-				if i == 20 {
+				if i == 40 {
 					t.Fatal("it goes on")
 				}
-				if heard {
-					s.send(frame(wire.Header{}, nil))
-				}
+				tc.each(s)
 				s.ticks(second)
 			}
-			if !errors.Is(s.downs[0], ErrLarge) || s.last() != segmentIPv6 {
+			if !errors.Is(s.downs[0], tc.why) || s.last() != segmentIPv6 {
 				t.Errorf("down %v, segments of %d", s.downs, s.last())
 			}
 		})
+	}
+}
+
+// unreachable ends the Conn's attempt, as if nothing had answered, and lets it make the next one.
+func (s *narrowScript) unreachable() {
+	s.t.Helper()
+	s.c.HandleCM(s.now, &verbs.CMEvent{Type: verbs.CMUnreachable, QP: s.c.link.qp, Err: errors.New("no answer")})
+	s.run()
+	s.ticks(2 * second)
+}
+
+// Smaller segments stay only where small packets pass at once. After an outage the next connection has the segments of
+// the last that did.
+func TestNarrowTrial(t *testing.T) {
+	s := newNarrow(t)
+	s.msg("x")
+	s.run()
+	s.dialled()
+	s.path.Stuck = true
+	s.breaks(21*second, ErrSilent)
+	s.path = verbs.Path{Again: true} // the outage ends while it connects
+	s.answer()
+	s.ticks(second)
+	if s.last() != 0 || s.c.Narrowed() != 0 {
+		t.Fatalf("after an outage: segments of %d, narrowed to %d", s.last(), s.c.Narrowed())
+	}
+	s.dialled()
+	s.path = verbs.Path{Stuck: true}
+	s.breaks(21*second, ErrSilent)
+	s.dialled()
+	if s.c.Narrowed() != segmentIPv6 {
+		t.Fatalf("narrowed to %d", s.c.Narrowed())
+	}
+	s.breaks(21*second, ErrSilent)
+	if s.last() != segmentIPv4 {
+		t.Fatalf("segments of %d", s.last())
+	}
+	s.unreachable()
+	if s.last() != segmentIPv6 || s.c.Narrowed() != segmentIPv6 {
+		t.Errorf("an outage between narrow connections: segments of %d, narrowed to %d", s.last(), s.c.Narrowed())
+	}
+	s.path.Again = true // no trial
+	s.dialled()
+	if s.last() != segmentIPv6 {
+		t.Errorf("segments of %d", s.last())
+	}
+}
+
+// If the peer connects, the size that it has asked for is what counts: of smaller segments the next are smaller yet. And what was found
+// out long ago is forgotten.
+func TestNarrowAsked(t *testing.T) {
+	s := newNarrow(t)
+	connected := func(segment int) {
+		t.Helper()
+		q := s.peer.newQP(64)
+		s.peer.dial(q, addrB, addrA, s.private())
+		s.dev.cm[len(s.dev.cm)-1].Segment = segment
+		s.run()
+		s.q = q
+		s.hello()
+		s.c.link.qp.(*fakeQP).path = &s.path
+		if !s.c.Ready() {
+			t.Fatalf("not ready: %v", s.lastTrace)
+		}
+	}
+	connected(segmentIPv6 - 12)
+	s.msg("x")
+	s.run()
+	s.path.Stuck = true
+	s.breaks(21*second, ErrSilent)
+	if s.last() != segmentIPv4 {
+		t.Errorf("segments of %d", s.last())
+	}
+	s.dialled()
+	if s.c.Narrowed() != segmentIPv4 {
+		t.Errorf("narrowed to %d", s.c.Narrowed())
+	}
+	s.path.Stuck = false
+	s.send(frame(wire.Header{Ack: s.c.out.nextTx - 1}, nil)) // nothing to send any more
+	s.q.toErr(true)
+	s.run()
+	if s.c.State() != Down || s.c.Narrowed() != segmentIPv4 {
+		t.Fatalf("%v, narrowed to %d", s.c.State(), s.c.Narrowed())
+	}
+	connected(1448)
+	if s.c.Narrowed() != 0 {
+		t.Errorf("narrowed to %d with the full segments of the peer's request", s.c.Narrowed())
+	}
+	s.q.toErr(true)
+	s.now += wideAfter
+	s.run()
+	connected(1448)
+	s.q.toErr(true)
+	s.run()
+	if s.c.Narrowed() != 0 {
+		t.Errorf("narrowed to %d for good", s.c.Narrowed())
 	}
 }
 
@@ -159,9 +268,7 @@ func TestNarrowForNothing(t *testing.T) {
 		if s.last() != segmentIPv6 {
 			t.Fatalf("segments of %d", s.last())
 		}
-		s.c.HandleCM(s.now, &verbs.CMEvent{Type: verbs.CMUnreachable, QP: s.c.link.qp, Err: errors.New("no answer")})
-		s.run()
-		s.ticks(2 * second)
+		s.unreachable()
 		if s.last() != 0 {
 			t.Errorf("segments of %d after an attempt that nothing answered", s.last())
 		}
@@ -179,7 +286,7 @@ func TestNarrowForNothing(t *testing.T) {
 	})
 }
 
-// A side that needs smaller segments refuses the peer's request for larger ones, once, and asks itself. A request
+// A side that needs smaller segments refuses the peer's requests for larger ones for crossTime, and asks itself. A request
 // for as small ones is taken, whichever side's address is smaller.
 func TestNarrowRefuses(t *testing.T) {
 	for _, tc := range []struct {
@@ -222,8 +329,13 @@ func TestNarrowRefuses(t *testing.T) {
 			if tc.refused && (len(s.asked) != n+1 || s.last() != segmentIPv6) {
 				t.Errorf("asked for %v", s.asked[n:])
 			}
+			s.now += crossTime - 1
+			if tc.refused && !request() { // ours and the first have crossed, and the peer has refused ours
+				t.Error("a second request in time is not refused")
+			}
+			s.now++
 			if tc.refused && request() {
-				t.Error("a second request is refused, too")
+				t.Error("a request is refused later, too")
 			}
 		})
 	}

@@ -87,6 +87,8 @@ func (c *Conn) accept(req verbs.RequestID, segment int, from wire.Private) {
 		c.attemptFailed(err)
 		return
 	}
+	c.narrowExpired()
+	c.link.segment = segment
 	c.setProfile(from)
 	if err := c.host.Accept(c, req, c.link.qp, c.private()); err != nil {
 		c.connectFailed(err)

@@ -65,12 +65,15 @@ func (c *Conn) look() {
 	}
 	// A look that comes late by more than the time between two means that this
 	// side slept: what the peer has sent since may not have been read.
-	if s.excused || c.credits.held || c.now-s.lookAt > c.probeGap() {
+	unread := s.excused || c.credits.held || c.now-s.lookAt > c.probeGap()
+	if unread {
 		c.heard()
-		c.narrow.stuck = false
 	}
 	idle := c.now - s.heardAt
-	large, small := c.stuck(idle < c.probeGap())
+	large, small := c.stuck(!unread && idle < c.probeGap())
+	if unread {
+		c.narrow.stuck = false // until the next look nothing has to be heard
+	}
 	switch {
 	case small:
 		s.lookAt = 0
@@ -126,6 +129,7 @@ func (c *Conn) Excuse(now int64, on bool) {
 	c.calls.called(callNote)
 	c.now, c.quiet.excused = now, on
 	c.heard()
+	c.narrow.stuck = false
 }
 
 // tickReady is Tick of a connection whose handshake is complete.

@@ -161,6 +161,7 @@ type Path struct {
 	Acked  uint64 // bytes that the peer's TCP has acknowledged
 	Stuck  bool   // more than a full segment is not acknowledged, and TCP has sent the first of it three times or more
 	Passes bool   // something that was sent after the first of it has arrived
+	Again  bool   // TCP has sent something of this connection again, were it only the request to connect
 }
 
 // PD is a protection domain. A QP reaches only the MRs of its own PD.

@@ -38,6 +38,7 @@ const (
 	SilenceIgnored    Name = "silence-ignored"     // a peer that says nothing any more is waited for without end
 
 	LargeLostForEver Name = "large-lost-for-ever" // that large packets do not pass is never found
+	OutageNarrows    Name = "outage-narrows"      // a connection after an outage keeps the smaller segments that were tried
 	PauseUnnoticed   Name = "pause-unnoticed"     // a machine that stood still is taken for an engine that hangs
 
 	// A planned pause.
@@ -261,6 +262,6 @@ func Names() []Name {
 		RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,
 		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
 		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted,
-		AdoptedReturned, LookAtOnce, StopsWalked,
+		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows,
 	}
 }

@@ -39,7 +39,7 @@ func pathOf(fd int) (p verbs.Path, info *unix.TCPInfo) {
 		return p, &unix.TCPInfo{}
 	}
 	unacked, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-	p = verbs.Path{Acked: info.Bytes_acked, Passes: info.Sacked > 0,
+	p = verbs.Path{Acked: info.Bytes_acked, Passes: info.Sacked > 0, Again: info.Total_retrans > 0,
 		Stuck: err == nil && unacked > int(info.Snd_mss) && info.Retransmits >= stuckAfter}
 	return p, info
 }

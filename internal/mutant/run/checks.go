@@ -27,6 +27,7 @@ var checks = []check{
 	{variant: mutant.LastCredit, pkg: "conn", test: "TestLastCredit", short: true},
 	{variant: mutant.CancelEarly, pkg: "conn", test: "TestCancelHalfSent"},
 	{variant: mutant.LargeLostForEver, pkg: "conn", test: "TestNarrowAfterSilence"},
+	{variant: mutant.OutageNarrows, pkg: "conn", test: "TestNarrowTrial"},
 	{variant: mutant.PauseUnnoticed, pkg: "internal/daemon", test: "TestPauseIsNoHang"},
 	{variant: mutant.KernelBelieved, pkg: "conn", test: "TestKernelNotConfigured"},
 	{variant: mutant.UnreachedUntold, pkg: "internal/engine", test: "TestUnreachableTold"},
