@@ -124,13 +124,19 @@ func TestTCPAcks(t *testing.T) {
 	}
 }
 
-// Pings: answered from port 0, on the same lane, without payload; not from port
+// Pings: answered from port 0, on the same lane, without payload, when they are whole; not from port
 // 0, not to a congested port, not when they are ignored, and not without bound.
 func TestTCPPings(t *testing.T) {
 	p := newTCPPuppet(t, false)
 	s, lane, _ := p.accept(40000)
 	s.out = nil
-	p.c.HandleData(p.now, lane, tcpFrame(1, 77, 0, 0, "payload"))
+	ping := tcpFrame(1, 77, 0, 0, "payload")
+	p.c.HandleData(p.now, lane, ping[:len(ping)-1])
+	p.run(2)
+	if len(s.out) != 0 {
+		t.Errorf("half a ping is answered: %x", s.out)
+	}
+	p.c.HandleData(p.now, lane, ping[len(ping)-1:])
 	p.c.HandleData(p.now, lane, tcpFrame(2, 0, 0, 0, ""))
 	p.run(2)
 	if hs := p.frames(s.out); len(hs) != 1 || hs[0].SPort != 0 || hs[0].DPort != 77 || hs[0].Len != 0 {

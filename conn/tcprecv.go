@@ -29,9 +29,13 @@ type bodyKind uint8
 
 const (
 	bodySkip bodyKind = iota // nothing
+	bodyPing                 // nothing, but its ping is answered
 	bodyPlace
 	bodyCong
 )
+
+// skipped reports whether the payload is kept nowhere.
+func (k bodyKind) skipped() bool { return k <= bodyPing }
 
 // HandleData takes what arrived on a lane's stream, in any cuts.
 func (c *TCP) HandleData(now int64, lane int, b []byte) {
@@ -42,7 +46,7 @@ func (c *TCP) HandleData(now int64, lane int, b []byte) {
 	for len(b) > 0 && l.stream != nil {
 		if l.in.left > 0 {
 			n := min(l.in.left, len(b))
-			if l.in.body != bodySkip {
+			if !l.in.body.skipped() {
 				copy(l.in.dst, b[:n])
 			}
 			b = b[n:]
@@ -88,7 +92,7 @@ func (c *TCP) HandlePlaced(now int64, lane, n int) {
 }
 
 func (l *tcpLane) placed(n int) {
-	if l.in.body != bodySkip {
+	if !l.in.body.skipped() {
 		l.in.dst = l.in.dst[n:]
 	}
 	if l.in.left -= n; l.in.left > 0 {
@@ -96,6 +100,9 @@ func (l *tcpLane) placed(n int) {
 	}
 	c := l.c
 	switch l.in.body {
+	case bodyPing:
+		l.received()
+		l.ping()
 	case bodyPlace:
 		token := l.in.token
 		l.in.token, l.in.dst = nil, nil
@@ -139,8 +146,9 @@ func (l *tcpLane) message(b []byte) []byte {
 			c.gate.shut = c.gate.shut && l.n > 0
 		}
 	case h.DPort == 0 && !c.cfg.IgnorePings:
-		l.received()
-		l.ping()
+		if l.in.body = bodyPing; n == 0 {
+			l.placed(0)
+		}
 	case n <= len(b):
 		l.in.left = 0
 		l.verdict(c.host.Deliver(c, h, b[:n:n]))
