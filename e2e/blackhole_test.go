@@ -55,6 +55,9 @@ func TestBlackHole(t *testing.T) {
 			a.run("bin/rdsctl ping 10.0.0.2 -c 1") // A dials
 			a.run(narrowPath)
 			b.run(narrowPath)
+			if out := from.run("bin/rdsctl ping " + to + " -size 8000 -c 1 -timeout 2500ms 2>&1 || true"); !strings.Contains(out, "large packets do not pass") {
+				t.Errorf("a large ping: %s", out)
+			}
 			other.run("bin/rdsctl stress -p 4000 >/run/stress.log 2>&1 & true")
 			out := from.run("timeout 100 bin/rdsctl stress -s " + to + " --connect-retries 20 -p 4000 -q 16384 -o -T 6 -z; bin/rdsctl peers -o json")
 			if !strings.Contains(out, `"max_segment": 1220`) {
@@ -78,6 +81,9 @@ func TestBlackHoleTLS(t *testing.T) {
 	})
 	a.run(narrowPath)
 	b.run(narrowPath)
-	a.run("bin/rdsctl ping 10.0.0.2 -c 1 -timeout 60s")
+	a.run("bin/rdsctl ping 10.0.0.2 -c 1 -timeout 60s || { cat /run/rdsd.log; bin/rdsctl events; exit 1; }")
 	a.found()
+	if out := a.run("bin/rdsctl ping 10.0.0.2 -c 1 -size 65536"); !strings.Contains(out, "1 received") {
+		t.Errorf("a large ping, in smaller segments: %s", out)
+	}
 }

@@ -162,6 +162,16 @@ func TestPingFails(t *testing.T) {
 	}
 }
 
+// A ping has the size that was asked for, and its report says so.
+func TestPingSize(t *testing.T) {
+	b := &backend{pings: []time.Duration{7}}
+	code, stdout, _ := runApp(t, direct{b, false}, "ping", "127.0.0.9", "-c", "1", "-size", "65536", "-o", "json")
+	r, err := ctl.Parse([]byte(stdout), ctl.KindPingReport)
+	if code != exitOK || err != nil || b.size != 65536 || r.PingReport.Size != 65536 {
+		t.Errorf("status %d, %v, %d bytes, %s", code, err, b.size, stdout)
+	}
+}
+
 // An endless ping that is interrupted ends with its summary.
 func TestPingInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -219,6 +229,8 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"help", "x"}, `rdsctl: unknown verb "x"; ` + there},
 		{[]string{"peer"}, "rdsctl: peer: want rdsctl peer and one of: reset ADDR, drain ADDR, resume ADDR\n"},
 		{[]string{"peer", "drop", "::1"}, "rdsctl: peer: want rdsctl peer and one of: reset ADDR, drain ADDR, resume ADDR\n"},
+		{[]string{"ping", "10.0.0.2", "-size", "65537"}, "rdsctl: ping: -size 65537 is not between 0 and 65536 bytes\n"},
+		{[]string{"ping", "10.0.0.2", "-size", "-1"}, "rdsctl: ping: -size -1 is not between 0 and 65536 bytes\n"},
 		{[]string{"peer", "reset"}, "rdsctl: peer reset: ADDR is missing; usage: rdsctl peer reset ADDR\n"},
 		{[]string{"peer", "reset", "-lane", "256", "::1"}, "rdsctl: peer reset: lane 256 is not between 0 and 255\n"},
 		{[]string{"peer", "reset", "a b"}, "rdsctl: peer reset: \"a b\" is not a host's name or IP address\n"},
@@ -227,13 +239,13 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"peers", "all"}, "rdsctl: peers takes no argument, \"all\" is one too many\n"},
 		{[]string{"-v", "peers"}, "rdsctl: flag provided but not defined: -v; flags here: -o -socket -timeout\n"},
 		{[]string{"ping", "::1", "-o", "xml"}, "rdsctl: ping: -o xml: want table, wide, json, jsonl or csv\n"},
-		{[]string{"ping", "::1", "-n", "3"}, "rdsctl: ping: flag provided but not defined: -n; flags here: -c -i -o -socket -timeout\n"},
+		{[]string{"ping", "::1", "-n", "3"}, "rdsctl: ping: flag provided but not defined: -n; flags here: -c -i -o -size -socket -timeout\n"},
 		{[]string{"peers", "-o", "yaml"}, "rdsctl: peers: -o yaml: want table, wide, json, jsonl or csv\n"},
 		{[]string{"-o", "yaml", "stress"}, "rdsctl: stress: -o yaml: want table, wide, json, jsonl or csv\n"},
 		{[]string{"peers", "-timeout", "0s"}, "rdsctl: peers: -timeout 0s is not positive\n"},
 		{[]string{"peers", "-watch", "1"}, "rdsctl: peers: invalid value \"1\" for flag -watch: want a time with its unit, such as 1s or 250ms; " +
 			"flags here: -columns -filter -no-header -o -offline -socket -sort -stats -timeout -watch\n"},
-		{[]string{"ping", "::1", "-c", "x"}, "rdsctl: ping: invalid value \"x\" for flag -c: want a number; flags here: -c -i -o -socket -timeout\n"},
+		{[]string{"ping", "::1", "-c", "x"}, "rdsctl: ping: invalid value \"x\" for flag -c: want a number; flags here: -c -i -o -size -socket -timeout\n"},
 		{[]string{"status", "-stats", "/x"}, "rdsctl: status: -stats is for -offline\n"},
 	} {
 		code, stdout, stderr := runApp(t, nil, tc.args...)

@@ -14,6 +14,7 @@ type backend struct {
 	err   error
 	pings []time.Duration // used in turn, again and again; 0 is a lost ping
 	n     int
+	size  int  // of the last ping
 	same  bool // the running configuration is the configured one
 
 	onPoll func()   // runs after events were answered
@@ -92,7 +93,8 @@ func (b *backend) Reload(apply bool) (ctl.Reload, error) {
 		Restart: []ctl.ConfigChange{{Key: "stats", New: "/x", Origin: "RDSD_STATS"}}, Warnings: []string{"beware"}}, b.err
 }
 
-func (b *backend) Ping(ctx context.Context, _ netip.Addr) (time.Duration, error) {
+func (b *backend) Ping(ctx context.Context, _ netip.Addr, size int) (time.Duration, error) {
+	b.size = size
 	if b.err != nil {
 		return 0, b.err
 	}

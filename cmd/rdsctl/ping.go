@@ -13,6 +13,7 @@ import (
 func pingVerb(fs *flag.FlagSet) action {
 	n := fs.Int("c", 0, "`count` of pings, 0 = until interrupted")
 	interval := fs.Duration("i", time.Second, "`time` between pings")
+	size := fs.Int("size", 0, fmt.Sprintf("payload `bytes` of each ping, at most %d, to see whether large packets pass to ADDR; for the other direction run it there", ctl.MaxPingSize))
 	return func(ctx context.Context, a *app, o *options, arg string) int {
 		addr, code := a.address(ctx, o, "ping", arg)
 		if code != exitOK {
@@ -22,12 +23,16 @@ func pingVerb(fs *flag.FlagSet) action {
 			fmt.Fprintln(a.stderr, "rdsctl: ping: -c and -i are not negative")
 			return exitUsage
 		}
+		if *size < 0 || *size > ctl.MaxPingSize {
+			fmt.Fprintf(a.stderr, "rdsctl: ping: -size %d is not between 0 and %d bytes\n", *size, ctl.MaxPingSize)
+			return exitUsage
+		}
 		c, err := a.connect(ctx, o)
 		if err != nil {
 			return a.fail(o, ctl.KindPingReport, err)
 		}
 		defer c.Close()
-		p := &pinger{app: a, o: o, c: c, report: ctl.PingReport{Addr: addr, Replies: []ctl.PingReply{}}}
+		p := &pinger{app: a, o: o, c: c, report: ctl.PingReport{Addr: addr, Size: *size, Replies: []ctl.PingReply{}}}
 		if err := p.run(ctx, *n, *interval); err != nil {
 			return a.fail(o, ctl.KindPingReport, err)
 		}
@@ -68,7 +73,7 @@ func (p *pinger) one(ctx context.Context, seq int) error {
 	// call reach its own, later time-out.
 	o := *p.o
 	o.timeout += time.Second
-	_, resp, err := call(ctx, p.c, &o, ctl.Request{Kind: ctl.KindPing, Addr: addr, Timeout: min(p.o.timeout, ctl.MaxPingTimeout)})
+	_, resp, err := call(ctx, p.c, &o, ctl.Request{Kind: ctl.KindPing, Addr: addr, Size: p.report.Size, Timeout: min(p.o.timeout, ctl.MaxPingTimeout)})
 	failure, answered := errors.AsType[*ctl.Error](err)
 	switch {
 	case ctx.Err() != nil && err != nil:

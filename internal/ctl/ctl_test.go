@@ -123,6 +123,8 @@ func TestServeErrors(t *testing.T) {
 		{"ping nobody", `{"schema":"rdsd.v2","kind":"ping"}`, false, fake{}, CodeBadRequest, "ping: no address"},
 		{"ping for ever", `{"schema":"rdsd.v2","kind":"ping","addr":"::1","timeout_ns":3600000000000}`, false, fake{}, CodeBadRequest, "ping: timeout 1h0m0s is not between 0 and 1m0s"},
 		{"ping before", `{"schema":"rdsd.v2","kind":"ping","addr":"::1","timeout_ns":-1}`, false, fake{}, CodeBadRequest, "ping: timeout -1ns is not"},
+		{"ping too large", `{"schema":"rdsd.v2","kind":"ping","addr":"::1","size":65537}`, false, fake{}, CodeBadRequest, "ping: size 65537 is not between 0 and 65536 bytes"},
+		{"ping of less than nothing", `{"schema":"rdsd.v2","kind":"ping","addr":"::1","size":-1}`, false, fake{}, CodeBadRequest, "ping: size -1 is not between"},
 		{"no answer", `{"schema":"rdsd.v2","kind":"ping","addr":"::1","timeout_ns":1}`, false, fake{block: true}, CodeTimeout, "no answer from ::1 within 1ns: "},
 		{"reset nobody", `{"schema":"rdsd.v2","kind":"peer-reset"}`, true, fake{}, CodeBadRequest, "peer reset: no address"},
 		{"reset by others", `{"schema":"rdsd.v2","kind":"peer-reset","addr":"::1"}`, false, fake{}, CodePermission, "peer reset: only root and the daemon's own user may do that"},

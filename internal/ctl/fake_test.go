@@ -119,7 +119,7 @@ func (f *fake) Reload(apply bool) (Reload, error) {
 	return r, f.err
 }
 
-func (f *fake) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error) {
+func (f *fake) Ping(ctx context.Context, addr netip.Addr, _ int) (time.Duration, error) {
 	if f.block {
 		<-ctx.Done()
 		return 0, ctx.Err()

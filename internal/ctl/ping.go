@@ -9,12 +9,14 @@ import (
 // Ping is one answered ping.
 type Ping struct {
 	Addr netip.Addr    `json:"addr"`
+	Size int           `json:"size,omitzero"` // payload bytes of the ping; the answer has none
 	RTT  time.Duration `json:"rtt_ns"`
 }
 
 // PingReport is a series of pings, as rdsctl reports it.
 type PingReport struct {
 	Addr     netip.Addr    `json:"addr"`
+	Size     int           `json:"size,omitzero"`
 	Sent     int           `json:"sent"`
 	Received int           `json:"received"`
 	Min      time.Duration `json:"rtt_min_ns"`

@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// MaxPingSize is the largest payload of a ping in bytes.
+const MaxPingSize = 64 << 10
+
 // Ping timeouts.
 const (
 	DefaultPingTimeout = 2 * time.Second
@@ -38,7 +41,7 @@ type Backend interface {
 	// Ping sends a message to port 0 of addr and waits for the answer. Its error is ctx's,
 	// wrapped with the state of the connection, or ErrNotFound for an address that no peer
 	// may have.
-	Ping(ctx context.Context, addr netip.Addr) (time.Duration, error)
+	Ping(ctx context.Context, addr netip.Addr, size int) (time.Duration, error)
 	Inspector
 	Operator
 	Tracer
@@ -179,13 +182,16 @@ func ping(ctx context.Context, r *Request, b Backend) (*Ping, error) {
 	if timeout < 0 || timeout > MaxPingTimeout {
 		return nil, errorf(CodeBadRequest, "ping: timeout %v is not between 0 and %v", timeout, MaxPingTimeout)
 	}
+	if r.Size < 0 || r.Size > MaxPingSize {
+		return nil, errorf(CodeBadRequest, "ping: size %d is not between 0 and %d bytes", r.Size, MaxPingSize)
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	rtt, err := b.Ping(ctx, r.Addr)
+	rtt, err := b.Ping(ctx, r.Addr, r.Size)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("no answer from %v within %v: %w", r.Addr, timeout, err)
 	}
-	return &Ping{Addr: r.Addr, RTT: rtt}, err
+	return &Ping{Addr: r.Addr, Size: r.Size, RTT: rtt}, err
 }
 
 func peerReset(r *Request, admin bool, b Backend) (*PeerReset, error) {

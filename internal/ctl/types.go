@@ -76,6 +76,8 @@ type Request struct {
 	Lane *uint8 `json:"lane,omitempty"`
 	// Timeout is for ping. 0 means DefaultPingTimeout; MaxPingTimeout is the most.
 	Timeout time.Duration `json:"timeout_ns,omitzero"`
+	// Size is for ping: its payload in bytes, at most MaxPingSize.
+	Size int `json:"size,omitzero"`
 	// Limit bounds the items of queues, backlog, keys, barriers, congested, events and
 	// errors. 0 means DefaultLimit; MaxLimit is the most.
 	Limit int `json:"limit,omitzero"`

@@ -67,8 +67,8 @@ func (b backend) Backlog(v ctl.View) ([]ctl.BacklogInfo, bool, error) { return b
 // Stalls lists the connections that have something in progress or waiting.
 func (b backend) Stalls() ([]ctl.StallInfo, error) { return b.inspect().Stalls() }
 
-// Ping sends an empty message to port 0 of addr and waits for the pong.
-func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error) {
+// Ping sends a message of size bytes to port 0 of addr and waits for the pong.
+func (b backend) Ping(ctx context.Context, addr netip.Addr, size int) (time.Duration, error) {
 	addr = addr.Unmap()
 	var err error
 	pong := make(chan struct{}, 1)
@@ -82,7 +82,7 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 			p.End()
 		}
 	})
-	if askErr := b.d.loop.ask(ctx, func() { p, err = b.d.engine.Ping(addr, pong, func(err error) { failed <- err }) }); askErr != nil {
+	if askErr := b.d.loop.ask(ctx, func() { p, err = b.d.engine.Ping(addr, size, pong, func(err error) { failed <- err }) }); askErr != nil {
 		return 0, askErr
 	}
 	if err != nil {
@@ -103,12 +103,19 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr) (time.Duration, erro
 	}
 }
 
-// stateOf is the state of the connection that p goes by, with its last error.
+// stateOf is the state of the connection that p goes by, with what is known to be wrong.
 func (b backend) stateOf(p *engine.Ping) string {
 	var i ctl.PeerInfo
 	var ok bool
-	if err := b.d.loop.askFor(askTimeout, func() { i, ok = p.Peer() }); err != nil || !ok {
+	var lost string
+	if err := b.d.loop.askFor(askTimeout, func() {
+		i, ok = p.Peer()
+		lost = p.Lost()
+	}); err != nil || !ok {
 		return "unknown"
+	}
+	if lost != "" {
+		return i.State + ", and " + lost
 	}
 	if i.LastError == "" {
 		return i.State

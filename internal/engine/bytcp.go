@@ -12,6 +12,7 @@ import (
 	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,6 +44,7 @@ func (t *byTCP) Probe() bool                  { return false }
 func (t *byTCP) forget()                      {}
 func (t *byTCP) Past() (p conn.Past, ok bool) { return p, false }
 func (t *byTCP) IdleSince() (int64, bool)     { return 0, false }
+func (t *byTCP) Path() (p verbs.Path)         { return p }
 
 func (t *byTCP) figures(i *ctl.PeerInfo) { i.Transport, i.TCPLanes = "tcp", t.Up() }
 func (t *byTCP) describe(i *Peer)        { i.TCPConns = tcpConns(t.TCP) }

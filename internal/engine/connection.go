@@ -5,6 +5,7 @@ import (
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/rdmaop"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // facts are the questions that can be asked about a peer's connection, whatever carries it.
@@ -29,6 +30,7 @@ type facts interface {
 	LetsGo() bool
 	Past() (conn.Past, bool)
 	IdleSince() (since int64, idle bool)
+	Path() verbs.Path // nothing, if it does not go by TCP or the transport does not tell
 
 	// rdma reports whether operations, grants and cookies have a way there.
 	rdma() bool

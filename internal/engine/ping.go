@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/ctl"
@@ -22,10 +23,17 @@ type Ping struct {
 	in     lists.Link[Ping]
 }
 
-// Ping sends a ping from a port of the daemon's own. pong, with room for one, is sent
+// pingData is what pings carry, for all of them. Nothing on the way can make it smaller.
+var pingData = func() []byte {
+	b := make([]byte, ctl.MaxPingSize)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+}()
+
+// Ping sends a ping of size bytes, at most ctl.MaxPingSize, from a port of the daemon's own. The answer has none. pong, with room for one, is sent
 // to when it is answered; failed is called, once at most, when an attempt to connect
 // has failed, and with errReplaced when the ping ends because of Halt.
-func (e *Engine) Ping(addr netip.Addr, pong chan<- struct{}, failed func(error)) (*Ping, error) {
+func (e *Engine) Ping(addr netip.Addr, size int, pong chan<- struct{}, failed func(error)) (*Ping, error) {
 	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
 		return nil, fmt.Errorf("%w: %v is not a host's address", ctl.ErrNotFound, addr)
 	}
@@ -69,7 +77,7 @@ func (e *Engine) Ping(addr netip.Addr, pong chan<- struct{}, failed func(error))
 	m := e.ctl(p, 0, 0)
 	m.m.SPort, m.m.SrcInc = port, s.inc
 	e.st.C[stats.SendPong]++
-	e.sendCtl(p, m, nil)
+	e.sendCtl(p, m, pingData[:size])
 	return x, nil
 }
 
@@ -98,6 +106,21 @@ func (x *Ping) Peer() (i ctl.PeerInfo, ok bool) {
 		return i, false
 	}
 	return x.e.peerInfo(p).PeerInfo, true
+}
+
+// Lost says how large packets fare on the connection that the ping goes by, "" if nothing is known to be wrong.
+func (x *Ping) Lost() string {
+	p := x.peer()
+	if p == nil {
+		return ""
+	}
+	switch w := p.c.Path(); {
+	case w.Stuck && w.Passes:
+		return "large packets do not pass, smaller ones do (see the MTU of the path, and that ICMP passes)"
+	case w.Stuck:
+		return "TCP sends the same again and again: large packets do not pass (see the MTU of the path, and that ICMP passes), or none do"
+	}
+	return ""
 }
 
 func (x *Ping) peer() *peer { return x.e.peers.hosts[remoteKey{x.sock.local.addr, x.addr}].lane(0) }

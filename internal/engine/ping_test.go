@@ -2,9 +2,11 @@ package engine
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -15,7 +17,7 @@ func TestPingPeer(t *testing.T) {
 	e := w.es[0]
 	ping := func(host int) *Ping {
 		t.Helper()
-		x, err := e.Ping(hostAddr(host), make(chan struct{}, 1), func(error) {})
+		x, err := e.Ping(hostAddr(host), 0, make(chan struct{}, 1), func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,6 +37,35 @@ func TestPingPeer(t *testing.T) {
 	}
 }
 
+// TestPingSize: a ping of any size is sent whole, and answered.
+func TestPingSize(t *testing.T) {
+	for _, kernel := range []bool{false, true} {
+		w := newWorld(t, 2, Config{KernelPeer: func(netip.Addr) bool { return kernel }})
+		e := w.es[0]
+		before := uint64(0)
+		for _, size := range []int{0, 1, 4096, ctl.MaxPingSize} {
+			pong := make(chan struct{}, 1)
+			x, err := e.Ping(hostAddr(1), size, pong, func(err error) { t.Error(err) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.run()
+			if len(pong) != 1 || x.Lost() != "" {
+				t.Errorf("kernel %v, %d bytes: %d answers, %q is lost", kernel, size, len(pong), x.Lost())
+			}
+			x.End()
+			sent := e.peers.all[0].c.Stats().SendBytes
+			if sent-before < uint64(size) {
+				t.Errorf("kernel %v: %d bytes of %d were sent", kernel, sent-before, size)
+			}
+			before = sent
+			if n := e.peers.all[0].ctls; n != 0 {
+				t.Errorf("kernel %v, %d bytes: %d messages are left", kernel, size, n)
+			}
+		}
+	}
+}
+
 // TestPingHandedOver: pings in progress end with an error when the engine is to stand still, once,
 // and nothing of them is handed over.
 func TestPingHandedOver(t *testing.T) {
@@ -44,7 +75,7 @@ func TestPingHandedOver(t *testing.T) {
 	e := w.es[0]
 	var failed []error
 	ping := func(host int) *Ping {
-		x, err := e.Ping(hostAddr(host), make(chan struct{}, 1), func(err error) { failed = append(failed, err) })
+		x, err := e.Ping(hostAddr(host), 0, make(chan struct{}, 1), func(err error) { failed = append(failed, err) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +84,7 @@ func TestPingHandedOver(t *testing.T) {
 	x := []*Ping{ping(1), ping(0), ping(1)}
 	x[2].End()
 	w.still(0)
-	if _, err := e.Ping(hostAddr(1), nil, nil); !errors.Is(err, errReplaced) {
+	if _, err := e.Ping(hostAddr(1), 0, nil, nil); !errors.Is(err, errReplaced) {
 		t.Errorf("a ping while the engine stands still: %v", err)
 	}
 	if want := []error{errReplaced, errReplaced}; !slices.Equal(failed, want) {
