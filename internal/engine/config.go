@@ -26,6 +26,7 @@ type Config struct {
 	ArmCQ       bool // completions come without Device.Progress: the device's FD tells of them when asked to
 	PeerCredits int  // receive buffers one peer may use at a time
 	MaxPiece    int  // bytes of an operation that go to a peer at a time (abi.MaxRDMA)
+	CopySlice   int  // bytes of one operation within the host that are copied at a time, a quarter of a turn's (64 KiB)
 
 	MaxSockets    int // bound at a time
 	MaxGrants     int // that one peer can make us remember, and that it is taken to remember of us
@@ -73,8 +74,8 @@ const (
 	defaultMaxSend   = 32 << 10
 	subBudget        = 1024      // descriptors of one client per turn
 	subBytes         = 256 << 10 // payload bytes of one client per turn
-	sameHostBudget   = 256 << 10 // bytes of same-host operations per turn
 	sameHostSlice    = 64 << 10  // bytes of one same-host operation at a time
+	sameHostSlices   = 4         // of these per turn
 	cqBudget         = 1024      // completions per turn
 	cqBytes          = 1 << 20   // bytes received per turn: many small messages are much work
 	revokeScanNs     = 10_000_000
@@ -107,6 +108,7 @@ func (c *Config) setDefaults() {
 	def(&c.CQE, 1<<16)
 	def(&c.PeerCredits, 64)
 	def(&c.MaxPiece, abi.MaxRDMA)
+	def(&c.CopySlice, sameHostSlice)
 	def(&c.MaxSockets, 1<<20)
 	def(&c.MaxGrants, defaultMaxGrants)
 	def(&c.HardCap, defaultHardCap)

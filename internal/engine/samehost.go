@@ -187,10 +187,10 @@ func (e *Engine) wakeWaiter(s *socket) {
 // budget.
 func (e *Engine) runSameHostJobs() bool {
 	n := e.jobs.N
-	for i, budget := 0, sameHostBudget; i < n && budget > 0 && e.jobs.N > 0; i++ {
+	for i, budget := 0, sameHostSlices*e.cfg.CopySlice; i < n && budget > 0 && e.jobs.N > 0; i++ {
 		sl := e.jobs.Head.Of
 		e.jobs.Del(&sl.job)
-		budget -= e.runSlot(sl, min(budget, sameHostSlice))
+		budget -= e.runSlot(sl, min(budget, e.cfg.CopySlice))
 		if sl.q.N > 0 {
 			e.addJob(sl)
 		}

@@ -96,6 +96,13 @@ func (c *client) kill() {
 	}
 }
 
+// another has the process killed and another one take its place.
+func (c *client) another() {
+	h := c.h
+	c.kill()
+	h.attach()
+}
+
 // end drops what the ledger knows of the process.
 func (c *client) end() {
 	c.gone = true

@@ -30,7 +30,7 @@ var features = []feature{
 	{name: "other lane", draw: "options.lanes",
 		on:    func(_ *host, p *engine.Progress) bool { return p.OtherLane },
 		parts: []string{"allowance.lanes", "remote.past"}},
-	{name: "copy on one host", draw: "options.localShare",
+	{name: "copy on one host", draw: "options.localShare, options.slice",
 		on:    func(_ *host, p *engine.Progress) bool { return p.Copy },
 		parts: []string{"Engine.jobs"}},
 	{name: "run", draw: "options.burst, options.small",
@@ -70,7 +70,7 @@ var features = []feature{
 		parts: []string{"drains.of"}},
 	{name: "planned restart", draw: "options.halt, options.succeed",
 		on: func(_ *host, p *engine.Progress) bool { return p.Pause }},
-	{name: "reopen", draw: "options.crash: the next processes bind the ports of those before, as one that opens again does",
+	{name: "reopen", draw: "options.crash, host.reopens: the next processes bind the ports of those before, as one that opens again does",
 		on: func(h *host, _ *engine.Progress) bool { return h.unmet() }},
 	{name: "congestion", draw: "options.rcvBuf",
 		on: func(_ *host, p *engine.Progress) bool { return p.Congested }},
@@ -106,8 +106,7 @@ var plain = []string{
 // apart says of pairs of features why they never are at one host at the same time. The names are
 // in the order of features.
 var apart = map[[2]string]string{
-	{"cancel", "process that ends"}:  "both are looked at in the moment in which they begin, and one begins after the other",
-	{"Barrier", "process that ends"}: "no process is killed while a call waits; a daemon that crashes ends both",
+	{"cancel", "process that ends"}: "both are looked at in the moment in which they begin, and one begins after the other",
 }
 
 // TestFeaturesDeclared: each thing in which something lasts in an engine is of a declared feature

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/rds"
@@ -28,6 +29,52 @@ func (e *endpoint) deafFor(ns int64) {
 		w.meet()
 		c.wake()
 	})
+}
+
+// reopens has a host that begins anew meet no other one for a while. Its processes work with each
+// other, and one of them does not look at what becomes of that.
+func (h *host) reopens() {
+	w := h.w
+	owner, user := pick(w.rMeet, h.clients...).eps, pick(w.rMeet, h.clients...).eps
+	if len(owner)*len(user) == 0 {
+		return
+	}
+	for _, o := range w.hosts {
+		if o != h {
+			w.swallow(h.addr, o.addr)
+		}
+	}
+	a, b := pick(w.rMeet, owner...), pick(w.rMeet, user...)
+	r := a.register(60_000, rds.AllowRead|rds.AllowWrite)
+	if r == nil {
+		return
+	}
+	r.offered[b.ap] = true
+	a.offersOnce(r)
+	a.send(b.ap, 20, extra{cookie: r.r.Cookie(), tells: r})
+	w.net.At(w.now()+200_000, func() {
+		if !b.open || len(b.knows) == 0 {
+			return
+		}
+		for range w.opt.params.EventEntries {
+			b.operateOn(b.knows[len(b.knows)-1], false)
+		}
+		b.deafFor(5_000_000)
+	})
+}
+
+// copies has sockets of h begin operations within the host.
+func (h *host) copies() {
+	for _, e := range slices.Clone(h.w.eps) {
+		if e.h == h && e.open && !e.c.full {
+			for _, r := range slices.Clone(e.knows) {
+				if r.e.h == h && e.open {
+					e.operateOn(r, false)
+				}
+			}
+		}
+	}
+	h.turn()
 }
 
 // drain has the administrator drain the daemon or the address of a host, for a while.
@@ -93,9 +140,8 @@ func (e *endpoint) barrier() {
 	var hwm uint64
 	var err error
 	e.inBarrier = true
-	w.barriers++
+	w.net.At(w.now(), func() { e.beside(maxBeside) })
 	e.c.blocking(func() { hwm, err = e.s.Barrier(context.Background(), c.to, id) })
-	w.barriers--
 	e.inBarrier = false
 	switch {
 	case !e.open || errors.Is(err, rds.ErrDaemonGone) && e.c.gone:
@@ -106,13 +152,28 @@ func (e *endpoint) barrier() {
 	}
 }
 
-// beside is the load while others wait in Barrier: calls that do not wait.
-func (w *world) beside() {
-	if len(w.eps)*len(w.flowsV) == 0 {
+// maxBeside is how many actions there are while one call waits in Barrier.
+const maxBeside = 200
+
+// beside is the load while e waits in Barrier, up to so many actions: calls that do not wait, and
+// ends of processes.
+func (e *endpoint) beside(left int) {
+	w := e.w
+	if !e.inBarrier || left == 0 {
 		return
 	}
-	e := pick(w.rMeet, w.eps...)
+	if len(w.eps)*len(w.flowsV) > 0 {
+		pick(w.rMeet, w.eps...).besides()
+	}
+	w.net.At(w.now()+1+below(w.rMeet, w.opt.gap), func() { e.beside(left - 1) })
+}
+
+// besides is one action of that load.
+func (e *endpoint) besides() {
+	w := e.w
 	switch {
+	case w.rMeet.IntN(1000) < w.opt.kill && w.breaks <= enoughBreaks && !e.h.drained:
+		e.c.another()
 	case e.c.deaf > w.now() || e.c.full || e.c.waits > 0 || len(w.msgs) > 4*wantMessages:
 	case w.rMeet.IntN(1000) < w.opt.cancel:
 		if f := pick(w.rMeet, w.flowsV...); f.src.open && f.src.c.waits == 0 {

@@ -80,6 +80,7 @@ type options struct {
 	quotaGrants          int // 0: none
 
 	piece int // bytes of an operation that go to a peer at a time, 0: the default
+	slice int // bytes of an operation within a host that are copied at a time, 0: the default
 
 	maxGrants, maxPeers int // limits of a daemon on what a peer can make it remember; 0: its default
 }
@@ -165,6 +166,9 @@ func (o *options) more(r *rand.Rand) {
 	}
 	if r.IntN(2) == 0 {
 		o.barrier = pick(r, 5, 20)
+	}
+	if r.IntN(2) == 0 {
+		o.slice, o.localShare = pick(r, 300, 2000), max(o.localShare, 20) // copies last
 	}
 	if r.IntN(10) == 0 {
 		o.hosts, o.clients, o.sockets = 2, 1, 20+r.IntN(6)

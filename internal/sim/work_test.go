@@ -52,8 +52,6 @@ func (w *world) act() {
 			broken("liveness", "%d messages, %d operations, %d breaks in %d actions", len(w.msgs), len(w.ops), w.breaks, w.acts)
 		}
 		w.doOne()
-	} else if w.depth == w.barriers {
-		w.beside()
 	}
 	if w.depth == 0 && len(w.msgs) >= wantMessages && len(w.ops) >= wantOps && w.breaks >= wantBreaks {
 		w.over = true
@@ -90,9 +88,7 @@ func (w *world) doOne() {
 		if e.h.drained {
 			return
 		} // the process never gives memory back, so another one takes its place
-		h := e.h
-		e.c.kill()
-		h.attach()
+		e.c.another()
 		return
 	}
 	x := w.rWork.IntN(100)
@@ -146,10 +142,7 @@ func (w *world) disturb() bool {
 	case took(o.crash) && w.breaks <= enoughBreaks:
 		e.h.crash()
 	case took(o.kill) && w.breaks <= enoughBreaks && !e.h.drained:
-		c := e.c
-		h := c.h
-		c.kill()
-		h.attach()
+		e.c.another()
 	case took(o.rebind) && !e.h.drained:
 		w.rebind(e)
 	case took(o.stall):
@@ -164,7 +157,12 @@ func (w *world) disturb() bool {
 	case took(o.hole):
 		w.swallow(e.h.addr, pick(w.rFault, w.hosts...).addr)
 	case took(o.halt):
-		e.h.halt()
+		if o.slice > 0 {
+			e.h.copies()
+		}
+		if e.h.up {
+			e.h.halt()
+		}
 	case took(o.deaf):
 		e.deafFor(below(w.rMeet, pick[int64](w.rMeet, 100_000, 5_000_000, 40_000_000)))
 	case took(o.drain):

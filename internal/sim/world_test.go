@@ -63,7 +63,6 @@ type world struct {
 	comps    []rds.Completion
 	notices  []rds.Notice
 	depth    int      // how many calls wait
-	barriers int      // how many of these are Barrier, beside which the load goes on
 	answered bool     // one of them was answered within a turn
 	midTurn  int      // how many calls were answered within a turn
 	met      meetings // of features
@@ -163,6 +162,9 @@ func (h *host) boot() {
 	for range w.opt.clients {
 		h.attach()
 	}
+	if h.life > 1 && w.opt.deaf > 0 {
+		h.reopens()
+	}
 }
 
 // engine makes an engine on the host's device.
@@ -171,7 +173,7 @@ func (h *host) engine() *engine.Engine {
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
 	must(err)
 	e, err := engine.New(turnDevice{h.dev, h}, engine.Config{
-		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits, MaxPiece: o.piece,
+		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits, MaxPiece: o.piece, CopySlice: o.slice,
 		MaxGrants: h.tableSize(), MaxPeers: o.maxPeers, HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
 		Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Rates: engine.Rates{Messages: o.rate}, Alloc: w.mem.get, Rand: r.Uint64,
 		StartSeq: func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
