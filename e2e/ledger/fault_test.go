@@ -110,6 +110,9 @@ func (f *faults) last(do func()) { f.wg.Go(do) }
 
 func (f *faults) stopProcess(a *app) {
 	d := f.ms(10, 800)
+	if f.c.upgrades > 0 && f.rng.IntN(4) == 0 {
+		d = f.ms(800, 2500) // all through a planned restart
+	}
 	f.last(func() {
 		if !a.mu.TryLock() {
 			return

@@ -125,6 +125,8 @@ func (j *Judge) judgeRefusal(l *life, m *message, o *operation, forbidden string
 		// On one host the daemon is both ends. It was about to copy.
 	case o.errno == 0 && (o.kind == "add" || o.kind == "swap") && r != nil && (r.release != 0 && r.release <= o.statusAt || r.owner.end.early <= o.statusAt):
 		// The message carried it, and found that the region is gone.
+	case o.errno == 0 && o.len > maxPiece && r != nil && (r.release != 0 && r.release <= o.statusAt || r.owner.end.early <= o.statusAt):
+		// Its daemon refused a later piece of it.
 	case o.errno == 0:
 		j.wrong("refusal", l, m, "has the status %q of its %s without an errno: its daemon let a request pass that a device refused", o.status, o.kind)
 	case o.errno == enobufs:
@@ -138,6 +140,9 @@ func (j *Judge) judgeRefusal(l *life, m *message, o *operation, forbidden string
 		j.wrong("refusal", l, m, "has the status %q of its %s with errno %d, though the region is there and was granted", o.status, o.kind, o.errno)
 	}
 }
+
+// maxPiece is how many bytes of an operation go to a peer at a time.
+const maxPiece = 1 << 20
 
 // restarted reports whether the daemon of host was ended in from..to.
 func (j *Judge) restarted(host netip.Addr, from, to int64) bool {

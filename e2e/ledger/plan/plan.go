@@ -111,6 +111,7 @@ func New(seed uint64, net netip.Addr) *Plan {
 	}
 	p.HardCap = 1 << (20 + 2*rng.IntN(2))
 	p.weights[UpgradeDaemon] = 1 + rng.IntN(8) // in every campaign
+	p.Mix.Long = uint32(rng.IntN(2) * (60 + rng.IntN(200)))
 	return p
 }
 
@@ -183,17 +184,40 @@ func (p *Plan) Processes() (all []worker.Config) {
 			all = append(all, c)
 		}
 	}
+	p.crowds(all)
 	var known []netip.AddrPort
 	for _, c := range all {
 		for _, q := range c.Private {
 			known = append(known, q.At)
 		}
 		known = append(known, c.Shared.At) // twice, because it is bound half of the time
+		for n, q := range c.Crowd {
+			if n%4 == 0 { // the others only send
+				known = append(known, q.At)
+			}
+		}
 	}
 	for i := range all {
 		all[i].Known = known
 	}
 	return all
+}
+
+// crowds gives up to two processes of most campaigns many sockets, and some a small event ring.
+func (p *Plan) crowds(all []worker.Config) {
+	rng := rand.New(rand.NewPCG(p.Seed, 4))
+	for range rng.IntN(3) {
+		i := rng.IntN(len(all))
+		all[i].Crowd = nil
+		for n := range 25 + rng.IntN(36) {
+			all[i].Crowd = append(all[i].Crowd, worker.Port{At: netip.AddrPortFrom(p.Hosts[HostOf(i)], uint16(6000+100*i+n)), Lane: uint8(rng.IntN(3))})
+		}
+	}
+	for i := range all {
+		if rng.IntN(4) == 0 {
+			all[i].Events = 64
+		}
+	}
 }
 
 // HostOf returns the host of the i-th of Processes.

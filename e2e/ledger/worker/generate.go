@@ -43,8 +43,19 @@ func (k *sock) generate() {
 		if err != nil && !errors.Is(err, rds.ErrWouldBlock) && !errors.Is(err, rds.ErrCongested) {
 			k.ses.rest(time.Millisecond)
 		}
-		k.ses.rest(time.Duration(rng.Int64N(2 * int64(mix.Pace))))
+		k.ses.rest(time.Duration(rng.Int64N(2 * int64(k.pace()))))
 	}
+}
+
+// crowdPace is how many times longer a socket of a crowd rests.
+const crowdPace = 30
+
+// pace is the mean time between two bursts.
+func (k *sock) pace() time.Duration {
+	if k.crowd {
+		return crowdPace * k.w.cfg.Mix.Pace
+	}
+	return k.w.cfg.Mix.Pace
 }
 
 // nobody is a port that no process binds.
@@ -136,6 +147,9 @@ type call struct {
 func (c *call) move(read, bad bool) bool {
 	k, o := c.k, c.o
 	n := k.size(1)
+	if o.size > blockSize && k.local.largest == longest && k.rng.IntN(4) > 0 {
+		n = blockSize + k.rng.IntN(longest-blockSize)
+	}
 	if !read {
 		n = min(n, int(o.end-o.off))
 	}
@@ -248,7 +262,7 @@ func (c *call) describe(seq uint64) {
 		if c.op.Kind == rds.Write {
 			copy(k.local.bytes(seg), k.w.content(k.life, seq, seg.Len))
 			r.Text = "write"
-		} else if end := int(c.op.RemoteOff) + seg.Len; end <= blockSize {
+		} else if end := int(c.op.RemoteOff) + seg.Len; end <= longest {
 			r.C = uint64(checksum(k.w.content(uint32(c.o.region), c.o.region>>32, end)[c.op.RemoteOff:]))
 		}
 		k.note(r)
@@ -263,10 +277,18 @@ func (c *call) describe(seq uint64) {
 	}
 }
 
+// looks is after which time the socket looks at its marks even if nothing has come.
+func (k *sock) looks() time.Duration {
+	if k.crowd {
+		return 200 * time.Millisecond
+	}
+	return 20 * time.Millisecond
+}
+
 // keep takes what the socket is notified of, as soon as it is.
 func (k *sock) keep() {
 	for {
-		ctx, cancel := context.WithTimeout(k.ses.ctx, 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(k.ses.ctx, k.looks())
 		_, err := k.s.Wait(ctx, rds.WaitSet{Completion: true, Notice: true, ZeroCopy: true, Op: k.local.next()})
 		cancel()
 		ended := err != nil && !errors.Is(err, context.DeadlineExceeded)

@@ -9,20 +9,36 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// Local memory of a socket's operations: pieces of 64 KiB, one piece for a longest operation,
-// and words for the old values of atomics.
+// Local memory of a socket's operations: a piece of the largest size, pieces of 64 KiB, and words
+// for the old values of atomics.
 const (
-	pieces    = 12
 	pieceSize = 64 << 10
-	words     = 48
-	localSize = blockSize + pieces*pieceSize + words*8
+	wordArea  = 512
 )
+
+// sizes is how much there is of each.
+type sizes struct{ largest, pieces, words int }
+
+func (z sizes) small() int { return z.largest + z.pieces*pieceSize } // offset behind the pieces
+
+// sizes draws how much local memory the socket has. Only some can do long operations.
+func (k *sock) sizes() sizes {
+	switch {
+	case k.crowd:
+		return sizes{pieceSize, 2, 8}
+	case k.w.cfg.Mix.Long > 0 && k.rng.IntN(2) == 0:
+		return sizes{longest, 12, 48}
+	default:
+		return sizes{blockSize, 12, 48}
+	}
+}
 
 // local is the memory and its uses. A piece belongs to an operation from its send until the
 // high-water mark has passed it. Then the piece is spoiled at once, and must be unchanged when
 // it is used again.
 type local struct {
 	buf *rds.Buffer
+	sizes
 
 	mu       sync.Mutex
 	free     []rds.Segment          // pieces; guarded by mu
@@ -49,18 +65,18 @@ type use struct {
 // swap is a compare-and-swap of a region's word.
 type swap struct{ region, compare, store uint64 }
 
-func newLocal(c *rds.Client) (*local, error) {
-	buf, err := c.Alloc(localSize)
+func newLocal(c *rds.Client, z sizes) (*local, error) {
+	buf, err := c.Alloc(z.small() + wordArea)
 	if err != nil {
 		return nil, err
 	}
-	l := &local{buf: buf, big: true, last: map[int]use{}, pending: map[netip.Addr][]use{}, marks: map[netip.Addr]uint64{}, lent: map[uint32]rds.Segment{}, swaps: map[uint64]uint64{}}
+	l := &local{buf: buf, sizes: z, big: true, last: map[int]use{}, pending: map[netip.Addr][]use{}, marks: map[netip.Addr]uint64{}, lent: map[uint32]rds.Segment{}, swaps: map[uint64]uint64{}}
 	spoilMemory(buf.Bytes())
-	for i := range pieces {
-		l.free = append(l.free, rds.Segment{Buf: buf, Off: blockSize + i*pieceSize, Len: pieceSize})
+	for i := range z.pieces {
+		l.free = append(l.free, rds.Segment{Buf: buf, Off: z.largest + i*pieceSize, Len: pieceSize})
 	}
-	for i := range words {
-		l.freeWord = append(l.freeWord, rds.Segment{Buf: buf, Off: blockSize + pieces*pieceSize + i*8, Len: 8})
+	for i := range z.words {
+		l.freeWord = append(l.freeWord, rds.Segment{Buf: buf, Off: z.small() + i*8, Len: 8})
 	}
 	return l, nil
 }
@@ -71,8 +87,8 @@ func (l *local) take(n int) (s rds.Segment, before uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case n > pieceSize && l.big:
-		s, l.big = rds.Segment{Buf: l.buf, Len: blockSize}, false
+	case n > pieceSize && n <= l.largest && l.big:
+		s, l.big = rds.Segment{Buf: l.buf, Len: l.largest}, false
 	case n == 0 && len(l.freeWord) > 0: // a word for an atomic
 		s, l.freeWord = l.freeWord[0], l.freeWord[1:]
 		n = 8
@@ -103,7 +119,7 @@ func (l *local) giveLocked(s rds.Segment) {
 	switch whole := s; {
 	case s.Off == 0:
 		l.big = true
-	case s.Off < blockSize+pieces*pieceSize:
+	case s.Off < l.small():
 		whole.Len = pieceSize
 		l.free = append(l.free, whole)
 	default:

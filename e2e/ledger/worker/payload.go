@@ -18,16 +18,16 @@ const (
 	writeSize  = headerSize + 16 // of a message with a write: also region, offset, length
 	offerSize  = headerSize + 40 // of a message with an offer
 	blockSize  = 1 << 20
+	longest    = 8 << 20 // of a long operation
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// newBlock returns the block from which contents are cut. It has twice the length of the
-// longest.
+// newBlock returns the block from which contents are cut.
 func newBlock(seed uint64) []byte {
-	b := make([]byte, 2*blockSize)
+	b := make([]byte, blockSize+longest)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for i := 0; i < len(b); i += 8 {
 		binary.LittleEndian.PutUint64(b[i:], rng.Uint64())
@@ -35,7 +35,7 @@ func newBlock(seed uint64) []byte {
 	return b
 }
 
-// content returns what the operation of message seq of life moves. n is at most blockSize.
+// content returns what the operation of message seq of life moves. n is at most longest.
 func (w *Worker) content(life uint32, seq uint64, n int) []byte {
 	at := (uint64(life)*2654435761 + seq*40503) % blockSize
 	return w.block[at:][:n]

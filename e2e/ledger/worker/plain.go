@@ -12,7 +12,7 @@ import (
 // most sizes are small.
 func (k *sock) size(least int) int {
 	bits := 16
-	if k.rng.Uint32N(1024) < k.w.cfg.Mix.Large {
+	if !k.crowd && k.rng.Uint32N(1024) < k.w.cfg.Mix.Large {
 		bits = 20
 	}
 	return max(least, k.rng.IntN(1<<k.rng.IntN(bits+1)+1))

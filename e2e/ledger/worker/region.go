@@ -42,7 +42,11 @@ const swapWord = 8
 // own offers regions, one after the other.
 func (k *sock) own(rng *rand.Rand) {
 	for k.ses.running() && !k.closing.Load() {
-		k.ses.rest(time.Duration(1+rng.IntN(100)) * time.Millisecond)
+		rest := 100
+		if k.crowd {
+			rest *= crowdPace
+		}
+		k.ses.rest(time.Duration(1+rng.IntN(rest)) * time.Millisecond)
 		if err := k.oneRegion(rng); err != nil {
 			k.failed("region", err)
 			if k.ses.c.Err() != nil {
@@ -56,6 +60,9 @@ func (k *sock) own(rng *rand.Rand) {
 func (k *sock) oneRegion(rng *rand.Rand) error {
 	g := &region{id: uint64(k.life)<<32 | lastRegion.Add(1)&(1<<32-1), inUse: make(chan struct{}, 1)}
 	g.size = 64 << (10 + rng.IntN(3)*2) // 64 KiB, 256 KiB, 1 MiB
+	if !k.crowd && rng.Uint32N(1024) < k.w.cfg.Mix.Long {
+		g.size = longest
+	}
 	switch rng.IntN(8) {
 	case 0, 1:
 		g.rights = rds.AllowRead
@@ -82,7 +89,7 @@ func (k *sock) oneRegion(rng *rand.Rand) error {
 		return err
 	}
 	to := k.w.cfg.Known[rng.IntN(len(k.w.cfg.Known))]
-	forHost := rng.IntN(4) == 0 && g.rights&rds.UseOnce == 0
+	forHost := rng.IntN(4) == 0
 	grantee := to
 	if forHost {
 		grantee = netip.AddrPortFrom(to.Addr(), 0)
@@ -92,6 +99,9 @@ func (k *sock) oneRegion(rng *rand.Rand) error {
 	k.regions[g.id] = g
 	k.mu.Unlock()
 	lasts := time.Duration(20+rng.IntN(1000)) * time.Millisecond
+	if g.size == longest {
+		lasts *= 4
+	}
 	if err := k.handOut(g, r, offer{size: uint32(size), shared: forHost, time: lasts}, to); err != nil {
 		if !k.closing.Load() { // otherwise the daemon may have closed the socket before it looked for the region
 			k.failed("offer", err)

@@ -18,13 +18,13 @@ import (
 
 // sock is one socket from Bind to Close.
 type sock struct {
-	ses  *session
-	w    *Worker
-	s    *rds.Socket
-	life uint32
-	addr netip.AddrPort
-	nth  int        // number in its process: which part of a region for the host is its own
-	rng  *rand.Rand // of the sender
+	ses   *session
+	w     *Worker
+	s     *rds.Socket
+	life  uint32
+	addr  netip.AddrPort
+	crowd bool       // one of many in its process: it does less
+	rng   *rand.Rand // of the sender
 
 	target netip.AddrPort // of the last operation; used by the sender only
 
@@ -46,7 +46,7 @@ type sock struct {
 var lastRegion atomic.Uint64
 
 // bind binds a socket and logs that. start lets it work. Only one socket is bound at a time.
-func (s *session) bind(p Port, nth int) (*sock, error) {
+func (s *session) bind(p Port, crowd bool) (*sock, error) {
 	life := book.LifeOf(s.w.cfg.Process, s.w.lives+1)
 	s.w.log.Write(book.Record{Kind: book.Binding, Life: life, Peer: p.At})
 	x, err := s.c.Bind(p.At)
@@ -56,7 +56,7 @@ func (s *session) bind(p Port, nth int) (*sock, error) {
 	}
 	s.w.lives++
 	n := s.w.lives
-	k := &sock{ses: s, w: s.w, s: x, life: life, addr: x.LocalAddrPort(), nth: nth, rng: s.w.rand(n),
+	k := &sock{ses: s, w: s.w, s: x, life: life, addr: x.LocalAddrPort(), crowd: crowd, rng: s.w.rand(n),
 		regions: map[uint64]*region{}, seen: map[netip.AddrPort]who{}}
 	s.w.log.Write(book.Record{Kind: book.Bind, Life: k.life, Peer: k.addr, A: uint64(p.Lane)})
 	k.send.out = make([]byte, rds.MaxMessage)
@@ -70,7 +70,7 @@ func (s *session) bind(p Port, nth int) (*sock, error) {
 		err = x.SetRcvBuf(1 << (8 + k.rng.IntN(9)))
 	}
 	if err == nil {
-		k.local, err = newLocal(s.c)
+		k.local, err = newLocal(s.c, k.sizes())
 	}
 	if err != nil {
 		k.failed("set up", err)
@@ -90,7 +90,11 @@ func (k *sock) start() {
 	k.ses.all.Go(func() { defer k.users.Done(); k.read() })
 	k.ses.all.Go(func() { defer k.users.Done(); k.keep() })
 	k.ses.traffic.Go(func() { defer k.users.Done(); k.generate() })
-	for i := range 2 {
+	owners := 2
+	if k.crowd {
+		owners = 1
+	}
+	for i := range owners {
 		k.ses.traffic.Go(func() { k.own(k.w.rand(int(k.life) + (i+1)<<24)) })
 	}
 }

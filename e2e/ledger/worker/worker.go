@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,8 @@ type Config struct {
 	Log     string           // where it writes
 	Socket  string           // its daemon's
 	Private []Port           // bound as long as the process lives
+	Crowd   []Port           // likewise, by sockets that do less
+	Events  uint32           // entries of its event ring, 0: the default
 	Shared  Port             // bound now and then: another process waits for it, too. Port 0: none
 	Known   []netip.AddrPort // where others may be bound
 	Mix     Mix
@@ -54,6 +57,7 @@ type Mix struct {
 	Nobody  uint32        // bursts to a port that nobody binds
 	Stuck   uint32        // sockets at shared ports that soon stop reading for good
 	Small   uint32        // sockets with a small receive buffer
+	Long    uint32        // regions for operations above 1 MiB, which go to a peer in pieces
 	Steady  bool          // sockets at shared ports stay to the end
 	Pace    time.Duration // mean time between two bursts of a socket
 }
@@ -134,7 +138,7 @@ type session struct {
 // attach opens a session and its sockets; nil without an error: the daemon went
 // away meanwhile.
 func (w *Worker) attach() (*session, error) {
-	c, err := open(w.cfg.Socket)
+	c, err := w.open()
 	if err != nil {
 		return nil, err
 	}
@@ -144,8 +148,8 @@ func (w *Worker) attach() (*session, error) {
 		<-c.Done()
 		s.cancel()
 	}()
-	for i, p := range w.cfg.Private {
-		k, err := s.bindAtLast(p, i)
+	for i, p := range slices.Concat(w.cfg.Private, w.cfg.Crowd) {
+		k, err := s.bindAtLast(p, i >= len(w.cfg.Private))
 		if err != nil {
 			s.end()
 			return nil, nil
@@ -162,9 +166,9 @@ func (w *Worker) attach() (*session, error) {
 // the daemon is drained, and while it still has the port's former owner, which was killed a
 // moment ago. Neither ends the sockets that the session has already, because in a steady
 // campaign no socket ends.
-func (s *session) bindAtLast(p Port, nth int) (*sock, error) {
+func (s *session) bindAtLast(p Port, crowd bool) (*sock, error) {
 	for {
-		k, err := s.bind(p, nth)
+		k, err := s.bind(p, crowd)
 		if err == nil || s.c.Err() != nil {
 			return k, err
 		}
@@ -173,11 +177,11 @@ func (s *session) bindAtLast(p Port, nth int) (*sock, error) {
 }
 
 // open waits for the daemon.
-func open(socket string) (*rds.Client, error) {
+func (w *Worker) open() (*rds.Client, error) {
 	deadline := time.Now().Add(time.Minute)
 	for {
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		c, err := rds.Open(ctx, rds.Options{Socket: socket})
+		c, err := rds.Open(ctx, rds.Options{Socket: w.cfg.Socket, Params: rds.Params{EventEntries: w.cfg.Events}})
 		cancel()
 		if err == nil || time.Now().After(deadline) {
 			return c, err
@@ -192,7 +196,7 @@ func (s *session) contend() {
 	w := s.w
 	rng := w.rand(1 << 20)
 	for s.running() {
-		k, err := s.bind(w.cfg.Shared, len(w.cfg.Private))
+		k, err := s.bind(w.cfg.Shared, false)
 		if err != nil {
 			s.rest(time.Duration(1+rng.IntN(5)) * time.Millisecond)
 			continue
