@@ -97,7 +97,7 @@ func (s *session) alloc(id uint32, r *ipc.Alloc) error {
 		return s.fail(id, err)
 	}
 	err = s.memory.handOver(id, &ipc.AllocOK{Buffer: number, Size: size}, b.file)
-	if errors.Is(err, unix.ENOBUFS) {
+	if errors.Is(err, unix.ENOBUFS) || errors.Is(err, errReplaced) {
 		_ = s.askIn(context.Background(), func() error { s.d.engine.DropBuffer(s.cl, number); return nil })
 		return s.fail(id, err)
 	}
@@ -196,7 +196,7 @@ func (s *session) growSend(id uint32) error {
 		}
 	}
 	err := s.memory.handOver(id, &ipc.GrowSendOK{Windows: s.untold.windows}, s.untold.window)
-	if errors.Is(err, unix.ENOBUFS) {
+	if errors.Is(err, unix.ENOBUFS) || errors.Is(err, errReplaced) {
 		return s.fail(id, err)
 	}
 	s.untold = nil

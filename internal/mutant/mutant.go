@@ -209,6 +209,7 @@ const (
 	HandoverImports            Name = "handover-imports"              // a session is handed over without whether its process may import
 	HandoverJournal            Name = "handover-journal"              // a daemon is handed over without its recent events
 	RecessUnheeded             Name = "recess-unheeded"               // a session that ends a request in a recess reads on
+	RecessEndsUnread           Name = "recess-ends-unread"            // a recess ends sessions whose processes have asked for more before they read an answer
 	PopulateAtOnce             Name = "populate-at-once"              // any number of sessions make memory at a time
 	UpdatesUncharged           Name = "updates-uncharged"             // a peer changes its TLS key as often as it likes
 	SourceTakesAll             Name = "source-takes-all"              // one address takes all places for connections in set-up
@@ -262,6 +263,6 @@ func Names() []Name {
 		RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,
 		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
 		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted,
-		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows,
+		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread,
 	}
 }

@@ -192,6 +192,7 @@ var checks = []check{
 	{variant: mutant.HandoverImports, pkg: "internal/daemon", test: "TestSessionsHandedOver"},
 	{variant: mutant.HandoverJournal, pkg: "internal/daemon", test: "TestJournalHandedOver"},
 	{variant: mutant.RecessUnheeded, pkg: "internal/daemon", test: "TestRecessWaits"},
+	{variant: mutant.RecessEndsUnread, pkg: "internal/daemon", test: "TestRecessUnreadDescriptor"},
 	{variant: mutant.PopulateAtOnce, pkg: "internal/daemon", test: "TestAllocationStorm"},
 	{variant: mutant.MemoryUnbroken, pkg: "internal/daemon", test: "TestRecessBreaksMemory"},
 	{variant: mutant.RequestForgotten, pkg: "internal/daemon", test: "TestRecessWaits"},
