@@ -1,6 +1,10 @@
 package config
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/rdsd/rdsd/internal/mutant"
+)
 
 // Policy is what each user of this host may have of the daemon and do with it. It never
 // changes, so any goroutine may call its methods.
@@ -8,11 +12,12 @@ type Policy struct {
 	Quotas Quotas
 	Bind   Bind
 	Owner  uint32 // the uid the daemon runs as
+	Subs   SubUIDs
 }
 
 // Policy is the policy of a daemon that runs as uid owner.
-func (c *Config) Policy(owner uint32) *Policy {
-	return &Policy{Quotas: c.Quota, Bind: c.Bind, Owner: owner}
+func (c *Config) Policy(owner uint32, subs SubUIDs) *Policy {
+	return &Policy{Quotas: c.Quota, Bind: c.Bind, Owner: owner, Subs: subs}
 }
 
 // NoPolicy allows everybody everything.
@@ -23,9 +28,25 @@ func NoPolicy() *Policy { return &Policy{Quotas: Quotas{User: NoQuota()}} }
 // them.
 func (p *Policy) Trusts(uid uint32) bool { return uid == 0 || uid == p.Owner }
 
-// Quota is what all processes of uid together may have, as far as a process of uid and gid
-// is concerned.
-func (p *Policy) Quota(uid, gid uint32) Quota { return p.Quotas.For(uid, gid, p.Trusts(uid)) }
+// Account is the uid that what uid has counts for, in quotas and shares: uid, or the user
+// that has uid as a subordinate one. A range of a trusted user counts for its first uid:
+// such a user has no share of its own, and what it lends out is not trusted.
+func (p *Policy) Account(uid uint32) uint32 {
+	r, ok := p.Subs.of(uid)
+	switch {
+	case !ok, p.Trusts(uid), mutant.On(mutant.SubordinatesApart):
+		return uid
+	case p.Trusts(r.owner):
+		return r.lo
+	}
+	return r.owner
+}
+
+// Quota is what all processes that count for account together may have, as far as a process
+// of group gid is concerned.
+func (p *Policy) Quota(account, gid uint32) Quota {
+	return p.Quotas.For(account, gid, p.Trusts(account))
+}
 
 // MayBind returns nil if a process of uid and gid may bind port at addr. Otherwise the
 // error names the rule that forbids it.

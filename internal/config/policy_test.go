@@ -12,7 +12,7 @@ func policy(t *testing.T, doc string, owner uint32) *Policy {
 	if err := c.parse("f", []byte(doc), Origins{}); err != nil {
 		t.Fatal(err)
 	}
-	return c.Policy(owner)
+	return c.Policy(owner, nil)
 }
 
 func TestQuotaFor(t *testing.T) {

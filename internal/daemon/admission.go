@@ -34,7 +34,7 @@ type admission struct {
 	arrived         uint64                   // connections so far; guarded by mu
 	silent          []*connection            // the oldest first; guarded by mu
 	clients, ctlers int                      // ctlers: of users that are not trusted; guarded by mu
-	users           map[uint32]*admitted     // guarded by mu
+	users           map[uint32]*admitted     // by quota.User.Account; guarded by mu
 	ending          map[*connection]struct{} // those that have ended and count, see exit; guarded by mu
 	inRecess        *recess                  // nil: there is none. Guarded by mu
 }
@@ -98,11 +98,11 @@ func (a *admission) addSilent(c *connection) {
 	if len(a.silent) >= maxSilent {
 		count := map[uint32]int{}
 		for _, x := range a.silent {
-			count[x.user.UID]++
+			count[x.user.Account]++
 		}
 		i := 0
 		for k, x := range a.silent {
-			if count[x.user.UID] > count[a.silent[i].user.UID] {
+			if count[x.user.Account] > count[a.silent[i].user.Account] {
 				i = k
 			}
 		}
@@ -119,14 +119,14 @@ func (a *admission) admit(c *connection, role ipc.Role, maxClients int) error {
 	defer a.mu.Unlock()
 	a.dropSilent(c)
 	var own admitted
-	if u := a.users[c.user.UID]; u != nil {
+	if u := a.users[c.user.Account]; u != nil {
 		own = *u
 	}
 	switch role {
 	case ipc.RoleCtl:
 		if own.ctlers >= maxCtlers || !c.user.Trusted && own.ctlers >= maxCtlers-a.ctlers {
-			return fmt.Errorf("%w: the daemon answers %d rdsctl already, %d of uid %d: a user gets one more while it has less than are free of %d",
-				unix.EUSERS, max(own.ctlers, a.ctlers), own.ctlers, c.user.UID, maxCtlers)
+			return fmt.Errorf("%w: the daemon answers %d rdsctl already, %d of %v: a user gets one more while it has less than are free of %d",
+				unix.EUSERS, max(own.ctlers, a.ctlers), own.ctlers, &c.user, maxCtlers)
 		}
 	case ipc.RoleClient:
 		if a.clients >= maxClients {
@@ -151,10 +151,10 @@ func (a *admission) processes() int {
 
 // count counts c, which is of this role. Guarded by mu.
 func (a *admission) count(c *connection, role ipc.Role) {
-	own := a.users[c.user.UID]
+	own := a.users[c.user.Account]
 	if own == nil {
 		own = &admitted{}
-		a.users[c.user.UID] = own
+		a.users[c.user.Account] = own
 	}
 	if c.role = role; role == ipc.RoleClient {
 		own.clients++
@@ -208,7 +208,7 @@ func (a *admission) uncount(c *connection) {
 
 // discount ends what count began, if it did. Guarded by mu.
 func (a *admission) discount(c *connection) {
-	own := a.users[c.user.UID]
+	own := a.users[c.user.Account]
 	switch c.role {
 	case ipc.RoleCtl:
 		own.ctlers--
@@ -222,7 +222,7 @@ func (a *admission) discount(c *connection) {
 		return
 	}
 	if *own == (admitted{}) {
-		delete(a.users, c.user.UID)
+		delete(a.users, c.user.Account)
 	}
 }
 

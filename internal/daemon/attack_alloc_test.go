@@ -144,7 +144,7 @@ func TestCgroups(t *testing.T) {
 		if left, limit := r.left(); left != 120*mib || limit != 160*mib {
 			t.Errorf("%s: %d left of %d", name, left, limit)
 		}
-		root, other := quota.Daemon, &quota.User{UID: 1000}
+		root, other := quota.Daemon, &quota.User{UID: 1000, Account: 1000}
 		for _, tc := range []struct {
 			u                  *quota.User
 			size, own, pending uint64

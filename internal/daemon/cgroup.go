@@ -145,8 +145,8 @@ func (c *cgroups) fits(u *quota.User, size, own, pending, mapped uint64) error {
 		return fmt.Errorf("%w: %d bytes asked, the daemon's memory cgroup has %d left of %d beside what processes have: free some, or raise its limit (MemoryMax=, or the container's)",
 			unix.ENOMEM, size, left, most)
 	case !u.Trusted && own > left:
-		return fmt.Errorf("%w: uid %d would have %d bytes, more than the %d that the daemon's memory cgroup of %d has left",
-			unix.ENOMEM, u.UID, own, left, most)
+		return fmt.Errorf("%w: %v would have %d bytes, more than the %d that the daemon's memory cgroup of %d has left",
+			unix.ENOMEM, u, own, left, most)
 	}
 	return nil
 }

@@ -44,7 +44,9 @@ type connection struct {
 }
 
 func (d *Daemon) newConnection(c *ipc.Conn, id ipc.Cred) *connection {
-	return &connection{Conn: c, id: id, user: quota.Of(d.policy.Load(), id), over: make(chan struct{}), unreceived: &d.unreceived}
+	user := quota.Of(d.policy.Load(), id)
+	c.CountFor(user.Account)
+	return &connection{Conn: c, id: id, user: user, over: make(chan struct{}), unreceived: &d.unreceived}
 }
 
 // goodbye tells the process why its session ends, and closes the connection.

@@ -34,16 +34,16 @@ type feedPlaces struct {
 	mu     sync.Mutex
 	all    int            // guarded by mu
 	others int            // of users that are not trusted; guarded by mu
-	of     map[uint32]int // guarded by mu
+	of     map[uint32]int // by quota.User.Account; guarded by mu
 }
 
 // take takes a place of limit for u. Its error is ENOBUFS.
 func (p *feedPlaces) take(u *quota.User, what string, limit, kept int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err := u.MayShare(what, p.of[u.UID], p.all, limit)
+	err := u.MayShare(what, p.of[u.Account], p.all, limit)
 	if err == nil && !u.Trusted {
-		err = u.MayShare(what, p.of[u.UID], p.others, limit-kept)
+		err = u.MayShare(what, p.of[u.Account], p.others, limit-kept)
 	}
 	if err != nil {
 		return fmt.Errorf("%w; one is free again when its rdsctl ends", err)
@@ -52,7 +52,7 @@ func (p *feedPlaces) take(u *quota.User, what string, limit, kept int) error {
 		p.of = map[uint32]int{}
 	}
 	p.all++
-	if p.of[u.UID]++; !u.Trusted {
+	if p.of[u.Account]++; !u.Trusted {
 		p.others++
 	}
 	return nil
@@ -65,8 +65,8 @@ func (p *feedPlaces) leave(u *quota.User) {
 	if !u.Trusted {
 		p.others--
 	}
-	if p.of[u.UID]--; p.of[u.UID] == 0 {
-		delete(p.of, u.UID)
+	if p.of[u.Account]--; p.of[u.Account] == 0 {
+		delete(p.of, u.Account)
 	}
 }
 

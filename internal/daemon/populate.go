@@ -24,8 +24,8 @@ type populator struct {
 	waiting atomic.Uint64 // bytes that are reserved for sessions that wait for their turn
 
 	mu    sync.Mutex
-	users map[uint32]chan struct{} // by uid, of users whose sessions wait or make memory: who has the user's turn
-	here  map[uint32]int           // how many sessions these are, by uid
+	users map[uint32]chan struct{} // by quota.User.Account, of users whose sessions wait or make memory: who has the user's turn
+	here  map[uint32]int           // how many sessions these are, likewise
 	turns chan struct{}
 	most  int    // the most sessions that made memory at one time
 	now   int    // sessions that make memory
@@ -48,7 +48,7 @@ func (p *populator) populate(c *connection, size int, create func() (*shm.Mappin
 		return nil, err
 	}
 	defer leave()
-	if err := p.begin(&c.user, uint64(size), p.memory.Of(c.user.UID)); err != nil {
+	if err := p.begin(&c.user, uint64(size), p.memory.Of(c.user.Account)); err != nil {
 		return nil, err
 	}
 	defer p.end(uint64(size))
@@ -68,14 +68,14 @@ func (p *populator) enter(c *connection) (leave func(), err error) {
 	if mutant.On(mutant.PopulateAtOnce) {
 		return func() {}, c.goesOn()
 	}
-	uid := c.user.UID
+	account := c.user.Account
 	p.mu.Lock()
-	u := p.users[uid]
+	u := p.users[account]
 	if u == nil {
 		u = make(chan struct{}, 1)
-		p.users[uid] = u
+		p.users[account] = u
 	}
-	p.here[uid]++
+	p.here[account]++
 	p.mu.Unlock()
 	var taken []chan struct{}
 	leave = func() {
@@ -84,9 +84,9 @@ func (p *populator) enter(c *connection) (leave func(), err error) {
 		for _, turn := range taken {
 			<-turn
 		}
-		if p.here[uid]--; p.here[uid] == 0 {
-			delete(p.here, uid)
-			delete(p.users, uid)
+		if p.here[account]--; p.here[account] == 0 {
+			delete(p.here, account)
+			delete(p.users, account)
 		}
 	}
 	for _, turn := range []chan struct{}{u, p.turns} {

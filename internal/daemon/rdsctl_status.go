@@ -44,6 +44,9 @@ func (b backend) Status() (ctl.Status, error) {
 func (b backend) warnings() []string {
 	w := append(slices.Clone(b.d.warnings), b.d.tlsWarnings(time.Now())...)
 	w = append(w, b.d.nameWarnings()...)
+	if s := b.d.subWarnings.Load(); s != nil {
+		w = append(w, *s...)
+	}
 	w = append(w, awaited(b.d.config())...)
 	if s := b.d.lines.Warning(time.Now()); s != "" {
 		w = append(w, s)

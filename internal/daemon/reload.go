@@ -130,6 +130,9 @@ func (d *Daemon) compare() (out ctl.Reload, next *config.Loaded, err error) {
 	if c := movedNames(d.config(), &next.Config, next.Origins); c != nil && !applied(c.Key) {
 		out.Applied = append(out.Applied, *c)
 	}
+	if is, _ := readSubUIDs(); !is.Equal(d.policy.Load().Subs) {
+		out.Applied = append(out.Applied, ctl.ConfigChange{Key: config.SubUIDFile, Old: d.policy.Load().Subs.String(), New: is.String()})
+	}
 	if old := d.credentials.Load(); !cred.same(old) && !applied("tls.") {
 		// The files have changed, not their names.
 		out.Applied = append(out.Applied, ctl.ConfigChange{Key: "tls.cert", Old: old.String(), New: cred.String(), Origin: next.Origins["tls.cert"]})

@@ -17,9 +17,13 @@ import (
 // A reload replaces them as a whole. Any goroutine may ask, the engine's too.
 type settings struct {
 	live        atomic.Pointer[config.Config] // never changed, only replaced
-	policy      atomic.Pointer[config.Policy] // of live
+	policy      atomic.Pointer[config.Policy] // of live, and of /etc/subuid as it was then
+	subWarnings atomic.Pointer[[]string]      // of /etc/subuid
 	credentials atomic.Pointer[credentials]   // nil: TLS is off
 }
+
+// readSubUIDs is config.ReadSubUIDs but in tests.
+var readSubUIDs = config.ReadSubUIDs
 
 // config is the configuration in use. It does not change: ask again.
 func (s *settings) config() *config.Config { return s.live.Load() }
@@ -27,7 +31,9 @@ func (s *settings) config() *config.Config { return s.live.Load() }
 // set replaces the configuration in use by c, which must not change any more.
 func (s *settings) set(c *config.Config) {
 	s.live.Store(c)
-	s.policy.Store(c.Policy(uint32(os.Getuid())))
+	subs, warnings := readSubUIDs()
+	s.policy.Store(c.Policy(uint32(os.Getuid()), subs))
+	s.subWarnings.Store(&warnings)
 }
 
 // peerAllowed returns nil if the daemon may be connected with a. Otherwise the error wraps

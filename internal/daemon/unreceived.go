@@ -32,7 +32,7 @@ func (u *unreceived) take(c *connection, n int) error {
 			delete(u.of, x)
 			continue
 		}
-		if all += k; x.user.UID == c.user.UID {
+		if all += k; x.user.Account == c.user.Account {
 			own += k
 		}
 	}
@@ -74,7 +74,7 @@ func (u *unreceived) ofUsers() map[uint32]int {
 	all := map[uint32]int{}
 	for c, n := range u.of {
 		if c.Unread() {
-			all[c.user.UID] += n
+			all[c.user.Account] += n
 		}
 	}
 	return all

@@ -14,7 +14,7 @@ import (
 // attachment of the user's first process until nothing of the last one is left.
 // Engine-owned.
 type account struct {
-	uid     uint32
+	uid     uint32       // quota.User.Account
 	quota   config.Quota // of the process that attached last
 	clients int          // attached, or with memory still in use
 
@@ -37,16 +37,16 @@ type account struct {
 // userTable is the users with attached processes, or with something left of one.
 type userTable struct {
 	mem      *quota.Memory       // sessions take from it
-	accounts map[uint32]*account // by uid
+	accounts map[uint32]*account // by account.uid
 	wanted   lists.List[account] // with destinations that wait for places
 }
 
 // enter counts c to its user's account.
 func (e *Engine) enter(c *Client) {
-	a := e.users.accounts[c.user.UID]
+	a := e.users.accounts[c.user.Account]
 	if a == nil {
-		a = &account{uid: c.user.UID}
-		e.users.accounts[c.user.UID] = a
+		a = &account{uid: c.user.Account}
+		e.users.accounts[c.user.Account] = a
 	}
 	a.clients++
 	a.quota = c.user.Quota

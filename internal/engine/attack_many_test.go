@@ -76,7 +76,7 @@ func TestManySockets(t *testing.T) {
 // default quotas.
 func TestIdleSocketMemory(t *testing.T) {
 	cfg := config.Default()
-	w := newWorld(t, 1, Config{MaxSockets: cfg.Limits.MaxSockets, Policy: cfg.Policy(500)})
+	w := newWorld(t, 1, Config{MaxSockets: cfg.Limits.MaxSockets, Policy: cfg.Policy(500, nil)})
 	r := w.as(1000)
 	used := func() uint64 {
 		var m runtime.MemStats

@@ -51,6 +51,7 @@ type Cred struct {
 type Conn struct {
 	c      *net.UnixConn
 	peer   Cred
+	counts uint32 // the uid that its threads count for
 	buf    []byte
 	oob    []byte
 	closer *closer // set at the daemon's end
@@ -72,7 +73,7 @@ func NewConn(c *net.UnixConn) (*Conn, error) {
 		c.Close()
 		return nil, err
 	}
-	return &Conn{c: c, peer: cred, buf: make([]byte, MaxFrame), oob: make([]byte, unix.CmsgSpace(MaxFDs*4))}, nil
+	return &Conn{c: c, peer: cred, counts: cred.UID, buf: make([]byte, MaxFrame), oob: make([]byte, unix.CmsgSpace(MaxFDs*4))}, nil
 }
 
 func peerCred(c *net.UnixConn) (Cred, error) {
@@ -95,6 +96,9 @@ func peerCred(c *net.UnixConn) (Cred, error) {
 
 // Peer is the process at the other end.
 func (c *Conn) Peer() Cred { return c.peer }
+
+// CountFor has the connection share the threads that its user may have with those of uid.
+func (c *Conn) CountFor(uid uint32) { c.counts = uid }
 
 // Close closes the connection. A Recv that waits fails with net.ErrClosed or io.EOF. Close
 // does not block, whatever the other side has sent. At the daemon's end it keeps the

@@ -106,7 +106,7 @@ func (c *Conn) TakeImports() error {
 // take receives an Import and its descriptor. Message.Refused says if the descriptor is no
 // memory file.
 func (c *Conn) take() (*Message, error) {
-	uid := c.peer.UID
+	uid := c.counts
 	if !c.taker.enter(uid) {
 		return nil, errTaking
 	}

@@ -112,7 +112,7 @@ func TestImportDescriptors(t *testing.T) {
 		t.Errorf("beside the slow one: %+v, %v", m, err)
 	}
 	other, theirs := importer(t, l)
-	theirs.peer.UID++ // another user
+	theirs.CountFor(theirs.peer.UID + 1) // another user
 	if err := other.Send(1, &Import{Len: 1}, mem); err != nil {
 		t.Fatal(err)
 	}

@@ -79,5 +79,5 @@ func (c *Conn) linger() error {
 // release closes this process's descriptor, in a thread that may wait.
 func (c *Conn) release() error {
 	defer c.receivedOnce.Do(func() { close(c.received) })
-	return c.closer.release(c.c, c.peer.UID)
+	return c.closer.release(c.c, c.counts)
 }

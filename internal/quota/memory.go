@@ -32,7 +32,7 @@ type Memory struct {
 
 	mu    sync.Mutex
 	all   Taken
-	users map[uint32]*Taken // by uid; users without memory are not in it
+	users map[uint32]*Taken // by User.Account; users without memory are not in it
 }
 
 // Taken is what is reserved: mappings, bytes of rings, tables and arenas, bytes of buffers.
@@ -95,7 +95,7 @@ func (m *Memory) Keep(u *User, shared, registered uint64) error {
 
 // of returns what u has. Guarded by mu.
 func (m *Memory) of(u *User) *Taken {
-	if own := m.users[u.UID]; own != nil {
+	if own := m.users[u.Account]; own != nil {
 		return own
 	}
 	return &Taken{}
@@ -103,7 +103,7 @@ func (m *Memory) of(u *User) *Taken {
 
 // take counts one more mapping of u, which has own. Guarded by mu.
 func (m *Memory) take(u *User, own *Taken, shared, registered uint64) {
-	m.users[u.UID] = own
+	m.users[u.Account] = own
 	own.add(1, shared, registered)
 	m.all.add(1, shared, registered)
 }
@@ -116,10 +116,10 @@ func (m *Memory) Give(u *User, maps int, shared, registered uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all.add(-maps, -shared, -registered)
-	own := m.users[u.UID]
+	own := m.users[u.Account]
 	own.add(-maps, -shared, -registered)
 	if own.Maps == 0 {
-		delete(m.users, u.UID)
+		delete(m.users, u.Account)
 	}
 }
 
@@ -129,11 +129,11 @@ func (t *Taken) add(maps int, shared, registered uint64) {
 	t.Registered += registered
 }
 
-// Of is how many bytes uid has reserved, of both kinds.
-func (m *Memory) Of(uid uint32) uint64 {
+// Of is how many bytes account has reserved, of both kinds.
+func (m *Memory) Of(account uint32) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if t := m.users[uid]; t != nil {
+	if t := m.users[account]; t != nil {
 		return t.Shared + t.Registered
 	}
 	return 0

@@ -14,7 +14,8 @@ import (
 // that user may have.
 type User struct {
 	UID, GID uint32
-	Trusted  bool // root, or the daemon's own user
+	Account  uint32 // whom what it has counts for: config.Policy.Account of UID
+	Trusted  bool   // root, or the daemon's own user
 	Quota    config.Quota
 }
 
@@ -23,15 +24,24 @@ var Daemon = &User{Trusted: true}
 
 // Of is the user with these credentials under p.
 func Of(p *config.Policy, id ipc.Cred) User {
-	return User{UID: id.UID, GID: id.GID, Trusted: p.Trusts(id.UID), Quota: p.Quota(id.UID, id.GID)}
+	account := p.Account(id.UID)
+	return User{UID: id.UID, GID: id.GID, Account: account, Trusted: p.Trusts(id.UID), Quota: p.Quota(account, id.GID)}
+}
+
+// String is the user in an error about what it has.
+func (u *User) String() string {
+	if u.Account != u.UID {
+		return fmt.Sprintf("uid %d (with %d, one of its subordinate uids)", u.Account, u.UID)
+	}
+	return fmt.Sprintf("uid %d", u.UID)
 }
 
 // May returns nil if the user may have n more of r; used is the current usage. Its error is
 // ENOBUFS and names the configuration key and the cure.
 func (u *User) May(r config.Resource, used, n uint64) error {
 	if q := u.Quota[r]; used > q || n > q-used {
-		return fmt.Errorf("%w: %d %v asked, uid %d has %d, its quota is %d: free some, or raise quota.%v (for one user in quota.overrides)",
-			unix.ENOBUFS, n, r, u.UID, used, q, r)
+		return fmt.Errorf("%w: %d %v asked, %v has %d, its quota is %d: free some, or raise quota.%v (for one user in quota.overrides)",
+			unix.ENOBUFS, n, r, u, used, q, r)
 	}
 	return nil
 }
@@ -49,7 +59,7 @@ func (u *User) MayShareMany(what string, own, all, limit, n int) error {
 	case free <= 0:
 		return fmt.Errorf("%w: the daemon has its %d %s", unix.ENOBUFS, limit, what)
 	case !u.Trusted && own+n > free:
-		return fmt.Errorf("%w: uid %d has %d %s, as many as are free", unix.ENOBUFS, u.UID, own, what)
+		return fmt.Errorf("%w: %v has %d %s, as many as are free", unix.ENOBUFS, u, own, what)
 	}
 	return nil
 }
