@@ -60,6 +60,7 @@ const (
 	FlagNotify OpFlags = 0x0020 // the status is wanted: RDS_RDMA_NOTIFY_ME
 	FlagSilent OpFlags = 0x0040 // the peer's socket is not told: RDS_RDMA_SILENT
 	FlagReport OpFlags = 0x1000 // the status is wanted unless it is SUCCESS. The kernel has no such flag: its RDS_RECVERR is for all operations of a socket
+	FlagOwner  OpFlags = 0x2000 // the region has to be of the socket that the message is for. The kernel has no such flag
 )
 
 // Rights are what peers may do with a region. A process asks for them when it registers

@@ -139,6 +139,10 @@ type RDMA struct {
 	// Silent: do not deliver the message to the remote socket. It counts only if
 	// the message has no payload, and its other operation, if any, is silent too.
 	Silent bool
+	// OwnerOnly: the region has to be one of the socket that the message is for. If it is
+	// of another socket of that host, the operation ends with RemoteError, EACCES. It is for
+	// cookies that the other side says: such a cookie may name a third party's memory.
+	OwnerOnly bool
 }
 
 // Segment is a piece of a Buffer. It belongs to an operation until the operation is

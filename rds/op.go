@@ -181,7 +181,7 @@ func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
 func (t *tx) commitRDMA(ce *cell, op *RDMA, list uint32) (id uint64) {
 	ce.last++
 	d := t.sub.Reserve().SubOp()
-	*d = shm.SubOp{Op: abi.OpKind(op.Kind), Flags: opFlags(op.Notify, op.Report, op.Silent), NSeg: uint16(len(op.Local)),
+	*d = shm.SubOp{Op: abi.OpKind(op.Kind), Flags: opFlags(op.Notify, op.Report, op.Silent) | ownerFlag(op.OwnerOnly), NSeg: uint16(len(op.Local)),
 		Cookie: uint64(op.Cookie), RemoteOff: op.RemoteOff, Token: op.Token, OpID: ce.last - ce.base}
 	for i := range op.Local {
 		d.Len += uint64(op.Local[i].Len)
@@ -200,6 +200,13 @@ func (t *tx) commitAtomic(ce *cell, a *Atomic, operands uint32) (id uint64) {
 		Region: a.Local.Buf.id, Off: uint64(a.Local.Off), Len: AtomicSize, SegChunk: operands,
 		Cookie: uint64(a.Cookie), RemoteOff: a.RemoteOff, Token: a.Token, OpID: ce.last - ce.base}
 	return ce.last
+}
+
+func ownerFlag(only bool) abi.OpFlags {
+	if only {
+		return abi.FlagOwner
+	}
+	return 0
 }
 
 func opFlags(notify, report, silent bool) (f abi.OpFlags) {

@@ -24,7 +24,8 @@ var (
 	_ io.WriterAt = (*RemoteRegion)(nil)
 )
 
-// Remote returns the region of size bytes that c names, of the host of the socket at to.
+// Remote returns the region of size bytes that c names, of the socket at to. A region of
+// another socket fails at the first use, with RemoteError and EACCES: see RDMA.OwnerOnly.
 // It sends nothing and holds nothing: whether the region exists shows at the first use.
 func (s *Socket) Remote(to netip.AddrPort, c Cookie, size int64) *RemoteRegion {
 	return &RemoteRegion{s: s, to: to, cookie: c, size: size}

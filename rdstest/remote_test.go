@@ -6,11 +6,13 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"testing"
 
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/rdstest"
+	"golang.org/x/sys/unix"
 )
 
 // TestRemoteRegion: a remote region behaves as a file of fixed size does, for ranges of
@@ -157,4 +159,40 @@ func TestRemoteRegionAway(t *testing.T) {
 	if n, err := r.ReadAtContext(ctx, make([]byte, 1<<20), 0); n != 0 || err == nil {
 		t.Errorf("read of a host that is away: %d, %v", n, err)
 	}
+}
+
+// TestRemoteOfOther: a region of another socket than the one that is named is neither read
+// nor written, though it is granted.
+func TestRemoteOfOther(t *testing.T) {
+	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
+		memory, _ := grant(t, a, b, cb, 2<<20)
+		copy(memory.Bytes(), "untouched")
+		region := regionOf(t, a, b, memory)
+		other, err := cb.Bind(netip.AddrPortFrom(b.LocalAddrPort().Addr(), 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := a.Remote(other.LocalAddrPort(), region.Cookie(), 2<<20)
+		for _, n := range []int{9, 2 << 20} {
+			refused := func(what string, err error) {
+				if !errors.Is(err, rds.ErrRemote) || !errors.Is(err, unix.EACCES) {
+					t.Errorf("%s of %d bytes: %v, want EACCES", what, n, err)
+				}
+			}
+			p := make([]byte, n)
+			_, err := r.ReadAt(p, 0)
+			refused("read", err)
+			_, err = r.WriteAt(make([]byte, n), 0)
+			refused("write", err)
+			g := rds.Segment{Buf: alloc(t, ca, n), Len: n}
+			refused("write from", r.WriteFrom(soon(t), g, 0))
+			if bytes.Contains(p, []byte("untouched")) || string(memory.Bytes()[:9]) != "untouched" {
+				t.Errorf("%d bytes were moved", n)
+			}
+		}
+		p := make([]byte, 9)
+		if _, err := a.Remote(b.LocalAddrPort(), region.Cookie(), 2<<20).ReadAt(p, 0); err != nil || string(p) != "untouched" {
+			t.Errorf("the owner's: %q, %v", p, err)
+		}
+	})
 }

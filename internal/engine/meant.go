@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -159,7 +160,8 @@ func (e *Engine) meant(l *localAddr, port uint16, inc uint32) *socket {
 // memory of an operation is. A region of a socket at another port says nothing
 // about the destination.
 //
-// EINVAL: bad names memory of another socket than the application named, or than an
+// EACCES: bad is for memory of the destination only (abi.FlagOwner), and its region is of
+// another socket. EINVAL: bad names memory of another socket than the application named, or than an
 // operation before it. One port has one owner at a time, so one of the keys has ended;
 // which one is not known here until its REVOKE has come.
 func (t *txMsg) meansOwner(owner func(*txOp) rdmaop.Owner) (bad *txOp, errno unix.Errno) {
@@ -169,6 +171,9 @@ func (t *txMsg) meansOwner(owner func(*txOp) rdmaop.Owner) (bad *txOp, errno uni
 	means := t.name
 	for _, o := range t.ops() {
 		w := owner(o)
+		if o.Flags&abi.FlagOwner != 0 && w != (rdmaop.Owner{}) && w.Port != t.m.DPort && !mutant.On(mutant.AnyOwner) {
+			return o, unix.EACCES
+		}
 		if w.Inc == 0 || w.Port != t.m.DPort {
 			continue
 		}

@@ -212,6 +212,7 @@ const (
 	RecessEndsUnread           Name = "recess-ends-unread"            // a recess ends sessions whose processes have asked for more before they read an answer
 	PopulateAtOnce             Name = "populate-at-once"              // any number of sessions make memory at a time
 	UpdatesUncharged           Name = "updates-uncharged"             // a peer changes its TLS key as often as it likes
+	AnyOwner                   Name = "any-owner"                     // an operation for memory of its destination runs on that of another socket
 	SubordinatesApart          Name = "subordinates-apart"            // a subordinate uid counts as a user of its own
 	SourceTakesAll             Name = "source-takes-all"              // one address takes all places for connections in set-up
 	MemoryUnbroken             Name = "memory-unbroken"               // memory is made to its end although its request is broken off
@@ -264,6 +265,6 @@ func Names() []Name {
 		RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,
 		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
 		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted,
-		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart,
+		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart, AnyOwner,
 	}
 }

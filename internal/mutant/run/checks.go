@@ -187,6 +187,7 @@ var checks = []check{
 
 	{variant: mutant.LoopbackTrusted, pkg: "internal/config", test: "TestPeersAllowed"},
 	{variant: mutant.LocalTrusted, pkg: "internal/daemon", test: "TestLocalPeers"},
+	{variant: mutant.AnyOwner, pkg: "rdstest", test: "TestRemoteOfOther"},
 	{variant: mutant.SubordinatesApart, pkg: "internal/quota", test: "TestSubordinateUIDs"},
 	{variant: mutant.SourceTakesAll, pkg: "verbs/soft", test: "TestHandshakeShares"},
 	{variant: mutant.RecessAnswers, pkg: "internal/daemon", test: "TestRecessWaits"},
