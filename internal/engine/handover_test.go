@@ -243,3 +243,21 @@ func TestHandoverDetached(t *testing.T) {
 		}
 	}
 }
+
+// TestHandoverAccounts: a process may count for another user in the new daemon, because
+// /etc/subuid has changed.
+func TestHandoverAccounts(t *testing.T) {
+	h := handOver(t)
+	heirs, state := h.state()
+	p := *h.cfg.Policy
+	p.Subs, _ = config.ParseSubUIDs([]byte("2000:1000:1"))
+	h.cfg.Policy = &p
+	h.all[2].at.user.Account = p.Account(1000)
+	e := h.next()
+	if err := heirs.Adopt(e, state); err != nil {
+		t.Fatal(err)
+	}
+	if e.users.accounts[1000] != nil || e.users.accounts[2000] == nil || e.users.accounts[2000].waiting.N != 1 {
+		t.Errorf("accounts: %+v", e.users.accounts)
+	}
+}
