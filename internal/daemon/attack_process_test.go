@@ -45,6 +45,9 @@ var processAttacks = []processAttack{
 		if err := unix.Fallocate(p.fds[0], unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 1<<20); err != nil {
 			p.t.Skip(err)
 		}
+		if err := unix.Fallocate(p.fds[0], 0, 0, int64(shm.SegmentSize(p.p))); err != nil { // else the session may end because of the holes
+			p.t.Error(err)
+		}
 		shm.Ring(p.fds[2])
 	}, "ring"},
 	{"read-only memory mapped for writing", true, func(p *proc) {

@@ -30,6 +30,7 @@ type loop struct {
 	evs    [64]unix.EpollEvent
 	stop   bool
 	pause  *pause        // nil: none
+	long   suspicion     // a turn was long
 	done   chan struct{} // closed when run has returned
 
 	turn      uint
@@ -43,6 +44,7 @@ type loop struct {
 
 const (
 	stallNs    = 10_000_000             // a turn that takes longer counts as a stall
+	longNs     = 1_000_000              // after a turn that takes longer the daemon looks for holes in memory
 	maxSleepNs = int64(stats.SleepMost) // the heartbeat's pace when idle
 	beatNs     = 100_000_000            // and at least, when awake without work
 	publishNs  = 10_000_000             // statistics are copied this often when busy
@@ -53,7 +55,7 @@ const (
 )
 
 func newLoop(e *engine.Engine, block *stats.Block, c *config.Config) (*loop, error) {
-	l := &loop{engine: e, stats: block, done: make(chan struct{}), ep: -1, bell: -1, bells: map[int32]*engine.Client{}}
+	l := &loop{engine: e, stats: block, done: make(chan struct{}), long: make(suspicion, 1), ep: -1, bell: -1, bells: map[int32]*engine.Client{}}
 	l.waits = wait.New(c.Wait, int64(c.Spin), wait.Yield)
 	l.reportWay()
 	l.cpus = c.CPUs
@@ -167,6 +169,9 @@ func (l *loop) run(ctx context.Context) {
 		l.stats.Turn(t - now)
 		if t-now > stallNs {
 			l.stats.C[stats.EngineStalls]++
+		}
+		if t-now > longNs {
+			l.long.note()
 		}
 		l.stats.C[stats.EngineTurns]++
 		l.worked = l.worked || work

@@ -29,6 +29,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stopHelpers()
 	helpers.Go(func() { d.peerEvents.write(helpersCtx, d.summed) })
 	helpers.Go(func() { d.watch(helpersCtx) })
+	helpers.Go(func() { d.lookForHoles(helpersCtx) })
 	d.takeOver()
 	d.listeners.open()
 	helpers.Go(func() { d.accept() })

@@ -35,7 +35,7 @@ func (m *sessionMemory) alloc(size uint64) (*sessionBuffer, error) {
 		m.giveBack(0, size)
 		return nil, err
 	}
-	return &sessionBuffer{file: file, size: size}, nil
+	return m.looked.buffer(&sessionBuffer{file: file, size: size}), nil
 }
 
 // imported maps n bytes at off of a memory file of the process, as a buffer. They count as
@@ -56,7 +56,7 @@ func (m *sessionMemory) imported(fd int, off, n uint64) (*sessionBuffer, error) 
 		return nil, err
 	}
 	file.FD = fd
-	return &sessionBuffer{file: file, size: n, imported: true, off: off}, nil
+	return m.looked.buffer(&sessionBuffer{file: file, size: n, imported: true, off: off}), nil
 }
 
 // mayImport checks that the process may have n bytes at off of a memory file mapped.
@@ -115,6 +115,7 @@ func (m *sessionMemory) endBuffer(b *sessionBuffer) {
 		return
 	}
 	size := uint64(len(b.file.Mem))
+	m.looked.remove(b.file)
 	if b.imported { // the pages are the process's
 		_ = b.file.Close()
 	} else {

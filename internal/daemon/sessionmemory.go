@@ -31,6 +31,8 @@ type sessionMemory struct {
 	// there is none any more. Otherwise they are given back before they count no more.
 	remains bool // guarded by mu
 
+	looked looked // all of it, for the search for holes
+
 	sealed error // of adopted memory that its process has sealed against writing; nil: none
 }
 
@@ -63,12 +65,14 @@ func (m *sessionMemory) memfd(name string, size int, readOnly bool) (*shm.Mappin
 		m.giveBack(uint64(size), 0)
 		return nil, err
 	}
+	m.looked.add(file, nil)
 	return file, nil
 }
 
 // unmap unmaps what memfd made. Guarded by mu once the engine has it.
 func (m *sessionMemory) unmap(file *shm.Mapping) {
 	size := uint64(len(file.Mem))
+	m.looked.remove(file)
 	m.end(file)
 	m.giveBack(size, 0)
 }
@@ -197,6 +201,7 @@ func (m *sessionMemory) undo() {
 	defer m.mu.Unlock()
 	for _, file := range m.files() {
 		m.giveBack(uint64(len(file.Mem)), 0)
+		m.looked.remove(file)
 		go file.Close()
 	}
 	for _, bell := range []*shm.Doorbell{m.client, m.daemon} {

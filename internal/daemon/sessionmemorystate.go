@@ -104,7 +104,11 @@ func (m *sessionMemory) adoptWindows(r *handover.Reader, f *inFiles, name string
 // adoptFile maps a memory file that the other daemon made under that name. It returns nil after
 // an error of r.
 func (m *sessionMemory) adoptFile(r *handover.Reader, f *inFiles, name string, size int) *shm.Mapping {
-	return m.adoptMapping(r, f.take(r, r.U32()), uint64(size), 0, func(fd int) (*shm.Mapping, error) { return adoptMemfd(name, fd, size) })
+	file := m.adoptMapping(r, f.take(r, r.U32()), uint64(size), 0, func(fd int) (*shm.Mapping, error) { return adoptMemfd(name, fd, size) })
+	if file != nil {
+		m.looked.add(file, nil)
+	}
+	return file
 }
 
 // adoptMapping counts a mapping for the process's user and has open map it. It returns nil,
@@ -152,7 +156,7 @@ func (m *sessionMemory) adoptBuffer(r *handover.Reader, f *inFiles) {
 		b.file = m.adoptMapping(r, fd, 0, b.size, func(fd int) (*shm.Mapping, error) { return adoptMemfd(failpoint.Buffer, fd, int(b.size)) })
 	}
 	if b.file != nil {
-		m.keepBuffer(number, b)
+		m.keepBuffer(number, m.looked.buffer(b))
 	}
 }
 

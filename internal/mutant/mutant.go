@@ -197,6 +197,8 @@ const (
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
 	HolesUncharged             Name = "holes-uncharged"               // memory with holes does not count in the daemon's cgroup
 	FreedKept                  Name = "freed-kept"                    // memory that a process keeps mapped stays when it counts no more
+	HolesUnseen                Name = "holes-unseen"                  // memory that the daemon made may have holes
+	HolesBack                  Name = "holes-back"                    // a user whose process has punched holes comes back at once
 	UnreadUnbounded            Name = "unread-unbounded"              // descriptors that nobody receives have no limit
 	UnreadPiledUp              Name = "unread-piled-up"               // a process gets more descriptors while it has not received others
 	HandoverUnread             Name = "handover-unread"               // a successor does not know what processes have not received
@@ -265,6 +267,6 @@ func Names() []Name {
 		RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,
 		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
 		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted,
-		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart, AnyOwner,
+		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack,
 	}
 }

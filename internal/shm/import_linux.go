@@ -67,6 +67,13 @@ func checkImport(fd int, off, n uint64, late bool) (*Import, error) {
 	case off%i.page != 0:
 		return bad("%w: the offset is not a multiple of the file's pages of %d bytes", unix.EINVAL, i.page)
 	}
+	if !late && !i.Huge {
+		own, err := openToLook(fd)
+		if err != nil {
+			return bad("%w", err)
+		}
+		_ = unix.Close(own)
+	}
 	return i, nil
 }
 
@@ -99,5 +106,5 @@ func (i *Import) mapped(how int) (*Mapping, error) {
 	if err != nil {
 		return nil, fmt.Errorf("import %d bytes: %w", i.n, explain("mmap", err))
 	}
-	return &Mapping{Mem: mem, FD: -1, read: -1, file: i.fd, off: i.off}, nil
+	return &Mapping{Mem: mem, FD: -1, read: -1, file: i.fd, off: i.off, imported: i}, nil
 }

@@ -24,6 +24,8 @@ type Mapping struct {
 	read int   // the same file, opened for reading; -1: there is none
 	file int   // of Mem; the mapping has it if it is FD
 	off  int64 // of Mem in the file
+
+	imported *Import // what it is of; nil: a file that the daemon made
 }
 
 // CreateMemfd makes and maps size bytes of shared memory that anybody with the descriptor

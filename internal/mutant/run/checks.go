@@ -205,6 +205,8 @@ var checks = []check{
 	{variant: mutant.PartialUncharged, pkg: "internal/engine", test: "TestUnfinishedMessages"},
 	{variant: mutant.HolesUncharged, pkg: "internal/daemon", test: "TestCgroupHoles"},
 	{variant: mutant.FreedKept, pkg: "internal/daemon", test: "TestFreedMemory"},
+	{variant: mutant.HolesUnseen, pkg: "internal/shm", test: "TestCheckWhole"},
+	{variant: mutant.HolesBack, pkg: "internal/daemon", test: "TestHoles"},
 	{variant: mutant.UnreadPiledUp, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.UnreadUnbounded, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},

@@ -1,0 +1,78 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/rdsd/rdsd/internal/mutant"
+	"golang.org/x/sys/unix"
+)
+
+// ErrHoles says that pages of shared memory are gone that Populate has allocated.
+var ErrHoles = errors.New("memory with holes: pages were taken away (MADV_REMOVE, fallocate) while the daemon has them mapped")
+
+// ErrUnseen says that nobody but its owner can see whether a file has holes.
+var ErrUnseen = errors.New("the daemon cannot open the memory file for reading, to look for holes; leave it readable for all (fchmod) and without a lease")
+
+// CheckWhole returns ErrHoles if pages of m that Populate has allocated are gone, because somebody who
+// may write the file has taken them away. Swapped pages, and pages that nobody has touched through m, are
+// not gone. m.FD must be open. ErrUnseen: the owner of an imported file has made it so.
+//
+// A file of the daemon's own is as long as the mapping, nobody can change its size, and the kernel
+// counts its pages. Of an imported file the mapping may be a part, and its owner can allocate pages in
+// other parts and behind its end, so the range is looked through.
+func (m *Mapping) CheckWhole() error {
+	if m.imported != nil {
+		return m.imported.checkWhole(m.FD)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(m.FD, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	if st.Blocks*512 < int64(len(m.Mem)) && !mutant.On(mutant.HolesUnseen) {
+		return ErrHoles
+	}
+	return nil
+}
+
+// checkWhole is CheckWhole of imported memory, of which fd is the file. It finds nothing before Linux 5.14, where
+// Populate allocates pages and does not fill them, so that they look like holes, and in huge pages.
+func (i *Import) checkWhole(fd int) error {
+	if i.Huge || !canPopulate() {
+		return nil
+	}
+	// Another open file than the owner's: that one's position is the owner's, and the owner can lock it.
+	own, err := openToLook(fd)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(own)
+	at, err := unix.Seek(own, i.off, unix.SEEK_HOLE)
+	if err != nil {
+		return os.NewSyscallError("lseek", err)
+	}
+	if at < i.off+int64(i.n) {
+		return ErrHoles
+	}
+	return nil
+}
+
+// openToLook opens the file of fd for reading, and waits for nobody.
+func openToLook(fd int) (int, error) {
+	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err == unix.EACCES || err == unix.EPERM || err == unix.EAGAIN {
+		err = fmt.Errorf("%w: %w", err, ErrUnseen)
+	}
+	return own, err
+}
+
+// canPopulate reports whether the kernel has MADV_POPULATE_WRITE.
+func canPopulate() bool {
+	mem, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return false
+	}
+	defer unix.Munmap(mem)
+	return unix.Madvise(mem, unix.MADV_POPULATE_WRITE) == nil
+}

@@ -1,0 +1,127 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestCheckWhole: memory of which pages were taken away has holes. Memory that another process has
+// populated, and that is only mapped here, has none.
+func TestCheckWhole(t *testing.T) {
+	const page, size = 4096, 1 << 20
+	own, err := CreateMemfd("own", size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if err := own.CheckWhole(); err != ErrHoles {
+		t.Errorf("before Populate: %v", err)
+	}
+	if err := own.Populate(nil); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.MemfdCreate("process", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, 3*size-1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+		t.Fatal(err)
+	}
+	maps := map[string]*Mapping{"own": own}
+	for _, name := range []string{"import", "adopted import"} {
+		i, err := CheckImport(fd, 2*size, size-1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := MapImport(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if maps[name], m.FD = m, dup(t, fd); name == "import" {
+			if err := m.Populate(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if maps["adopted"], err = AdoptMemfd(dup(t, own.FD), size); err != nil {
+		t.Fatal(err)
+	}
+	defer maps["adopted"].Close()
+	look := func(want error) {
+		t.Helper()
+		for name, m := range maps {
+			if err := m.CheckWhole(); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", name, err, want)
+			}
+		}
+	}
+	look(nil)
+	if _, err := unix.Seek(fd, 7, unix.SEEK_SET); err != nil {
+		t.Fatal(err)
+	}
+	for _, hole := range []struct {
+		fd  int
+		off int64
+	}{{fd, 3*size - page}, {own.FD, size - page}} {
+		if err := unix.Fallocate(hole.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, hole.off, page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// In other parts, and behind the end, there may be any number of pages.
+	if err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, size); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 4*size, size); err != nil {
+		t.Fatal(err)
+	}
+	look(ErrHoles)
+	if at, err := unix.Seek(fd, 0, unix.SEEK_CUR); at != 7 || err != nil {
+		t.Errorf("the owner's position is %d, %v", at, err)
+	}
+}
+
+// TestCheckUnseen: nobody waits for the owner of a file with a lease, and nothing is imported of it.
+func TestCheckUnseen(t *testing.T) {
+	fd, err := unix.MemfdCreate("process", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, 4096); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CheckImport(fd, 0, 4096); err != nil {
+		t.Fatal(err)
+	}
+	again, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(again)
+	if _, err := unix.FcntlInt(uintptr(again), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CheckImport(fd, 0, 4096); !errors.Is(err, ErrUnseen) {
+		t.Errorf("%v", err)
+	}
+}
+
+func dup(t *testing.T, fd int) int {
+	t.Helper()
+	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
