@@ -15,7 +15,7 @@ import (
 // The tests of the budget in docs/dependencies.md.
 const (
 	maxModules = 20
-	maxBytes   = 51 << 18
+	maxBytes   = 13 << 20
 )
 
 // modules are the modules of other projects in the output of go list, with versions.
