@@ -56,6 +56,8 @@ func TestSessionFault(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := d.admission.handOver()[1]
+			s.memory.looked.mu.Lock() // nobody looks for holes where the test puts other files
+			defer s.memory.looked.mu.Unlock()
 			x := &parted{t: t, d: d, pause: pause}
 			was, waits, bell, segment, table := s.params, s.waits, *s.memory.daemon, s.memory.segment.FD, s.memory.table.FD
 			s.waits = map[engine.Awaited]uint32{}

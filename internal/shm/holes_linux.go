@@ -73,6 +73,6 @@ func canPopulate() bool {
 	if err != nil {
 		return false
 	}
-	defer unix.Munmap(mem)
+	defer func() { _ = unix.Munmap(mem) }()
 	return unix.Madvise(mem, unix.MADV_POPULATE_WRITE) == nil
 }

@@ -13,7 +13,12 @@ import (
 type memPool struct {
 	free [64][][]byte // index: the length's power of two
 	out  [][]byte
+	lent int // bytes of out
 }
+
+// mostLent bounds what a run is lent, bytes. A run of many planned restarts would be lent the pools of
+// all its engines. What is more than that is the garbage collector's.
+const mostLent = 256 << 20
 
 // dirty is the size from which memory is lent as the last run left it. Blocks of this size are
 // pools of buffers and arenas, in which no code may expect zeros. Rings and tables are smaller.
@@ -24,6 +29,10 @@ func (p *memPool) get(n int) []byte {
 		return make([]byte, n)
 	}
 	class := bits.Len(uint(max(n, 4096) - 1))
+	if p.lent+1<<class > mostLent {
+		return make([]byte, n)
+	}
+	p.lent += 1 << class
 	var m []byte
 	if k := len(p.free[class]); k > 0 {
 		m = p.free[class][k-1]
@@ -49,7 +58,7 @@ func (p *memPool) end() {
 		p.free[class] = append(p.free[class], p.out[i])
 		p.out[i] = nil
 	}
-	p.out = p.out[:0]
+	p.out, p.lent = p.out[:0], 0
 }
 
 // noise is the content of payload and regions. spoilt and spent are written where nothing may
