@@ -324,3 +324,35 @@ func TestHaltRequest(t *testing.T) {
 	}
 	s.finish()
 }
+
+// TestHaltMark: a process that had no room for statuses reads while its daemon pauses. The mark
+// that waits for them rises after the pause, however long that is.
+func TestHaltMark(t *testing.T) {
+	const ops = 20
+	s := newScriptWith(t, 1, func(o *options) { o.params.EventEntries = 8 })
+	defer s.explain()
+	c, h := s.a.c, s.a.h
+	c.deaf = s.now() + 10e6
+	s.issue(s.a, ops, rds.Write, 20, false)
+	s.run(1e6)
+	if c.at.Waiting() == 0 {
+		t.Fatal("no status waits for room")
+	}
+	h.e.Halt()
+	h.kick()
+	c.deaf = 0
+	c.wake()
+	for range 100 { // with turns: processes and peers have a daemon turn that stands still, too
+		s.run(markBound / 50)
+		h.kick()
+	}
+	if !h.e.Halted() || c.at.Waiting() == 0 {
+		t.Fatalf("the engine stands still: %v; %d statuses wait", h.e.Halted(), c.at.Waiting())
+	}
+	h.e.Resume()
+	h.kick()
+	s.drain()
+	s.mark(ops)
+	s.want(rds.Success, ops)
+	s.finish()
+}

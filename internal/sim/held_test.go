@@ -106,14 +106,17 @@ type lateMark struct {
 const markBound = 50_000_000
 
 // checkMarks checks, now and then, that each mark follows what is locally complete, whatever
-// other events the process gets.
+// other events the process gets. Marks wait for statuses. These wait for a process that does not
+// look, and for a daemon that pauses: it writes none that has waited for room. So the time begins
+// anew after both.
 func (h *host) checkMarks() {
-	if h.turns++; h.turns%16 != 0 {
+	h.turns++
+	now := h.w.now()
+	if engine.Halts(h.e) || slices.ContainsFunc(h.clients, func(c *client) bool { return c.deaf > now }) {
+		clear(h.behind) // in each such turn: a pause may have only a few
 		return
 	}
-	now := h.w.now()
-	if slices.ContainsFunc(h.clients, func(c *client) bool { return c.deaf > now }) {
-		clear(h.behind) // marks wait for statuses, which wait for the process
+	if h.turns%16 != 0 {
 		return
 	}
 	engine.EachMark(h.e, func(k engine.MarkKey, done, shown uint64) {
