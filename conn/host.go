@@ -109,7 +109,7 @@ type MessageHost interface {
 	// a port stops, the messages to it are Returned in one call, the last one first.
 	MsgDone(c *Conn, m *Msg, o Outcome)
 	// HasStopped reports whether the host has messages for ports that are Stopped: they are a
-	// reason to connect, as those are that the Conn has. Nothing may be called from here.
+	// reason to connect, as those are that the Conn has. Nothing but a method that reads may be called from here.
 	HasStopped(c *Conn) bool
 }
 

@@ -30,7 +30,7 @@ var kinds = [numCalls][]string{
 
 // reads are the methods that may be called from every up-call. TakeArrived changes
 // nothing but what it returns.
-var reads = []string{"State", "Ready", "Kernel", "Instance", "RemoteCong", "Stats", "Info", "Ctx", "Queued", "OpsUnderWay", "OpsOpen", "Stopped", "Released", "LetsGo",
+var reads = []string{"State", "Ready", "Kernel", "Instance", "RemoteCong", "Stats", "Info", "Ctx", "Queued", "OpsUnderWay", "OpsOpen", "Stopped", "Released", "LetsGo", "Narrowed", "Path", "Segment",
 	"NeedFlush", "NextTimeout", "Missing", "Past", "IdleSince", "TakeArrived", "EachStream", "Lanes", "Begun", "Up", "Want", "String"}
 
 // refused calls a method of c and reports whether upcalls did not allow it.
