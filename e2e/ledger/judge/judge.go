@@ -331,8 +331,9 @@ func (j *Judge) findEnds(order []*life) {
 			l.end = span{min(k.early, l.end.early), min(l.end.late, later(k.late, endBound))}
 		}
 		for _, e := range j.ends[l.addr.Addr()] {
-			if e.early >= l.binding && e.early < l.end.late {
-				l.end = span{min(e.early, l.end.early), min(l.end.late, e.late)}
+			// A daemon that is ending may still bind: what was bound before it had ended has ended with it.
+			if (e.early >= l.binding || l.bound < e.late && l.bound > e.early) && e.early < l.end.late {
+				l.end = span{min(max(e.early, l.binding), l.end.early), min(l.end.late, e.late)}
 			}
 		}
 		if l.gone != 0 && !j.ended(l.addr.Addr(), l.gone) {

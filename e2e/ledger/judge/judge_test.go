@@ -320,6 +320,16 @@ func TestClosedAsDaemonEnds(t *testing.T) {
 	}
 }
 
+// TestBoundAsDaemonEnds: a daemon that is ending may still bind. The socket ends with it.
+func TestBoundAsDaemonEnds(t *testing.T) {
+	at := netip.AddrPortFrom(there.Addr(), 0)
+	h := begin().close(d).add(0, book.Record{Kind: book.Ending, Peer: at}).bind(e, there).add(0, book.Record{Kind: book.Ended, Peer: at}).
+		add(e, book.Record{Kind: book.Gone, Text: "gone"}).add(0, book.Record{Kind: book.Serving, Peer: at}).bind(book.LifeOf(3, 2), there)
+	if r := h.verdict(); len(r.Violations) > 0 {
+		t.Errorf("%v", r.Violations)
+	}
+}
+
 // TestKilledInBind: a process that is killed in Bind may have had the socket for a moment.
 func TestKilledInBind(t *testing.T) {
 	h := begin().close(d).add(e, book.Record{Kind: book.Binding, Peer: there}).send(s, 1, book.FlagCookie).acked(1)
