@@ -1,7 +1,7 @@
 // Rdsd is the daemon of Reliable Datagram Sockets in user space.
 //
-// It runs in the foreground and logs to standard error, for whose reader it never waits. SIGTERM and SIGINT end it in order,
-// a second one ends it at once. SIGHUP reloads the configuration. SIGUSR2 starts the program
+// It runs in the foreground and logs to standard error, for whose reader it never waits. SIGTERM
+// and SIGINT end it in order, a second one ends it at once. SIGHUP reloads the configuration. SIGUSR2 starts the program
 // anew and has it take over. The exit status is 0 after an end in order and when another
 // daemon has taken over, 1 if it could not start or failed, and 2 for wrong usage or
 // configuration.
