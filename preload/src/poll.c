@@ -155,7 +155,7 @@ static int look_at(struct set *p, struct pre_sock *s, int events)
 	size_t n = pre_conditions(s, rs, events, u, max);
 	p->count += n;
 	p->together = p->together && (!n || rs->c == p->until[0].socket->c);
-	err = n ? rds_wait(u, n, 0) : 0;
+	err = n ? rds_wait(u, n, 0) : rds_client_error(rs->c, NULL, 0);
 	for (size_t i = 0; err > 0 && i < n; i++)
 		if (u[i].ready && u[i].kind != RDS_UNTIL_RELIEF)
 			got |= makes(u[i].kind);

@@ -35,6 +35,11 @@ int main(int argc, char **argv)
 	CHECK(sendto(a, "x", 1, 0, (struct sockaddr *)&to, sizeof to) == -1 && (errno == ECONNRESET || errno == ECONNABORTED));
 	struct pollfd f = {b, POLLIN, 0};
 	CHECK(poll(&f, 1, 10000) == 1 && f.revents & POLLERR);
+	for (int i = 0; i < 2; i++) { /* nothing that is asked for can come */
+		struct pollfd both[2] = {{b, i ? POLLWRBAND : 0, 0}, {e, 0, 0}};
+		CHECK(poll(both, 1, 10000) == 1 && both[0].revents == POLLERR);
+		CHECK(poll(both, 2, 10000) == 1 && both[0].revents == POLLERR);
+	}
 	CHECK(epoll_wait(e, &got, 1, 10000) == 1);
 	FAILS(socket(RDS, SOCK_SEQPACKET, 0), EAFNOSUPPORT);
 	line(); /* another daemon runs */
