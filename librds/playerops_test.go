@@ -138,7 +138,8 @@ func (p *player) rdma() string {
 		local = append(local, g)
 	}
 	op := &rds.RDMA{Kind: kindOf(p.w[3]), Cookie: p.cookie(4), RemoteOff: uint64(p.number(5)), Local: local, Token: 77,
-		Notify: p.has(11, "notify"), Report: p.has(11, "report"), Silent: p.has(11, "silent")}
+		Notify: p.has(11, "notify"), Report: p.has(11, "report"), Silent: p.has(11, "silent"),
+		OwnerOnly: p.has(11, "owner")}
 	m := rds.Message{Addr: p.addr(2), Op: op}
 	if p.w[10] != "-" {
 		m.Payload = []byte(p.w[10])
@@ -169,7 +170,8 @@ func (p *player) atomic() string {
 func (p *player) transfer() string {
 	ctx, cancel := limit()
 	defer cancel()
-	op := &rds.RDMA{Cookie: p.cookie(4), RemoteOff: uint64(p.number(5)), Local: []rds.Segment{{Buf: p.buf(6), Off: int(p.number(7)), Len: int(p.number(8))}}}
+	op := &rds.RDMA{Cookie: p.cookie(4), RemoteOff: uint64(p.number(5)), Local: []rds.Segment{{Buf: p.buf(6), Off: int(p.number(7)), Len: int(p.number(8))}},
+		OwnerOnly: p.has(9, "owner")}
 	if p.w[3] == "read" {
 		return errorText(p.sock().Read(ctx, p.addr(2), op))
 	}

@@ -74,6 +74,7 @@ func operations() []number {
 		{"ABI_OP_WRITE", uint64(abi.OpWrite)}, {"ABI_OP_READ", uint64(abi.OpRead)},
 		{"ABI_OP_FETCH_ADD", uint64(abi.OpFetchAdd)}, {"ABI_OP_CMP_SWAP", uint64(abi.OpCmpSwap)},
 		{"ABI_FLAG_NOTIFY", uint64(abi.FlagNotify)}, {"ABI_FLAG_SILENT", uint64(abi.FlagSilent)}, {"ABI_FLAG_REPORT", uint64(abi.FlagReport)},
+		{"ABI_FLAG_OWNER", uint64(abi.FlagOwner)},
 		{"ABI_RIGHT_READ", uint64(abi.RightRead)}, {"ABI_RIGHT_WRITE", uint64(abi.RightWrite)}, {"ABI_RIGHT_ATOMIC", uint64(abi.RightAtomic)},
 		{"ABI_USE_ONCE", uint64(abi.UseOnce)}, {"ABI_PAGE_OFFSET", uint64(abi.PageOffset)},
 		{"ABI_STATUS_SUCCESS", uint64(abi.StatusSuccess)}, {"ABI_STATUS_REMOTE_ERROR", uint64(abi.StatusRemoteError)},

@@ -23,7 +23,7 @@ static int check_segment(rds_client *c, const struct rds_segment *g, size_t leas
  * status. */
 static int check_rdma(rds_client *c, const struct rds_rdma *op)
 {
-	if ((op->kind != RDS_OP_READ && op->kind != RDS_OP_WRITE) || op->flags & ~(unsigned)ALL_OP_FLAGS || !op->cookie || !op->segments)
+	if ((op->kind != RDS_OP_READ && op->kind != RDS_OP_WRITE) || op->flags & ~(unsigned)(ALL_OP_FLAGS | RDS_OP_OWNER) || !op->cookie || !op->segments)
 		return -EINVAL;
 	if (op->segments > RDS_MAX_SEGMENTS)
 		return -EMSGSIZE;
@@ -140,7 +140,7 @@ void rdsi_put_op_memory(const struct rds_msg *m, uint8_t *b)
 static uint16_t op_flags(uint32_t flags)
 {
 	return (uint16_t)((flags & RDS_OP_SILENT ? ABI_FLAG_SILENT : 0) | (flags & RDS_OP_REPORT ? ABI_FLAG_REPORT : 0) |
-		(flags & RDS_OP_NOTIFY ? ABI_FLAG_NOTIFY : 0));
+		(flags & RDS_OP_NOTIFY ? ABI_FLAG_NOTIFY : 0) | (flags & RDS_OP_OWNER ? ABI_FLAG_OWNER : 0));
 }
 
 /* promise reserves a place for the status of the operation that was just submitted. */

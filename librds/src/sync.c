@@ -81,7 +81,7 @@ int rds_transfer(rds_socket *s, const struct rds_addr *to, const struct rds_rdma
 		return -ESTALE;
 	struct rds_rdma o = *op;
 	struct rds_msg m = {.op = &o};
-	o.flags = RDS_OP_NOTIFY | RDS_OP_SILENT;
+	o.flags = RDS_OP_NOTIFY | RDS_OP_SILENT | (op->flags & RDS_OP_OWNER);
 	if (to)
 		m.addr = *to;
 	return run(s, &m, comp, rdsi_deadline(timeout_ms), &pending);

@@ -101,12 +101,13 @@ static void cmd_zcdone(void)
 		say(" %u", c[i]);
 }
 
-/* op_flags reads notify, report and silent. */
+/* op_flags reads notify, report, silent and owner. */
 static uint32_t op_flags(int i)
 {
 	uint32_t f = 0;
 	for (; i < words; i++)
-		f |= !strcmp(word[i], "notify") ? RDS_OP_NOTIFY : !strcmp(word[i], "report") ? RDS_OP_REPORT : !strcmp(word[i], "silent") ? RDS_OP_SILENT : 0;
+		f |= !strcmp(word[i], "notify") ? RDS_OP_NOTIFY : !strcmp(word[i], "report") ? RDS_OP_REPORT : !strcmp(word[i], "silent") ? RDS_OP_SILENT :
+			!strcmp(word[i], "owner") ? RDS_OP_OWNER : 0;
 	return f;
 }
 
@@ -161,11 +162,11 @@ static void cmd_atomic(void)
 		say("op %" PRIu64, m.atomic_id);
 }
 
-/* cmd_transfer: transfer SOCK TO read|write REGION ROFF BUF OFF LEN */
+/* cmd_transfer: transfer SOCK TO read|write REGION ROFF BUF OFF LEN [FLAGS...] */
 static void cmd_transfer(void)
 {
 	struct rds_segment g = {get(word[6])->buf, (size_t)number(7), (size_t)number(8)};
-	struct rds_rdma op = {.kind = !strcmp(word[3], "read") ? RDS_OP_READ : RDS_OP_WRITE, .cookie = cookie(4),
+	struct rds_rdma op = {.kind = !strcmp(word[3], "read") ? RDS_OP_READ : RDS_OP_WRITE, .flags = op_flags(9), .cookie = cookie(4),
 		.remote_off = (uint64_t)number(5), .local = &g, .segments = 1};
 	struct rds_addr to = address(2);
 	result(rds_transfer(sock(1), &to, &op, NULL, 10000));
