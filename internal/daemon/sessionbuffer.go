@@ -84,7 +84,11 @@ func (m *sessionMemory) mayHaveHuge(i *shm.Import) error {
 func (m *sessionMemory) onFree(b *sessionBuffer) func() {
 	return func() {
 		b.ended.Store(true)
-		go m.unmapBuffer(b)
+		m.freeing.Add(1)
+		go func() {
+			defer m.freeing.Done()
+			m.unmapBuffer(b)
+		}()
 	}
 }
 
@@ -102,26 +106,15 @@ func (m *sessionMemory) keepBuffer(number uint32, b *sessionBuffer) {
 	m.buffers[number] = b
 }
 
-// unmapBuffer unmaps a buffer. It waits for a handOver in progress.
+// unmapBuffer unmaps a buffer, unless it was unmapped before.
 func (m *sessionMemory) unmapBuffer(b *sessionBuffer) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.endBuffer(b)
-}
-
-// endBuffer is unmapBuffer for a caller that has the lock.
-func (m *sessionMemory) endBuffer(b *sessionBuffer) {
-	if b.file.Mem == nil {
+	size := m.end(b.file, b.imported)
+	if size == 0 {
 		return
 	}
-	size := uint64(len(b.file.Mem))
-	m.looked.remove(b.file)
-	if b.imported { // the pages are the process's
-		_ = b.file.Close()
-	} else {
-		m.end(b.file)
-	}
 	m.giveBack(0, size)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.buffers[b.number] == b {
 		delete(m.buffers, b.number)
 	}

@@ -1,12 +1,15 @@
 package daemon
 
 import (
+	"maps"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -31,7 +34,8 @@ type sessionMemory struct {
 	// there is none any more. Otherwise they are given back before they count no more.
 	remains bool // guarded by mu
 
-	looked looked // all of it, for the search for holes
+	looked  looked         // all of it, for the search for holes
+	freeing sync.WaitGroup // buffers that the engine has let go of. Only the engine's thread adds to it
 
 	sealed error // of adopted memory that its process has sealed against writing; nil: none
 }
@@ -69,21 +73,39 @@ func (m *sessionMemory) memfd(name string, size int, readOnly bool) (*shm.Mappin
 	return file, nil
 }
 
-// unmap unmaps what memfd made. Guarded by mu once the engine has it.
+// unmap unmaps what memfd made.
 func (m *sessionMemory) unmap(file *shm.Mapping) {
-	size := uint64(len(file.Mem))
-	m.looked.remove(file)
-	m.end(file)
-	m.giveBack(size, 0)
+	if size := m.end(file, false); size > 0 {
+		m.giveBack(size, 0)
+	}
 }
 
-// end ends a mapping of memory that the daemon made.
-func (m *sessionMemory) end(file *shm.Mapping) {
-	if m.remains {
-		_ = file.Close()
-	} else {
-		_ = file.Discard()
+// end ends a mapping and returns how large it was, 0: it has ended before. kept says that the
+// pages are the process's. It waits for a handOver in progress. Nobody waits for it, because what
+// the kernel does to unmap much memory takes long.
+func (m *sessionMemory) end(file *shm.Mapping, kept bool) uint64 {
+	if mutant.On(mutant.UnmapLocks) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
 	}
+	m.looked.remove(file)
+	own, kept := m.take(file, kept)
+	size := uint64(len(own.Mem))
+	if kept {
+		_ = own.Close()
+	} else {
+		_ = own.Discard()
+	}
+	return size
+}
+
+// take has file be nobody's but the caller's, so that no descriptor of it is sent any more.
+func (m *sessionMemory) take(file *shm.Mapping, kept bool) (*shm.Mapping, bool) {
+	if !mutant.On(mutant.UnmapLocks) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+	}
+	return file.Take(), kept || m.remains
 }
 
 // remain has the process keep the pages of all that it has.
@@ -214,27 +236,35 @@ func (m *sessionMemory) undo() {
 
 // free unmaps and closes everything but buffers, which end one by one.
 func (m *sessionMemory) free() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, file := range m.files() {
+	for _, file := range m.forget() {
 		m.unmap(file)
 	}
+}
+
+// forget closes the doorbells and returns all mappings but buffers, of which m knows no more.
+func (m *sessionMemory) forget() []*shm.Mapping {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.files()
 	m.segment, m.table, m.send, m.recv = nil, nil, nil, nil
 	for _, bell := range []*shm.Doorbell{m.client, m.daemon} {
 		if bell != nil {
 			_ = bell.Close()
 		}
 	}
+	return all
 }
 
 // leave unmaps and closes everything, buffers too. Another daemon goes on with the memory, so
 // that the process notices nothing. This daemon's engine must not work any more.
 func (m *sessionMemory) leave() {
+	m.freeing.Wait() // those pages are to be given back
 	m.remain()
 	m.free()
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, b := range m.buffers {
-		m.endBuffer(b)
+	buffers := slices.Collect(maps.Values(m.buffers))
+	m.mu.Unlock()
+	for _, b := range buffers {
+		m.unmapBuffer(b)
 	}
 }

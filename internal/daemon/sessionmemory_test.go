@@ -3,9 +3,12 @@ package daemon
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -303,5 +306,38 @@ func TestMemoryGarbled(t *testing.T) {
 	}
 	if refused < 1000 {
 		t.Errorf("%d of 2000 states refused", refused)
+	}
+}
+
+// TestUnmapsAlone: nobody waits while memory is unmapped, which takes long if it is much. Here it takes
+// as long as the memory is being looked at.
+func TestUnmapsAlone(t *testing.T) {
+	m, _ := filled(t, startDaemon(t, nil))
+	for _, unmap := range []func(){func() { m.unmapBuffer(m.buffers[1]) }, m.free} {
+		m.looked.mu.Lock()
+		go unmap()
+		stack := make([]byte, 1<<20)
+		eventually(t, "memory is being unmapped", func() error {
+			if !bytes.Contains(stack[:runtime.Stack(stack, true)], []byte(".(*looked).remove(")) {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		free := m.mu.TryLock()
+		if free {
+			m.mu.Unlock()
+		}
+		m.looked.mu.Unlock()
+		if !free {
+			t.Error("others wait")
+		}
+		eventually(t, "its end", func() error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if sum := m.engine.Memory().Sum(); m.buffers[1] != nil || m.segment == nil && sum.Maps != 2 {
+				return fmt.Errorf("%+v", sum)
+			}
+			return nil
+		})
 	}
 }

@@ -196,6 +196,7 @@ const (
 	LocalTrusted               Name = "local-trusted"                 // a network in peers.allow allows this host's addresses in it
 	DescriptorsClosedInSession Name = "descriptors-closed-in-session" // a session waits for the close of what its process sent
 	HolesUncharged             Name = "holes-uncharged"               // memory with holes does not count in the daemon's cgroup
+	UnmapLocks                 Name = "unmap-locks"                   // a planned restart waits while memory that was freed is unmapped
 	FreedKept                  Name = "freed-kept"                    // memory that a process keeps mapped stays when it counts no more
 	HolesUnseen                Name = "holes-unseen"                  // memory that the daemon made may have holes
 	HolesBack                  Name = "holes-back"                    // a user whose process has punched holes comes back at once
@@ -265,7 +266,7 @@ func Names() []Name {
 		VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession,
 		HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll,
 		RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,
-		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
+		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, UnmapLocks, FaultRefuses, LargeLostForEver,
 		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted,
 		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack,
 	}

@@ -202,6 +202,14 @@ func (m *Mapping) Give() int {
 // called again.
 func (m *Mapping) Given() error { return closeFD(&m.read) }
 
+// Take moves the mapping and its descriptors to the Mapping that it returns. m has none of them
+// from then on.
+func (m *Mapping) Take() *Mapping {
+	own := *m
+	m.Mem, m.FD, m.read = nil, -1, -1
+	return &own
+}
+
 // Close unmaps the memory and closes the descriptors. Mem must not be used afterwards.
 func (m *Mapping) Close() error {
 	var err error

@@ -204,6 +204,7 @@ var checks = []check{
 	{variant: mutant.UpdatesUncharged, pkg: "verbs/soft/tls13", test: "TestUpdateFlood"},
 	{variant: mutant.PartialUncharged, pkg: "internal/engine", test: "TestUnfinishedMessages"},
 	{variant: mutant.HolesUncharged, pkg: "internal/daemon", test: "TestCgroupHoles"},
+	{variant: mutant.UnmapLocks, pkg: "internal/daemon", test: "TestUnmapsAlone"},
 	{variant: mutant.FreedKept, pkg: "internal/daemon", test: "TestFreedMemory"},
 	{variant: mutant.HolesUnseen, pkg: "internal/shm", test: "TestCheckWhole"},
 	{variant: mutant.HolesBack, pkg: "internal/daemon", test: "TestHoles"},
