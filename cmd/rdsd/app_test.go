@@ -172,6 +172,7 @@ func TestCures(t *testing.T) {
 		{fmt.Errorf("statistics file: %w", stats.ErrInUse), "stop that daemon"},
 		{syscall.EADDRINUSE, "stop the program that uses it"},
 		{&os.PathError{Op: "listen", Path: "/x", Err: syscall.ENOENT}, "make the directory (mkdir -p /run/user/1000)"},
+		{fmt.Errorf("shared memory \"x\" of 1 bytes: open /proc/self/fd/3: %w: /proc has to be mounted", syscall.ENOENT), ""},
 		{syscall.EACCES, "use paths this user may write"},
 		{syscall.ENOSPC, "free some memory or space"},
 		{syscall.EMFILE, "raise the limit of open files"},

@@ -18,13 +18,19 @@ root=$(mktemp -d)
 newer=$(mktemp -d)
 chmod 755 "$root" # the user rdsd must get into it
 daemon=
-trap '[ -z "$daemon" ] || kill "$daemon" || true; rm -rf "$root" "$newer"' EXIT
+end() {
+	[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true
+	! mountpoint -q "$root/proc" || umount -l "$root/proc" || return # rather files that stay than those of /proc that go
+	rm -rf "$root" "$newer"
+}
+trap end EXIT
 # The upgrade installs the same programs under a higher version.
 contrib/package/build.sh "$newer" v999.0.0 >/dev/null
 . /etc/os-release
 mirror=$(sed -nE 's/^(deb|URIs:) +(\[[^]]*\] +)?(https?:[^ ]+).*/\3/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n1 || true)
 debootstrap --variant=minbase --include=gcc,libc6-dev,pkgconf "$VERSION_CODENAME" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 || { tail "$root.log" >&2; die "debootstrap failed"; }
 rm -f "$root.log"
+mount -t proc proc "$root/proc" # the daemon gives out memory that may only be read, through /proc
 in_root() { chroot "$root" "$@"; }
 . contrib/package/testlib.sh
 
