@@ -242,7 +242,7 @@ func (e *Engine) grantedAgain(g *region) {
 	g.exp.Each(func(k verbs.PeerKey, _ uint16) {
 		p := e.peers.byKey[k] // nil: of this host
 		e.granted(g, p, 1)
-		if p != nil {
+		if p != nil && !g.ended {
 			g.mr.Allow(p.who)
 		}
 	})

@@ -86,6 +86,50 @@ func longIsTheUse(t *testing.T, name string, hosts int, two bool, amid func(*lon
 	}
 }
 
+// TestUseEndsAtTarget: a region for one use does not change any more once its one message was
+// delivered, although the initiator's daemon, as one of an earlier version, has not kept the key to the
+// operation in pieces that it has begun.
+func TestUseEndsAtTarget(t *testing.T) {
+	delivered := 0
+	for turns := range 20 {
+		x := newLongOnce(t, 2, 12)
+		x.submitLong(false)
+		for range turns {
+			x.step()
+		}
+		x.forgetsUse()
+		x.other.submit(shm.Sub{Len: 3}, x.other.op(abi.OpWrite, x.r.Cookie, 0))
+		var mem []byte
+		for range 400 {
+			x.step()
+			if got := x.lens(); got[len(got)-1] > 1 && mem == nil {
+				mem = bytes.Clone(x.b.mem)
+				delivered++
+			}
+		}
+		x.w.run()
+		if mem != nil && !bytes.Equal(mem, x.b.mem) {
+			t.Errorf("after %d turns: the region changed after a message was delivered", turns)
+		}
+	}
+	if delivered < 10 {
+		t.Errorf("in %d of 20 cases a message was delivered", delivered)
+	}
+}
+
+// forgetsUse has the initiator's daemon take the key for one that nobody uses.
+func (x *longRun) forgetsUse() {
+	x.Helper()
+	g := x.w.es[0].peers.all[0].grants
+	g.Clear()
+	r := x.w.es[1].keys.by[uint32(x.r.Cookie)]
+	for _, port := range []uint16{x.a.port, x.other.port} {
+		if err := g.Add(rdmaop.Grant{Cookie: x.r.Cookie, Len: r.n, Rights: r.rights, Port: port, Owner: rdmaop.Owner{Port: x.b.port}, Region: r.number}); err != nil {
+			x.Fatal(err)
+		}
+	}
+}
+
 // newLongOnce exposes memory of b, of more than so many pieces, for one use to a and to another
 // socket of its host.
 func newLongOnce(t *testing.T, hosts, pieces int) *longRun {

@@ -201,7 +201,8 @@ func (e *Engine) heard(p *peer, rkey uint32) {
 // again.
 //
 // h sent the message, nil: a socket of this host. What a host says of a region that
-// is not granted to it is nothing.
+// is not granted to it is nothing. From now on h may not touch the memory: all that the message
+// chases has been done, and its daemon was to begin nothing else with the key.
 func (e *Engine) usedKey(h *remote, s *socket, rkey uint32) {
 	r := e.keys.by[rkey]
 	if r == nil || r.sock != s || r.rights&abi.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
@@ -211,6 +212,9 @@ func (e *Engine) usedKey(h *remote, s *socket, rkey uint32) {
 		return
 	}
 	r.ended = true
+	if h != nil && !mutant.On(mutant.UsedStaysOpen) {
+		r.mr.Disallow(h.who)
+	}
 	e.releaseRegion(r)
 }
 

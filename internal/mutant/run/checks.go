@@ -176,6 +176,7 @@ var checks = []check{
 	{variant: mutant.LengthUnbounded, pkg: "internal/engine", test: "TestOperationLength"},
 	{variant: mutant.PieceFailureLost, pkg: "internal/engine", test: "TestLongAmid"},
 	{variant: mutant.LimitLeavesPieces, pkg: "internal/engine", test: "TestLongGivenUp"},
+	{variant: mutant.UsedStaysOpen, pkg: "internal/engine", test: "TestUseEndsAtTarget"},
 	{variant: mutant.PieceIsUse, pkg: "internal/engine", test: "TestLongUseOnce"},
 	{variant: mutant.UseOnceIgnored, pkg: "internal/engine", test: "TestLongIsTheUse"},
 	{variant: mutant.EndUnbounded, pkg: "internal/engine", test: "TestEndsInTurns"},
