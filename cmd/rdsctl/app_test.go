@@ -47,8 +47,8 @@ waiting     yield; waits that yield take 12µs, that block 18.2µs; 3 slow yield
 open        1 client, 2 sockets (5 congested), 3 peers (4 up), 6 regions, 7 operations
 memory      registered 64 MiB of 4 GiB, shared with clients 1.5 KiB, pools 0 B, held for readers 1000 B of 64 MiB
 
-USER  CLIENTS  SOCKETS  DESTINATIONS  OPS  GRANTS   REGISTERED  QUEUED  HELD
-1000      1/1        2        3 (+4)    5       0  6 KiB/1 MiB     7 B   8 B
+USER  CLIENTS  SOCKETS  DESTINATIONS  OPS  GRANTS   REGISTERED  QUEUED  HELD  FDS
+1000      1/1        2        3 (+4)    5       0  6 KiB/1 MiB     7 B   8 B    0
 `},
 		{[]string{"devices"}, `DEVICE  KIND        PORT  STATE   LINK-LAYER  INTERFACES  GID-TYPES  NODE                     USED
 rxe0    InfiniBand  1     ACTIVE  Ethernet    eth0        RoCE v2    /dev/infiniband/uverbs0  no

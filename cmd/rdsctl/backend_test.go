@@ -59,6 +59,10 @@ func (b *backend) Devices() (ctl.Devices, error) {
 		Problems:  []string{"siw0 is in RDMA netlink and not in sysfs"}}, b.err
 }
 
+func (b *backend) Unreceived() []ctl.Unreceived {
+	return []ctl.Unreceived{{Owner: ctl.Owner{PID: 77, UID: 1000, Name: "deaf"}, Descriptors: 12, Ended: true}}
+}
+
 func (b *backend) Sockets() ([]ctl.SocketInfo, error) {
 	return []ctl.SocketInfo{{Addr: netip.MustParseAddr("127.0.0.1"), Port: 4000, Incarnation: 9, Owner: ctl.Owner{PID: 12, UID: 1000, Name: "a\x1b[2Jb\tc"},
 		SendMessages: 1, SendBytes: 2, RecvBytes: 3, RecvLimit: 4, Congested: true, Ops: 5}}, b.err

@@ -153,6 +153,13 @@ func (d *doctor) status(s *ctl.Status) {
 	} else {
 		d.say(findOK, "engine", "", "%s, %d stalls", s.Engine.State, s.Engine.Stalls)
 	}
+	for i := range s.Users {
+		u := &s.Users[i].Unreceived
+		if u.Quota != nil && 10*u.Used >= 9**u.Quota {
+			d.say(findWrong, "descriptors", "rdsctl processes -filter 'uid="+count(uint64(s.Users[i].UID))+"' shows which (FDS); see why they do not read, or end them",
+				"processes of uid %d have not received %d descriptors, which is all that the user may have: its next processes and buffers are refused", s.Users[i].UID, u.Used)
+		}
+	}
 	for _, t := range s.Transports {
 		d.say(findOK, "transport", "", "%s: %s, %s", t.Name, yesNo(t.Used), t.Why)
 	}

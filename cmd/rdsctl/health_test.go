@@ -142,7 +142,8 @@ func TestDoctor(t *testing.T) {
 	must(d.proc+"/7/fd/0", "")
 	must(d.sys+"/class/infiniband/mlx5_0/x", "")
 	s := &ctl.Status{PID: 7, Transports: []ctl.Choice{{Name: "verbs", Used: true}}, TLS: ctl.TLS{Subject: "CN=x", Expires: time.Now()}, Warnings: []string{"beware"},
-		Engine: ctl.EngineInfo{Late: time.Minute}}
+		Engine: ctl.EngineInfo{Late: time.Minute},
+		Users:  []ctl.User{{UID: 8, Unreceived: ctl.Usage{Used: 18, Quota: new(uint64(20))}}, {UID: 9, Unreceived: ctl.Usage{Used: 17, Quota: new(uint64(20))}}}}
 	d.kernel()
 	d.devices(s)
 	d.limits(s)
@@ -151,7 +152,7 @@ func TestDoctor(t *testing.T) {
 	for _, f := range d.found {
 		all = append(all, f.State+" "+f.Check)
 	}
-	want := "note kernel, ok adapters, wrong files, wrong memlock, note warning, wrong engine, ok transport, wrong tls"
+	want := "note kernel, ok adapters, wrong files, wrong memlock, note warning, wrong engine, wrong descriptors, ok transport, wrong tls"
 	if got := strings.Join(all, ", "); got != want {
 		t.Errorf("found %s\nwant  %s", got, want)
 	}

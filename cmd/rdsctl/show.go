@@ -61,7 +61,7 @@ func processList() *listing[ctl.ProcessInfo] {
 	return &listing[P]{
 		kind:  ctl.KindProcesses,
 		items: func(r *ctl.Response) []P { return r.Processes },
-		none:  "no socket is bound",
+		none:  "no socket is bound, and every process has received what it was sent",
 		after: func(r *ctl.Response, notes *[]string) {
 			if r.OtherSockets > 0 {
 				*notes = append(*notes, fmt.Sprintf("%d sockets of other users are not in the sums", r.OtherSockets))
@@ -84,8 +84,24 @@ func processList() *listing[ctl.ProcessInfo] {
 			{head: "SENT", field: "sent_bytes", text: func(p *P) string { return bytesText(p.SentBytes) }, total: sumBytes(func(p *P) uint64 { return p.SentBytes })},
 			{head: "RECEIVED-MSGS", field: "received_messages", wide: true, text: func(p *P) string { return count(p.Received) }, total: sum(func(p *P) uint64 { return p.Received })},
 			{head: "RECEIVED", field: "received_bytes", text: func(p *P) string { return bytesText(p.ReceivedBytes) }, total: sumBytes(func(p *P) uint64 { return p.ReceivedBytes })},
+			{head: "FDS", field: "unreceived_descriptors", text: unreceived, total: sum(func(p *P) uint64 { return p.Unreceived }),
+				tone: func(p *P) text.Color {
+					if p.Ended > 0 {
+						return busy
+					}
+					return 0
+				}},
 		},
 	}
+}
+
+// unreceived is how many descriptors a process has not received, and of how many sessions that
+// have ended.
+func unreceived(p *ctl.ProcessInfo) string {
+	if p.Ended == 0 {
+		return count(p.Unreceived)
+	}
+	return fmt.Sprintf("%s (%d ended)", count(p.Unreceived), p.Ended)
 }
 
 // took is a measured duration; "-" if none was measured.

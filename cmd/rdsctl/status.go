@@ -198,7 +198,7 @@ func showUsers(w io.Writer, users []ctl.User) {
 	var rows [][]string
 	for i := range users {
 		u := &users[i]
-		if u.Clients.Used+u.Sockets.Used+u.Destinations.Used+u.Operations.Used+u.Grants.Used+u.RegisteredBytes.Used+u.QueuedBytes.Used+u.HeldBytes == 0 {
+		if u.Clients.Used+u.Sockets.Used+u.Destinations.Used+u.Operations.Used+u.Grants.Used+u.RegisteredBytes.Used+u.QueuedBytes.Used+u.HeldBytes+u.Unreceived.Used == 0 {
 			continue
 		}
 		dests := usage(u.Destinations, count)
@@ -206,11 +206,11 @@ func showUsers(w io.Writer, users []ctl.User) {
 			dests += fmt.Sprintf(" (+%d)", u.Waiting)
 		}
 		rows = append(rows, []string{count(uint64(u.UID)), usage(u.Clients, count), usage(u.Sockets, count), dests, usage(u.Operations, count), usage(u.Grants, count),
-			usage(u.RegisteredBytes, bytesText), usage(u.QueuedBytes, bytesText), bytesText(u.HeldBytes)})
+			usage(u.RegisteredBytes, bytesText), usage(u.QueuedBytes, bytesText), bytesText(u.HeldBytes), usage(u.Unreceived, count)})
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)
-		showTable(w, []string{"USER", "CLIENTS", "SOCKETS", "DESTINATIONS", "OPS", "GRANTS", "REGISTERED", "QUEUED", "HELD"}, rightFrom(1, 9), rows)
+		showTable(w, []string{"USER", "CLIENTS", "SOCKETS", "DESTINATIONS", "OPS", "GRANTS", "REGISTERED", "QUEUED", "HELD", "FDS"}, rightFrom(1, 10), rows)
 	}
 }
 

@@ -57,7 +57,7 @@ func (t *topState) take(l look) {
 		t.flows, t.now = map[string]*flow{}, look{}
 	}
 	t.before, t.now = t.now, l
-	t.processes = ctl.Processes(l.sockets)
+	t.processes = ctl.Processes(l.sockets, nil)
 	get := func(name string) uint64 { n, _ := l.status.Counters.Get(name); return n }
 	t.flow("", l.at, seen{get("rdsd_send_bytes"), get("rdsd_recv_bytes"), get("send_queued"), get("recv_queued"), l.status.MessageTime.Stats(), l.status.OperationTime.Stats()})
 	t.flow("rdma", l.at, seen{sent: get("send_rdma_bytes"), received: get("recv_rdma_bytes")})

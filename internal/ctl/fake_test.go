@@ -51,7 +51,7 @@ func (f *fake) Status() (Status, error) {
 		Memory:     Memory{Limit: 4 << 30, HeldLimit: 64 << 20},
 		Users: []User{
 			{UID: 1000, Clients: Usage{1, some(2)}, Sockets: Usage{3, some(4)}, Destinations: Usage{5, some(5)}, Waiting: 6,
-				Operations: Usage{0, some(0)}, Grants: Usage{12, some(13)}, RegisteredBytes: Usage{7, some(8)}, QueuedBytes: Usage{9, some(10)}, HeldBytes: 11},
+				Operations: Usage{0, some(0)}, Grants: Usage{12, some(13)}, RegisteredBytes: Usage{7, some(8)}, QueuedBytes: Usage{9, some(10)}, HeldBytes: 11, Unreceived: Usage{14, some(15)}},
 			{UID: 0, Sockets: Usage{Used: 1}},
 		},
 	}
@@ -71,6 +71,10 @@ func (f *fake) Devices() (Devices, error) {
 		Ports:    []DevicePort{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet", Interfaces: []string{"eth0"}, GIDs: []DeviceGID{{1, a, "RoCE v2", "eth0"}}, Counters: CounterList{{"port_rcv_data", 1 << 63}}}, {Number: 2, State: "DOWN"}}}},
 		Addresses: []AddressWay{{a, []string{"verbs", "soft"}, "rxe0", ""}, {netip.MustParseAddr("127.0.0.1"), nil, "", "no RDMA device belongs to lo"}},
 		Problems:  []string{"siw0 is in RDMA netlink and not in sysfs"}}, nil
+}
+
+func (f *fake) Unreceived() []Unreceived {
+	return []Unreceived{{Owner: Owner{PID: 9, UID: 1000, Name: "deaf"}, Descriptors: 12, Ended: true}, {Owner: Owner{PID: 9, UID: 1000, Name: "deaf"}, Descriptors: 5}, {Owner: Owner{PID: 8}, Descriptors: 1}}
 }
 
 func (f *fake) Sockets() ([]SocketInfo, error) {

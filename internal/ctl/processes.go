@@ -26,24 +26,47 @@ type ProcessInfo struct {
 	ReceivedBytes uint64        `json:"received_bytes"`
 	MessageTime   Times         `json:"message_time"`
 	OperationTime Times         `json:"operation_time"`
+
+	// Unreceived counts the descriptors that were sent to the process, which it has not
+	// received. Those of sessions that have ended, Ended, count until the process receives
+	// them or is gone.
+	Unreceived uint64 `json:"unreceived_descriptors"`
+	Ended      uint64 `json:"ended_sessions"`
 }
 
-// Processes sums up sockets by their processes, in the order of pids. A process that has
-// attached under several names has a row for each.
-func Processes(sockets []SocketInfo) []ProcessInfo {
+// Unreceived is a connection of a process that has not received descriptors.
+type Unreceived struct {
+	Owner       Owner
+	Descriptors uint64
+	Ended       bool // the session has ended
+}
+
+// Processes sums up sockets, and descriptors that were not received, by their processes, in the
+// order of pids. A process that has attached under several names has a row for each.
+func Processes(sockets []SocketInfo, unreceived []Unreceived) []ProcessInfo {
 	type sums struct{ msgs, ops stats.Times }
 	at := map[Owner]int{}
 	out := []ProcessInfo{}
 	var took []sums
-	for i := range sockets {
-		s := &sockets[i]
-		k, ok := at[s.Owner]
+	of := func(o Owner) (int, *ProcessInfo) {
+		k, ok := at[o]
 		if !ok {
 			k = len(out)
-			at[s.Owner] = k
-			out, took = append(out, ProcessInfo{Owner: s.Owner}), append(took, sums{})
+			at[o] = k
+			out, took = append(out, ProcessInfo{Owner: o}), append(took, sums{})
 		}
-		p := &out[k]
+		return k, &out[k]
+	}
+	for i := range unreceived {
+		_, p := of(unreceived[i].Owner)
+		p.Unreceived += unreceived[i].Descriptors
+		if unreceived[i].Ended {
+			p.Ended++
+		}
+	}
+	for i := range sockets {
+		s := &sockets[i]
+		k, p := of(s.Owner)
 		p.Sockets++
 		if s.Congested {
 			p.Congested++

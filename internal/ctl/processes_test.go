@@ -18,19 +18,21 @@ func timesOf(d time.Duration, n uint64) Times {
 
 func TestProcesses(t *testing.T) {
 	a, b := Owner{PID: 7, UID: 1, Name: "store"}, Owner{PID: 5, UID: 2, Name: "cache"}
+	c := Owner{PID: 9, UID: 3} // it has no socket
 	got := Processes([]SocketInfo{
 		{Owner: a, SendMessages: 1, SendBytes: 10, RecvBytes: 3, Ops: 2, OldestUnacked: 5, Sent: 4, SentBytes: 40, MessageTime: timesOf(time.Millisecond, 4)},
 		{Owner: b, Congested: true, OldestUnacked: 1, Received: 3, ReceivedBytes: 30},
 		{Owner: a, SendMessages: 2, SendBytes: 20, OldestUnacked: 9, Sent: 6, SentBytes: 60, MessageTime: timesOf(time.Millisecond, 6)},
-	})
+	}, []Unreceived{{a, 5, false}, {c, 12, true}, {c, 7, true}, {a, 1, true}})
 	want := []ProcessInfo{
 		{Owner: b, Sockets: 1, Congested: 1, OldestUnacked: 1, Received: 3, ReceivedBytes: 30},
-		{Owner: a, Sockets: 2, SendMessages: 3, SendBytes: 30, RecvBytes: 3, Ops: 2, OldestUnacked: 9, Sent: 10, SentBytes: 100, MessageTime: timesOf(time.Millisecond, 10)},
+		{Owner: a, Sockets: 2, SendMessages: 3, SendBytes: 30, RecvBytes: 3, Ops: 2, OldestUnacked: 9, Sent: 10, SentBytes: 100, MessageTime: timesOf(time.Millisecond, 10), Unreceived: 6, Ended: 1},
+		{Owner: c, Unreceived: 19, Ended: 2},
 	}
 	for i := range want {
 		want[i].OperationTime.Buckets = []uint64{}
 	}
-	want[0].MessageTime.Buckets = []uint64{}
+	want[0].MessageTime.Buckets, want[2].MessageTime.Buckets = []uint64{}, []uint64{}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)
 	}

@@ -27,6 +27,9 @@ type Backend interface {
 	Status() (Status, error)
 	Devices() (Devices, error)
 	Sockets() ([]SocketInfo, error)
+	// Unreceived lists the connections of processes that have not received descriptors, in
+	// no order.
+	Unreceived() []Unreceived
 	Peers() ([]PeerInfo, error)
 	// PeerReset breaks every connection to addr in a lane, from any local address, and
 	// returns how many it broke. A nil lane is all lanes. Each connection reconnects by
@@ -119,7 +122,8 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 		resp.Sockets = visible(nonNil(resp.Sockets), who, func(s *SocketInfo) uint32 { return s.Owner.UID })
 		resp.OtherSockets = uint64(all - len(resp.Sockets))
 		if r.Kind == KindProcesses {
-			resp.Processes, resp.Sockets = Processes(resp.Sockets), nil
+			unreceived := visible(b.Unreceived(), who, func(u *Unreceived) uint32 { return u.Owner.UID })
+			resp.Processes, resp.Sockets = Processes(resp.Sockets, unreceived), nil
 			return err
 		}
 		Sort(resp.Sockets, func(a, b SocketInfo) int {

@@ -285,6 +285,9 @@ type User struct {
 	RegisteredBytes Usage  `json:"registered_bytes"`
 	QueuedBytes     Usage  `json:"queued_bytes"` // rings, tables and arenas
 	HeldBytes       uint64 `json:"held_bytes"`   // arrived, and does not fit into the process's memory; see Memory
+	// Unreceived is the descriptors that were sent to processes, which these have not
+	// received. Its quota is the user's share of what all users have.
+	Unreceived Usage `json:"unreceived_descriptors"`
 }
 
 // Usage is how much a user has of one resource.

@@ -3,9 +3,9 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
-	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
@@ -119,12 +119,12 @@ func unmapAnon(b []byte) {
 	}
 }
 
-// mapsLimit returns how many mappings clients may have. The runtime has raised the limit of
-// open files as far as it may.
-func mapsLimit() int {
+// filesLimit returns how many files the daemon may open. The runtime has raised the limit as far
+// as it may.
+func filesLimit() uint64 {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return quota.MaxMaps
+		return math.MaxUint64
 	}
-	return quota.MapsWithin(files.Cur)
+	return files.Cur
 }

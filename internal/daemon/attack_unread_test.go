@@ -44,7 +44,7 @@ func TestUnreadAnswers(t *testing.T) {
 	d.unreceived.mu.Unlock()
 	victim := attached(t, d)
 	uid.Store(1001)
-	sent := func() int { return d.unreceived.ofUsers()[1001] }
+	sent := func() int { return int(d.unreceived.ofUsers()[1001].Used) }
 	var all []*proc
 	for range 12 { // more than a user's places
 		before := sent()
@@ -195,7 +195,7 @@ func TestUnreadHandedOver(t *testing.T) {
 	p.awaitEnd()
 	count := func(d *Daemon) (clients, descriptors int) {
 		uid := uint32(os.Getuid())
-		return d.admission.clientsOf()[uid], d.unreceived.ofUsers()[uid]
+		return d.admission.clientsOf()[uid], int(d.unreceived.ofUsers()[uid].Used)
 	}
 	if c, n := count(d); c != 1 || n == 0 {
 		t.Errorf("%d processes, %d descriptors, want 1 and some", c, n)

@@ -26,6 +26,7 @@ type connection struct {
 	over chan struct{} // closed when the connection is closed
 	left bool          // the connection goes on in another daemon; before over
 	nth  uint64        // in the order of arrival. Guarded by admission.mu
+	name string        // of a client. It is set before the client is sent descriptors, see unreceived.listed
 
 	unreceived *unreceived // of all connections
 

@@ -15,6 +15,7 @@ import (
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/metrics"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -49,7 +50,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (*Daemon, e
 		}
 		log.Warn("names in peers.allow", "err", err) // without the names; the status warns of them
 	}
-	d.unreceived.most = mapsLimit()
+	d.unreceived.most = quota.UnreceivedWithin(filesLimit())
 	d.set(&cfg)
 	d.credentials.Store(cred)
 	d.info = stats.Info{PID: os.Getpid(), Instance: rng.Uint64() | 1, Start: d.started.UnixNano()}
@@ -153,7 +154,7 @@ func (o *opening) engineConfig() engine.Config {
 	cfg := o.cfg
 	return engine.Config{
 		Instance: o.info.Instance, Port: cfg.Port, HardCap: int(cfg.RecvHardCap), MaxSockets: cfg.Limits.MaxSockets,
-		OverflowBytes: int(cfg.Limits.MaxHeldBytes), MaxSharedBytes: sharedLimit(cfg), MaxMaps: mapsLimit(),
+		OverflowBytes: int(cfg.Limits.MaxHeldBytes), MaxSharedBytes: sharedLimit(cfg), MaxMaps: quota.MapsWithin(filesLimit()),
 		MaxRegisteredBytes: cfg.Limits.MaxRegisteredBytes, Policy: o.policy.Load(),
 		Rates:       rates(cfg),
 		Silence:     int64(cfg.Peers.Silence),

@@ -26,6 +26,9 @@ func (b backend) inspect() engine.Inspector {
 // Sockets lists the bound sockets by address and port.
 func (b backend) Sockets() ([]ctl.SocketInfo, error) { return b.inspect().Sockets() }
 
+// Unreceived lists the processes that have not received descriptors.
+func (b backend) Unreceived() []ctl.Unreceived { return b.d.unreceived.listed() }
+
 // Peers lists the connections.
 func (b backend) Peers() ([]ctl.PeerInfo, error) {
 	peers, err := b.inspect().Peers()

@@ -42,6 +42,9 @@ func (b backend) Users() ([]ctl.User, error) {
 	for uid, n := range b.d.admission.clientsOf() {
 		of(uid).Clients.Used = uint64(n)
 	}
+	for uid, n := range b.d.unreceived.ofUsers() {
+		of(uid).Unreceived = n
+	}
 	out := make([]ctl.User, 0, len(users))
 	for uid, u := range users {
 		q := quotas[uid]

@@ -30,7 +30,6 @@ type session struct {
 	memory sessionMemory
 
 	// Of a client.
-	name   string
 	params shm.Params
 	// waits are the requests that wait, by what they wait for. Only the engine's thread uses
 	// it, or whoever has the engine while it stands still.

@@ -27,6 +27,7 @@ var userResources = []struct {
 	{"grants", func(u *ctl.User) ctl.Usage { return u.Grants }},
 	{"registered_bytes", func(u *ctl.User) ctl.Usage { return u.RegisteredBytes }},
 	{"queued_bytes", func(u *ctl.User) ctl.Usage { return u.QueuedBytes }},
+	{"unreceived_descriptors", func(u *ctl.User) ctl.Usage { return u.Unreceived }},
 }
 
 // collectUsers sends the users' series. It returns how many users have no series of their

@@ -203,6 +203,7 @@ const (
 	HolesBack                  Name = "holes-back"                    // a user whose process has punched holes comes back at once
 	UnreadUnbounded            Name = "unread-unbounded"              // descriptors that nobody receives have no limit
 	UnreadPiledUp              Name = "unread-piled-up"               // a process gets more descriptors while it has not received others
+	RefsEndSession             Name = "refs-end-session"              // an answer whose descriptors the kernel does not send ends the session
 	HandoverUnread             Name = "handover-unread"               // a successor does not know what processes have not received
 	UnreadUncounted            Name = "unread-uncounted"              // a connection that ends with descriptors unread counts for nobody
 	DescriptorsTakenInSession  Name = "descriptors-taken-in-session"  // a session receives and closes the descriptor of an import itself
@@ -268,6 +269,8 @@ func Names() []Name {
 		HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll,
 		RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,
 		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, UnmapLocks, FaultRefuses, LargeLostForEver,
+		RoomNotRung, RefsEndSession, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,
+		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
 		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted,
 		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack,
 	}

@@ -17,11 +17,22 @@ const (
 	// MaxMaps bounds the mappings made for clients. The kernel gives a process 65530
 	// (vm.max_map_count), and the Go runtime ends a process that gets no mapping.
 	MaxMaps = 32 << 10
+
+	leastUnreceived = 1024
 )
 
 // MapsWithin returns how many mappings clients may have in a process that may open so many
 // files. Each mapping has a descriptor. The other half is for connections.
 func MapsWithin(files uint64) int { return int(min(files/2, MaxMaps)) }
+
+// UnreceivedWithin returns how many descriptors clients may have been sent and not have
+// received, all together, in a process that may open so many files. The kernel refuses to send
+// one while all programs of the user have more than that number on their way. A sixteenth, or
+// what a few processes get, leaves the rest to a planned restart and to other daemons of the
+// user.
+func UnreceivedWithin(files uint64) int {
+	return int(min(files/2, max(files/16, leastUnreceived), MaxMaps))
+}
 
 // Memory counts the memory of the daemon that all clients together have. A session reserves
 // memory here before it maps it, and gives back what it has unmapped. Any goroutine may

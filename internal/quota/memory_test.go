@@ -31,6 +31,16 @@ func TestMemoryBudget(t *testing.T) {
 	}
 }
 
+// TestUnreceivedWithin: what processes may leave unreceived is a part of what the kernel permits,
+// and more than the answer of one process.
+func TestUnreceivedWithin(t *testing.T) {
+	for files, want := range map[uint64]int{1024: 512, 20_000: 1250, 1 << 20: MaxMaps, 1 << 63: MaxMaps} {
+		if n := UnreceivedWithin(files); n != want {
+			t.Errorf("%d files: %d descriptors, want %d", files, n, want)
+		}
+	}
+}
+
 // TestMapsWithin: where a process may open few files, mappings leave half of them for
 // connections, and one user leaves mappings for others.
 func TestMapsWithin(t *testing.T) {

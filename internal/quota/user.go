@@ -55,11 +55,20 @@ func (u *User) MayShare(what string, own, all, limit int) error {
 
 // MayShareMany is MayShare for n more.
 func (u *User) MayShareMany(what string, own, all, limit, n int) error {
-	switch free := limit - all - (n - 1); {
-	case free <= 0:
+	switch {
+	case n > limit-all:
 		return fmt.Errorf("%w: the daemon has its %d %s", unix.ENOBUFS, limit, what)
-	case !u.Trusted && own+n > free:
+	case own+n > u.Share(own, all, limit):
 		return fmt.Errorf("%w: %v has %d %s, as many as are free", unix.ENOBUFS, u, own, what)
 	}
 	return nil
+}
+
+// Share returns how many the user may have by MayShare, while the others have what they have.
+func (u *User) Share(own, all, limit int) int {
+	rest := max(limit-(all-own), 0)
+	if u.Trusted {
+		return rest
+	}
+	return (rest + 1) / 2
 }

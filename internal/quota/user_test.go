@@ -22,5 +22,8 @@ func TestSharedLimits(t *testing.T) {
 		if err := u.MayShare("things", tc.own, tc.all, tc.limit); (err == nil) != tc.ok || err != nil && !errors.Is(err, unix.ENOBUFS) {
 			t.Errorf("%+v: %v", tc, err)
 		}
+		if share := u.Share(tc.own, tc.all, tc.limit); (tc.own < share) != tc.ok {
+			t.Errorf("%+v: a share of %d", tc, share)
+		}
 	}
 }

@@ -55,8 +55,9 @@ const (
 	headSize  = 8
 	maxPacket = headSize + 20 + unix.PathMax
 	// batch is how many descriptors go with one packet (the kernel's SCM_MAX_FD). The next
-	// batch goes when this one has arrived, so a parcel of any size is within the kernel's
-	// limit of descriptors in flight.
+	// batch goes when this one has arrived, so a parcel of any size has at most batch+1
+	// descriptors on their way. The predecessor leaves room for as many below the kernel's
+	// limit, whatever its clients do not receive (quota.UnreceivedWithin).
 	batch = 253
 )
 

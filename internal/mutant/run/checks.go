@@ -211,6 +211,7 @@ var checks = []check{
 	{variant: mutant.HolesBack, pkg: "internal/daemon", test: "TestHoles"},
 	{variant: mutant.UnreadPiledUp, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.UnreadUnbounded, pkg: "internal/daemon", test: "TestUnreadAnswers"},
+	{variant: mutant.RefsEndSession, pkg: "internal/daemon", test: "TestTooManyRefs"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},
 	{variant: mutant.UnreadUncounted, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.DescriptorsClosedInSession, pkg: "internal/ipc", test: "TestLingeringDescriptors"},
