@@ -37,6 +37,7 @@ type connection struct {
 	deadline  time.Time               // of the next request; zero: none
 	stands    bool                    // the session waits for the end of the recess
 	handed    bool                    // the connection is part of a state that was written in this recess
+	held      bool                    // and has ended, see ipc.Conn.Hold
 	interrupt context.CancelCauseFunc // of the request in progress; nil: it has none
 
 	// The session's, or whose who has it while it stands.

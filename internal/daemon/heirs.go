@@ -29,7 +29,7 @@ func (d *Daemon) adoptSessions(r *handover.Reader, f *inFiles) *heirs {
 		}
 	}
 	if r.Version() >= 3 {
-		for range r.Count(mostSessions, 4) {
+		for range r.Count(mostSessions, 4+4) {
 			h.adoptEnded(r, f)
 		}
 	}
@@ -43,8 +43,7 @@ func (h *heirs) adoptEnded(r *handover.Reader, f *inFiles) {
 	if c == nil {
 		return
 	}
-	c.Gave()
-	h.d.unreceived.keep(c, ipc.MaxFDs)
+	c.adoptUnread(r)
 	h.d.admission.inherit(newSession(h.d, c), ipc.RoleClient)
 	h.ended = append(h.ended, c)
 }
@@ -83,8 +82,6 @@ func (h *heirs) adopt(r *handover.Reader, f *inFiles) {
 		r.Of(uint32(len(h.all) - 1))
 		s.adopt(r, f)
 		r.Shared()
-		c.Gave()
-		h.d.unreceived.keep(c, ipc.MaxFDs)
 	}
 }
 

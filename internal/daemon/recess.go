@@ -172,7 +172,18 @@ func (a *admission) resume() {
 		c.SetSendTimeout(0)
 		_ = c.SetReadDeadline(c.deadline)
 	}
+	for c := range a.ending {
+		c.let()
+	}
 	close(p.over)
+}
+
+// let ends what unread began. Guarded by admission.mu.
+func (c *connection) let() {
+	if c.held {
+		c.held = false
+		c.Let()
+	}
 }
 
 // limit sets the time until which the next request of c has to come. The zero time is no

@@ -50,6 +50,7 @@ func (d *Daemon) encodeSessions(ctx context.Context, w *handover.Writer, f *outF
 		w.Count(len(unread))
 		for _, c := range unread {
 			w.U32(f.add(c.FD()))
+			w.U32(uint32(d.unreceived.by(c)))
 		}
 	}
 	w.End()
@@ -117,12 +118,14 @@ func (a *admission) handOver() (all []*session) {
 }
 
 // unread returns the connections that have ended with descriptors that their processes have
-// not received, in the order of their arrival.
+// not received, in the order of their arrival. They keep their own descriptors until leave or
+// resume, because their processes may receive at any moment.
 func (a *admission) unread() (all []*connection) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for c := range a.ending {
-		if c.Unread() {
+		if c.Unread() && c.Hold() {
+			c.held = true
 			all = append(all, c)
 		}
 	}
@@ -148,10 +151,26 @@ func (a *admission) leave() {
 		go c.goodbye(reason)
 	}
 	for c := range a.ending {
+		c.let()
 		_ = c.Leave()
 	}
 	a.mu.Unlock()
 	a.served.Wait()
+}
+
+// adoptUnread reads how many descriptors the process has not received, and counts them.
+func (c *connection) adoptUnread(r *handover.Reader) {
+	n := ipc.MaxFDs // at most
+	if r.Version() >= 3 {
+		n = r.Size(ipc.MaxFDs)
+	}
+	if mutant.On(mutant.HandoverUnreadMost) {
+		n = ipc.MaxFDs
+	}
+	if n > 0 && r.Err() == nil {
+		c.Gave()
+		c.unreceived.keep(c, n)
+	}
 }
 
 // encode writes a session that stands.
@@ -179,6 +198,7 @@ func (s *session) encode(w *handover.Writer, f *outFiles) {
 	}
 	if w.Version() >= 3 {
 		w.Bool(s.untold != nil)
+		w.U32(uint32(s.unreceived.by(s.connection)))
 	}
 	s.memory.encode(w, f)
 }
@@ -202,6 +222,7 @@ func (s *session) adopt(r *handover.Reader, f *inFiles) {
 		s.waits[what] = id
 	}
 	untold := r.Version() >= 3 && r.Bool()
+	s.adoptUnread(r)
 	if r.Err() == nil {
 		s.memory.adopt(r, f, s.params)
 	}

@@ -53,6 +53,16 @@ func (u *unreceived) add(c *connection, n int) {
 	u.of[c] += n
 }
 
+// by is how many descriptors count for c.
+func (u *unreceived) by(c *connection) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !c.Unread() {
+		return 0
+	}
+	return u.of[c]
+}
+
 // keep counts for c what another daemon has sent to it, n descriptors at most.
 func (u *unreceived) keep(c *connection, n int) {
 	u.mu.Lock()

@@ -62,6 +62,10 @@ type Conn struct {
 	received     chan struct{} // see Received; nil but at the daemon's end
 	receivedOnce sync.Once
 
+	holding sync.Mutex
+	held    bool // see Hold; guarded by holding
+	due     bool // to be released when it is not held any more; guarded by holding
+
 	sending     sync.Mutex
 	sendTimeout time.Duration // set by SetSendTimeout; 0: sendTimeout, below 0: no wait. Guarded by sending
 }

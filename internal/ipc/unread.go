@@ -76,8 +76,35 @@ func (c *Conn) linger() error {
 	return nil
 }
 
-// release closes this process's descriptor, in a thread that may wait.
+// release closes this process's descriptor, in a thread that may wait, unless it is held.
 func (c *Conn) release() error {
+	c.holding.Lock()
+	defer c.holding.Unlock()
+	if c.held && !mutant.On(mutant.UnreadLetGo) {
+		c.due = true
+		return nil
+	}
 	defer c.receivedOnce.Do(func() { close(c.received) })
 	return c.closer.release(c.c, c.counts)
+}
+
+// Hold keeps the descriptor of a connection at the daemon's end until Let, whatever the other
+// side receives: another daemon process is being sent it. It reports false if there is none any
+// more.
+func (c *Conn) Hold() bool {
+	c.holding.Lock()
+	defer c.holding.Unlock()
+	c.held = c.FD() >= 0
+	return c.held
+}
+
+// Let ends Hold.
+func (c *Conn) Let() {
+	c.holding.Lock()
+	c.held = false
+	due := c.due
+	c.holding.Unlock()
+	if due {
+		_ = c.release()
+	}
 }

@@ -205,6 +205,8 @@ const (
 	UnreadPiledUp              Name = "unread-piled-up"               // a process gets more descriptors while it has not received others
 	RefsEndSession             Name = "refs-end-session"              // an answer whose descriptors the kernel does not send ends the session
 	HandoverUnread             Name = "handover-unread"               // a successor does not know what processes have not received
+	UnreadLetGo                Name = "unread-let-go"                 // a hand-over names a connection whose process receives what it was sent, and that is closed
+	HandoverUnreadMost         Name = "handover-unread-most"          // a successor counts as many descriptors unread as there can be
 	UnreadUncounted            Name = "unread-uncounted"              // a connection that ends with descriptors unread counts for nobody
 	DescriptorsTakenInSession  Name = "descriptors-taken-in-session"  // a session receives and closes the descriptor of an import itself
 	WritableGiven              Name = "writable-given"                // processes get memory that they may only read with a descriptor to write
@@ -273,5 +275,6 @@ func Names() []Name {
 		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
 		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted,
 		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack,
+		UnreadLetGo, HandoverUnreadMost,
 	}
 }
