@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 const (
@@ -19,9 +21,9 @@ const (
 
 // crowd knows the connections from the moment at which they are accepted. Each has one
 // request. Beyond maxConns the connection gives way whose client has kept the server waiting
-// for longest, by asking nothing or by taking nothing of its answer. So clients that do not
-// ask, or do not read, keep no probe and no scraper out. A connection that the server is
-// about to answer stays.
+// for longest: by asking nothing, by taking nothing of its answer, or by not sending the body
+// that its request has announced. So such clients keep no probe and no scraper out. A connection
+// that the server is about to answer stays.
 type crowd struct {
 	mu   sync.Mutex
 	all  []*guest      // the oldest first
@@ -122,12 +124,20 @@ func withGuest(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, guestKey{}, conn)
 }
 
-// hasAsked notes that the request with this context has come.
-func hasAsked(ctx context.Context) {
-	if g, ok := ctx.Value(guestKey{}).(*guest); ok {
-		g.c.mu.Lock()
-		defer g.c.mu.Unlock()
-		g.asked, g.waiting = true, time.Time{}
+// hasAsked notes that the request with this context has come. answered notes that its handler
+// has returned: the HTTP server then waits for the client alone.
+func hasAsked(ctx context.Context) (answered func()) {
+	g, ok := ctx.Value(guestKey{}).(*guest)
+	if !ok {
+		return func() {}
+	}
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	g.asked, g.waiting = true, time.Time{}
+	return func() {
+		if !mutant.On(mutant.BodyAwaited) {
+			g.waits(time.Now())
+		}
 	}
 }
 

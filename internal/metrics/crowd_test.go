@@ -66,13 +66,14 @@ func serve(t *testing.T) (*pipes, *crowd) {
 	return p, s.crowd
 }
 
-// stalled waits until the server waits for so many clients that have asked.
-func (c *crowd) stalled(n int) {
+// stalled waits until the server waits for so many clients that have asked. Those that read have
+// their answers then.
+func (c *crowd) stalled(n int, reads bool) {
 	for got := -1; got != n; runtime.Gosched() {
 		c.mu.Lock()
 		got = 0
 		for _, g := range c.all {
-			if g.asked && !g.waiting.IsZero() {
+			if g.asked && (reads || !g.waiting.IsZero()) {
 				got++
 			}
 		}
@@ -80,18 +81,24 @@ func (c *crowd) stalled(n int) {
 	}
 }
 
-// More clients than maxConns that ask nothing, or that ask again and again and read no
-// answer, keep no probe out.
+// More clients than maxConns that ask nothing, that ask again and again and read no answer, or
+// that announce a body and do not send it, keep no probe out.
 func TestCrowd(t *testing.T) {
-	for name, ask := range map[string]string{"silent": "", "unread": probe + probe + probe} {
+	for name, ask := range map[string]string{"silent": "", "unread": probe + probe + probe,
+		"bodies": "POST /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			p, c := serve(t)
 			for range maxConns + 10 {
 				conn := p.dial(t)
-				go func() { _, _ = io.WriteString(conn, ask) }() // ends when conn is closed
+				go func() { // ends when conn is closed
+					_, _ = io.WriteString(conn, ask)
+					if name == "bodies" {
+						_, _ = io.Copy(io.Discard, conn)
+					}
+				}()
 			}
 			if ask != "" {
-				c.stalled(maxConns)
+				c.stalled(maxConns, name == "bodies")
 			}
 			for range 10 {
 				conn := p.dial(t)

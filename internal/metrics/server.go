@@ -52,7 +52,7 @@ func (s *Server) Serve(ctx context.Context, h http.Handler, secure *tls.Config, 
 	var running sync.RWMutex // read-locked by each request that uses h
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			hasAsked(r.Context())
+			defer hasAsked(r.Context())()
 			running.RLock()
 			defer running.RUnlock()
 			if ctx.Err() == nil {

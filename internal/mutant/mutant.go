@@ -226,6 +226,7 @@ const (
 	RequestForgotten           Name = "request-forgotten"             // a request that was broken off is not carried out again
 	HandoverRequest            Name = "handover-request"              // a session is handed over without its request that was broken off
 	RecessUnbounded            Name = "recess-unbounded"              // a recess waits for every session
+	BodyAwaited                Name = "body-awaited"                  // a client of the metrics that does not send the body of its request keeps its place
 	LogWaits                   Name = "log-waits"                     // whoever logs waits for the reader of the log
 
 	// A client's events.
@@ -275,6 +276,6 @@ func Names() []Name {
 		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
 		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted,
 		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack,
-		UnreadLetGo, HandoverUnreadMost,
+		UnreadLetGo, HandoverUnreadMost, BodyAwaited,
 	}
 }

@@ -213,6 +213,7 @@ var checks = []check{
 	{variant: mutant.UnreadUnbounded, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.RefsEndSession, pkg: "internal/daemon", test: "TestTooManyRefs"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},
+	{variant: mutant.BodyAwaited, pkg: "internal/metrics", test: "TestCrowd"},
 	{variant: mutant.UnreadLetGo, pkg: "internal/daemon", test: "TestUnreadReadInPause"},
 	{variant: mutant.HandoverUnreadMost, pkg: "internal/daemon", test: "TestUnreadCountHandedOver"},
 	{variant: mutant.UnreadUncounted, pkg: "internal/daemon", test: "TestUnreadAnswers"},
