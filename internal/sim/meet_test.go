@@ -59,8 +59,30 @@ func (h *host) reopens() {
 		for range w.opt.params.EventEntries {
 			b.operateOn(b.knows[len(b.knows)-1], false)
 		}
-		b.deafFor(5_000_000)
+		h.presses()
+		w.meet()
+		if b.open {
+			b.deafFor(5_000_000)
+		}
 	})
+}
+
+// presses has sockets of h begin operations until a user of the host is at its quota, if the run
+// draws that. What its caller begins then meets it.
+func (h *host) presses() {
+	w := h.w
+	if !w.opt.press || !h.up {
+		return
+	}
+	for _, e := range slices.Clone(w.eps) {
+		if e.h != h || !e.open || e.c.full || e.c.waits > 0 || len(e.knows) == 0 {
+			continue
+		}
+		for i := 0; i < 2*w.opt.quotaOps && e.open && len(e.knows) > 0; i++ {
+			e.operateOn(e.knows[(len(e.knows)-1-i%3+3)%len(e.knows)], false)
+		}
+	}
+	h.turn()
 }
 
 // copies has sockets of h begin operations within the host.
@@ -87,7 +109,29 @@ func (h *host) drain() {
 	if h.pausing.on || h.drained || !h.drains(addr, ctl.DrainBegin) {
 		return
 	}
+	h.floods()
 	h.undrainIn(addr, below(w.rMeet, pick[int64](w.rMeet, 50_000, 5_000_000, 50_000_000)))
+}
+
+// floods has one process of h, if processes do not look at times, ask for more statuses than its
+// event ring has room for, and not look.
+func (h *host) floods() {
+	w := h.w
+	if w.opt.deaf == 0 {
+		return
+	}
+	for _, e := range slices.Clone(w.eps) {
+		if e.h != h || !e.open || e.c.full || e.c.waits > 0 || e.c.deaf > w.now() || len(e.knows) == 0 {
+			continue
+		}
+		for i := uint32(0); i < 4*w.opt.params.EventEntries && e.open && len(e.knows) > 0; i++ {
+			e.operateOn(e.knows[len(e.knows)-1], false)
+		}
+		if e.open {
+			e.deafFor(20_000_000)
+		}
+		return
+	}
 }
 
 func (h *host) undrainIn(addr netip.Addr, ns int64) {
@@ -140,7 +184,10 @@ func (e *endpoint) barrier() {
 	var hwm uint64
 	var err error
 	e.inBarrier = true
-	w.net.At(w.now(), func() { e.beside(maxBeside) })
+	w.net.At(w.now(), func() {
+		e.cancelsBeside()
+		e.beside(maxBeside)
+	})
 	e.c.blocking(func() { hwm, err = e.s.Barrier(context.Background(), c.to, id) })
 	e.inBarrier = false
 	switch {
@@ -149,6 +196,20 @@ func (e *endpoint) barrier() {
 		broken("harness", "barrier: %v", err)
 	case hwm < id:
 		broken("HWM", "Barrier for %d returned %d", id, hwm)
+	}
+}
+
+// cancelsBeside has another process of the host cancel what it has sent, while e waits in Barrier.
+func (e *endpoint) cancelsBeside() {
+	w := e.w
+	if w.opt.cancel == 0 || w.rMeet.IntN(4) > 0 {
+		return
+	}
+	for _, f := range w.flowsV {
+		if f.src.h == e.h && f.src.open && f.src.c.waits == 0 {
+			w.cancel(f)
+			return
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	streamPlay
 	streamVersion
 	streamMeet
+	streamPress
 )
 
 // options are drawn before a run begins: which faults there are and how often, how small
@@ -75,9 +76,10 @@ type options struct {
 	held int // percent of the control requests after whose answer the turn is held
 	amid int // percent of the turns in whose middle a process sends and reads
 
-	users                int // how many uids the processes of a host have, 0: all are root
-	quotaOps, quotaBytes int // 0: none
-	quotaGrants          int // 0: none
+	press                bool // what begins at a host finds its users at their quota
+	users                int  // how many uids the processes of a host have, 0: all are root
+	quotaOps, quotaBytes int  // 0: none
+	quotaGrants          int  // 0: none
 
 	piece int // bytes of an operation that go to a peer at a time, 0: the default
 	slice int // bytes of an operation within a host that are copied at a time, 0: the default
@@ -173,6 +175,17 @@ func (o *options) more(r *rand.Rand) {
 	if r.IntN(10) == 0 {
 		o.hosts, o.clients, o.sockets = 2, 1, 20+r.IntN(6)
 		o.params.Slots, o.params.Cells = max(o.params.Slots, 64), 128
+	}
+}
+
+// quotas draws in which runs users are at their quota when something else begins.
+func (o *options) quotas(r *rand.Rand) {
+	if o.press = r.IntN(3) == 0; !o.press {
+		return
+	}
+	o.users, o.quotaOps = 1+r.IntN(2), pick(r, 2, 4, 20)
+	if o.cancel == 0 {
+		o.cancel = 3
 	}
 }
 

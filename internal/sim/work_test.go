@@ -160,9 +160,10 @@ func (w *world) disturb() bool {
 		if o.slice > 0 {
 			e.h.copies()
 		}
-		if e.h.up {
+		if e.h.presses(); e.h.up {
 			e.h.halt()
 		}
+		w.meet()
 	case took(o.deaf):
 		e.deafFor(below(w.rMeet, pick[int64](w.rMeet, 100_000, 5_000_000, 40_000_000)))
 	case took(o.drain):
@@ -205,6 +206,9 @@ func (w *world) rebind(e *endpoint) {
 }
 
 func (w *world) cancel(f *flow) {
+	if f.src.h.presses(); !f.src.open {
+		return
+	}
 	w.log(f.src.h, "cancel", int64(f.src.ap.Port()), int64(f.dst.Port()), 0)
 	f.cancelled = true
 	for _, m := range f.msgs {

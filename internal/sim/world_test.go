@@ -113,6 +113,7 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 	} else {
 		w.opt = drawOptions(w.net.Rand(streamOptions))
 		w.opt.more(w.rMeet)
+		w.opt.quotas(w.net.Rand(streamPress))
 	}
 	w.hist.hash = 0xcbf29ce484222325
 	w.scratch, w.want = mem.get(abi.MaxMessage+8), mem.get(1<<20)
