@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -90,8 +91,16 @@ func (c *Client) fail(err error) {
 }
 
 // broken ends the client because the daemon broke the rules of the shared memory,
-// and returns the error.
+// and returns the error. If the daemon has ended the session before, the error is the daemon's
+// reason: after the end the rings are emptied.
 func (c *Client) broken(format string, args ...any) error {
+	if x, is := c.ctl.(interface{ Ending() bool }); is && c.state() == nil && x.Ending() && !mutant.On(mutant.EndMisread) {
+		<-c.ctl.Gone()
+		if c.ctl.Reason() != nil {
+			c.fail(goneError(c.ctl.Reason()))
+			return c.Err()
+		}
+	}
 	c.fail(fmt.Errorf("%w: the daemon broke the memory contract: %s", ErrSession, fmt.Sprintf(format, args...)))
 	return c.Err()
 }

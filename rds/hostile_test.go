@@ -140,3 +140,27 @@ func TestRunRewritten(t *testing.T) {
 		t.Errorf("a frame that has become too long: %v", err)
 	}
 }
+
+// TestEmptiedAtEnd: a client whose rings the daemon has emptied behind the end of the session ends
+// with the daemon's reason, though it finds the rings before it has read the reason.
+func TestEmptiedAtEnd(t *testing.T) {
+	x := &ending{fakeDaemon: newFakeDaemon(Options{}.Params)}
+	c, err := Open(attach.Through(bg(), attach.Way{Control: x, Wake: x.client}), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	x.do(func() { x.seg.SendRetProducer().Put(1 << 20) }) // as good as an index of 0
+	c.tx.poll()
+	if err := c.Err(); !errors.Is(err, ErrSession) || !strings.Contains(err.Error(), "because") {
+		t.Error(err)
+	}
+}
+
+// ending is a Control whose daemon has ended the session. The client reads that only when it looks.
+type ending struct{ *fakeDaemon }
+
+func (e *ending) Ending() bool {
+	e.die(&ipc.SessionError{Text: "because"})
+	return true
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -64,9 +65,18 @@ func (s *session) client() (c *engine.Client, windows [][]byte, err error) {
 			s.goodbye(why)
 		}()
 	}
-	at.OnFree = func() { go s.memory.free() }
+	at.OnFree = func() { go s.free() }
 	at.OnEnd = func() { s.d.loop.unwatchBell(rung) } // while the descriptor is still ours
 	return engine.NewClient(&at), windows, nil
+}
+
+// free gives back the memory of a client that the engine has let go of. Emptied rings tell its
+// process nothing, so a reason for the end is sent before.
+func (s *session) free() {
+	if why := s.why.Load(); why != nil && !mutant.On(mutant.RingsFirst) {
+		s.goodbye(*why)
+	}
+	s.memory.free()
 }
 
 // watch has the engine wake up when the process rings for c.

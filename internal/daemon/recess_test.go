@@ -170,6 +170,9 @@ func TestRecessWaits(t *testing.T) {
 		if err := d.admission.recess(context.Background(), true); err != nil {
 			t.Error(err)
 		}
+		if n := d.brokenOff(); n != 1 {
+			t.Fatalf("%d requests are carried out after the recess", n)
+		}
 		d.admission.resume()
 		takesRequest(t, d, &ipc.SetRcvBuf{})
 	}
@@ -182,7 +185,7 @@ func TestRecessWaits(t *testing.T) {
 		go func() { stands <- d.admission.recess(context.Background(), breaks) }()
 		select {
 		case err := <-stands:
-			t.Errorf("stands already: %v", err)
+			t.Fatalf("stands already: %v", err)
 		case <-time.After(20 * time.Millisecond):
 		}
 		until()
@@ -206,6 +209,16 @@ func TestRecessWaits(t *testing.T) {
 	tool.hears(tool.id, &ipc.CtlPart{})
 }
 
+// brokenOff is how many requests of d's processes are to be carried out after the recess.
+func (d *Daemon) brokenOff() (n int) {
+	for _, c := range d.connections() {
+		if c.again != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // connections are those of d.
 func (d *Daemon) connections() (all []*connection) {
 	d.admission.mu.Lock()
@@ -220,12 +233,8 @@ func (d *Daemon) connections() (all []*connection) {
 // waiting for no longer than a second.
 func TestRecessUnread(t *testing.T) {
 	d := startDaemon(t, nil)
-	p, other := attached(t, d), attached(t, d)
-	frame := ipc.AppendFrame(nil, 1, &ipc.Addrs{})
-	for err := error(nil); err == nil; { // until its own queue is full, too
-		p.c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
-		_, err = p.c.Write(frame)
-	}
+	other := attached(t, d)
+	unreading(t, d)
 	if err := d.admission.recess(context.Background(), true); err != nil {
 		t.Fatal(err)
 	}

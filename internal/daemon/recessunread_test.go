@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -24,6 +27,7 @@ func TestRecessUnreadDescriptor(t *testing.T) {
 		p.send(c.first)
 		p.send(c.second)
 		takesRequest(t, d, c.second)
+		waitsIn(t, "awaitReceived")
 		if err := d.admission.recess(context.Background(), true); err != nil {
 			t.Fatal(err)
 		}
@@ -36,4 +40,16 @@ func TestRecessUnreadDescriptor(t *testing.T) {
 			t.Errorf("%d bytes count", n)
 		}
 	}
+}
+
+// waitsIn waits until a goroutine of this process is in the function of that name.
+func waitsIn(t *testing.T, name string) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	eventually(t, "a goroutine is in "+name, func() error {
+		if n := runtime.Stack(stacks, true); !bytes.Contains(stacks[:n], []byte("."+name+"(")) {
+			return errors.New("none is")
+		}
+		return nil
+	})
 }

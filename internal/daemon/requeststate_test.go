@@ -48,11 +48,17 @@ func TestRequestsHandedOver(t *testing.T) {
 			if now := next.engine.Memory().Sum(); now != before {
 				t.Errorf("%+v counts, before %+v", now, before)
 			}
+			if has := next.brokenOff(); has != len(all) {
+				t.Errorf("the next daemon has %d requests that were broken off, there are %d", has, len(all))
+			}
 			if round == 0 {
 				leave()
 				leave = takesTurn(t, next, uid)
 			}
 		})
+		if t.Failed() {
+			t.FailNow() // the processes would wait for answers for ever
+		}
 		if round == 0 {
 			alloc.send(&ipc.Addrs{})
 		}

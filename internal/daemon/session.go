@@ -121,6 +121,9 @@ func (s *session) begin(id uint32, hello *ipc.Hello) error {
 	return err
 }
 
+// errAnswersUnread ends a session whose process does not read.
+var errAnswersUnread = errors.New("the process does not read what the daemon sends on its control connection (is it stopped?)")
+
 // badClient counts and logs what a process did wrong, once per connection. It passes over
 // an ordinary end and over limits, which are no fault of one process. Connections that say
 // nothing are logged in sums.
@@ -133,8 +136,9 @@ func (s *session) badClient(what string, err error) {
 		if what == "hello" {
 			s.d.admission.saidNothing.Add(1)
 			s.d.engine.Count(stats.ClientViolations)
+			return
 		}
-		return
+		err = errAnswersUnread
 	}
 	s.d.engine.Count(stats.ClientViolations)
 	s.warn("client ended: "+what, err)

@@ -287,6 +287,10 @@ func (c *Client) Close() error {
 // Gone implements Control.
 func (c *Client) Gone() <-chan struct{} { return c.gone }
 
+// Ending reports whether the daemon has closed the session. Gone is closed soon then, if it is not
+// yet, and Reason is what the daemon said before.
+func (c *Client) Ending() bool { return c.conn.HungUp() }
+
 // Reason implements Control.
 func (c *Client) Reason() error {
 	c.mu.Lock()

@@ -227,6 +227,8 @@ const (
 	HandoverRequest            Name = "handover-request"              // a session is handed over without its request that was broken off
 	RecessUnbounded            Name = "recess-unbounded"              // a recess waits for every session
 	BodyAwaited                Name = "body-awaited"                  // a client of the metrics that does not send the body of its request keeps its place
+	RingsFirst                 Name = "rings-first"                   // the rings of a client are emptied before its process is told why its session ends
+	EndMisread                 Name = "end-misread"                   // a library takes rings that are emptied at the end of its session for a broken contract
 	LogWaits                   Name = "log-waits"                     // whoever logs waits for the reader of the log
 
 	// A client's events.
@@ -275,6 +277,8 @@ func Names() []Name {
 		RoomNotRung, RefsEndSession, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,
 		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
 		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted,
+		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, FaultRefuses, LargeLostForEver,
+		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, RingsFirst, EndMisread, UnreadPiledUp, HolesUncharged, StopWanted,
 		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack,
 		UnreadLetGo, HandoverUnreadMost, BodyAwaited,
 	}

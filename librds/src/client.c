@@ -1,5 +1,6 @@
 /* The life of a client: its end, for whatever reason, and what is freed when. */
 #include <linux/futex.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,10 @@ int rdsi_broken(rds_client *c, const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(text, sizeof text, format, ap);
 	va_end(ap);
+	/* After the end of a session the daemon empties its rings: the reason came before. */
+	struct pollfd p = {.fd = c->ctl.fd, .events = POLLRDHUP};
+	if (poll(&p, 1, 0) > 0)
+		rdsi_ctl_poll(c);
 	rdsi_fail(c, -ECONNABORTED, "the daemon broke the memory contract: %s", text);
 	return rdsi_client_err(c);
 }

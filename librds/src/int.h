@@ -258,7 +258,8 @@ static inline bool rdsi_forked(const rds_client *c) { return atomic_load_explici
 
 /* ---- client.c ---- */
 void rdsi_fail(rds_client *c, int err, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* rdsi_broken ends the client because the daemon broke the contract, and returns the error. */
+/* rdsi_broken ends the client because the daemon broke the contract, and returns the error. If
+ * the daemon has ended the session before, that is the error. */
 int rdsi_broken(rds_client *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void rdsi_client_put(rds_client *c);
 void rdsi_pin(rds_client *c);

@@ -201,6 +201,8 @@ var checks = []check{
 	{variant: mutant.RequestForgotten, pkg: "internal/daemon", test: "TestRecessWaits"},
 	{variant: mutant.HandoverRequest, pkg: "internal/daemon", test: "TestRequestsHandedOver"},
 	{variant: mutant.RecessUnbounded, pkg: "internal/daemon", test: "TestRecessLoses"},
+	{variant: mutant.RingsFirst, pkg: "internal/daemon", test: "TestToldBeforeFreed"},
+	{variant: mutant.EndMisread, pkg: "rds", test: "TestEmptiedAtEnd"},
 	{variant: mutant.LogWaits, pkg: "internal/logqueue", test: "TestNobodyReads"},
 	{variant: mutant.UpdatesUncharged, pkg: "verbs/soft/tls13", test: "TestUpdateFlood"},
 	{variant: mutant.PartialUncharged, pkg: "internal/engine", test: "TestUnfinishedMessages"},

@@ -1,0 +1,89 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+)
+
+// unreading has a process not read its answers until the daemon can send it no more.
+func unreading(t *testing.T, d *Daemon) *proc {
+	t.Helper()
+	p := attached(t, d)
+	frame := ipc.AppendFrame(nil, 1, &ipc.Addrs{})
+	for err := error(nil); err == nil; { // until its own queue is full, too
+		p.c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+		_, err = p.c.Write(frame)
+	}
+	return p
+}
+
+// TestToldBeforeFreed: the memory of a process whose session the engine has ended is given back
+// after the reason was sent, also if sending takes long.
+func TestToldBeforeFreed(t *testing.T) {
+	d := startDaemon(t, nil)
+	p := unreading(t, d)
+	header := bytes.Clone(p.maps[0].Mem[:64])
+	p.badSend()
+	stacks := make([]byte, 1<<20)
+	eventually(t, "the engine lets go of the process", func() error {
+		if !bytes.Equal(header, p.maps[0].Mem[:64]) {
+			t.Fatal("the memory was given back before the process was told why its session ends")
+		}
+		for one := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
+			if bytes.Contains(one, []byte("(*session).free(")) && bytes.Contains(one, []byte(".goodbye(")) {
+				return nil
+			}
+		}
+		return errors.New("it has not")
+	})
+	for _, c := range d.connections() {
+		c.SetSendTimeout(-1)
+	}
+	eventually(t, "the memory is given back", func() error {
+		if bytes.Equal(header, p.maps[0].Mem[:64]) {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}
+
+// TestNotReading: that a process does not read its answers is logged when its session ends for it.
+func TestNotReading(t *testing.T) {
+	d := startDaemon(t, nil)
+	var log lockedLog
+	d.summed.log = slog.New(slog.NewTextHandler(&log, nil))
+	unreading(t, d)
+	for _, c := range d.connections() {
+		c.SetSendTimeout(time.Millisecond)
+	}
+	d.has(t, 0)
+	if s := log.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, errAnswersUnread.Error()) {
+		t.Errorf("log: %s", s)
+	}
+}
+
+// lockedLog is a log that several goroutines write to.
+type lockedLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
