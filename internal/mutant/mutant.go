@@ -182,6 +182,7 @@ const (
 	LengthUnbounded   Name = "length-unbounded"     // only the library bounds what one operation moves
 	PieceFailureLost  Name = "piece-failure-lost"   // an operation goes on though a piece of it has failed
 	LimitLeavesPieces Name = "limit-leaves-pieces"  // an operation whose time is up is DROPPED while pieces of it are on their way
+	EndUnblamed       Name = "end-unblamed"         // large packets are not blamed for a set-up that the peer ends first
 	UsedStaysOpen     Name = "used-stays-open"      // the target leaves memory for one use open when it was used
 	PieceIsUse        Name = "piece-is-use"         // each piece of an operation is a use of its own of a key for one use
 	EndUnbounded      Name = "end-unbounded"        // what a process had is ended in one turn, however much it is
@@ -269,7 +270,7 @@ func Names() []Name {
 		RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, CarriedRunsAgain, CarriedUnreceived,
 		CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero,
 		DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, UsedWhenRefused, NobodyUnasked, AnyoneUses,
-		RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded, PieceFailureLost, LimitLeavesPieces, UsedStaysOpen, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten,
+		RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded, PieceFailureLost, LimitLeavesPieces, EndUnblamed, UsedStaysOpen, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten,
 		VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession,
 		HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged, SourceTakesAll,
 		RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,

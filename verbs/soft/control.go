@@ -276,9 +276,10 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 		return fail(verbs.CMConnectError, err)
 	}
 	if cfg != nil {
-		if err := c.secure(conn, cfg, true); errors.Is(err, os.ErrDeadlineExceeded) {
-			return fail(verbs.CMUnreachable, fmt.Errorf("no end of the TLS handshake: %w", blamed(tcp, err)))
-		} else if err != nil {
+		if err := c.secure(conn, cfg, true); err != nil {
+			if no, why := noEnd(tcp, err); no {
+				return fail(verbs.CMUnreachable, fmt.Errorf("no end of the TLS handshake: %w", why))
+			}
 			return fail(verbs.CMConnectError, tlsFailure(err))
 		}
 	}
@@ -289,9 +290,10 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	}
 	r.mpa, err = c.readMPA(conn, true)
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fail(verbs.CMUnreachable, fmt.Errorf("no MPA reply: %w", blamed(tcp, err)))
 	case err != nil:
+		if no, why := noEnd(tcp, err); no {
+			return fail(verbs.CMUnreachable, fmt.Errorf("no MPA reply: %w", why))
+		}
 		return fail(verbs.CMConnectError, fmt.Errorf("MPA reply: %w", err))
 	case r.mpa.Reject && string(r.mpa.Private) == needsTLS:
 		return fail(verbs.CMConnectError, errNeedsTLS)

@@ -1,12 +1,15 @@
 package soft
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -53,9 +56,9 @@ func (q *qp) Path() verbs.Path {
 	return p
 }
 
-// blamed is err of a set-up that took too long, with verbs.ErrLarge if large packets are lost on the way: those of
-// this side, which TCP sends again and again, or the peer's, of which smaller ones have arrived that
-// were sent later.
+// blamed is err of a set-up that has failed, with verbs.ErrLarge if large packets are lost on the way: those of
+// this side, which TCP sends again and again, or, if it took too long, the peer's, of which smaller ones have arrived
+// that were sent later. The peer may have given up first: of the time limits of both sides either may end it.
 func blamed(tcp net.Conn, err error) error {
 	raw, e := tcp.(*net.TCPConn).SyscallConn()
 	if e != nil {
@@ -64,10 +67,17 @@ func blamed(tcp net.Conn, err error) error {
 	large := false
 	_ = raw.Control(func(fd uintptr) {
 		p, info := pathOf(int(fd))
-		large = p.Stuck || info.Rcv_ooopack > 0
+		large = p.Stuck && (errors.Is(err, os.ErrDeadlineExceeded) || !mutant.On(mutant.EndUnblamed)) || info.Rcv_ooopack > 0 && errors.Is(err, os.ErrDeadlineExceeded)
 	})
 	if large {
 		return fmt.Errorf("%w: %w", verbs.ErrLarge, err)
 	}
 	return err
+}
+
+// noEnd reports whether a set-up that failed with err has come to no end, because the peer did not answer in time or
+// large packets are lost; why is what blamed says.
+func noEnd(tcp net.Conn, err error) (no bool, why error) {
+	why = blamed(tcp, err)
+	return errors.Is(why, os.ErrDeadlineExceeded) || errors.Is(why, verbs.ErrLarge), why
 }

@@ -2,9 +2,14 @@ package soft
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
+	"runtime"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -55,7 +60,65 @@ func TestBlamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	if no, err := noEnd(c, io.EOF); no || err != io.EOF {
+		t.Error(no, err)
+	}
 	if err := blamed(c, os.ErrDeadlineExceeded); err != os.ErrDeadlineExceeded || errors.Is(err, verbs.ErrLarge) {
 		t.Error(err)
 	}
+}
+
+// TestBlamedAtEnd: large packets are blamed although it is the peer that ends the set-up.
+func TestBlamedAtEnd(t *testing.T) {
+	const most = 1300 // bytes of a packet that the peer gets
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return dropLarge(c, most) }}
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error { return limitSegment(c, most) }}
+	c, err := d.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write(make([]byte, 3*most)); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stuck := false; !stuck; runtime.Gosched() {
+		if err := raw.Control(func(fd uintptr) { p, _ := pathOf(int(fd)); stuck = p.Stuck }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	_, err = c.Read(make([]byte, 1))
+	if no, why := noEnd(c, err); err != io.EOF || !no || !errors.Is(why, verbs.ErrLarge) {
+		t.Errorf("%v: %v, %v", err, no, why)
+	}
+}
+
+// dropLarge has a socket, and those it accepts, not get packets of more than n bytes.
+func dropLarge(c syscall.RawConn, n uint32) error {
+	prog := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_LEN},
+		{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, K: n, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 18},
+	}
+	var err error
+	if e := c.Control(func(fd uintptr) {
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]})
+	}); e != nil {
+		return e
+	}
+	return err
 }

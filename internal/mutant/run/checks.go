@@ -176,6 +176,7 @@ var checks = []check{
 	{variant: mutant.LengthUnbounded, pkg: "internal/engine", test: "TestOperationLength"},
 	{variant: mutant.PieceFailureLost, pkg: "internal/engine", test: "TestLongAmid"},
 	{variant: mutant.LimitLeavesPieces, pkg: "internal/engine", test: "TestLongGivenUp"},
+	{variant: mutant.EndUnblamed, pkg: "verbs/soft", test: "TestBlamedAtEnd"},
 	{variant: mutant.UsedStaysOpen, pkg: "internal/engine", test: "TestUseEndsAtTarget"},
 	{variant: mutant.PieceIsUse, pkg: "internal/engine", test: "TestLongUseOnce"},
 	{variant: mutant.UseOnceIgnored, pkg: "internal/engine", test: "TestLongIsTheUse"},
