@@ -34,6 +34,7 @@ func (d *Daemon) adoptSessions(r *handover.Reader, f *inFiles) *heirs {
 		}
 	}
 	r.End()
+	r.Faulty()
 	return h
 }
 
@@ -79,9 +80,7 @@ func (h *heirs) adopt(r *handover.Reader, f *inFiles) {
 	h.d.admission.inherit(s, role)
 	h.all = append(h.all, s)
 	if role == ipc.RoleClient {
-		r.Of(uint32(len(h.all) - 1))
-		s.adopt(r, f)
-		r.Shared()
+		r.Alone(tagSession, uint32(len(h.all)-1), func() { s.adopt(r, f) })
 	}
 }
 

@@ -100,6 +100,45 @@ func TestSessionFault(t *testing.T) {
 	}
 }
 
+// TestSessionFaults: one attempt finds what is wrong with the memory of each of eight processes.
+func TestSessionFaults(t *testing.T) {
+	d := startDaemon(t, nil)
+	for range 9 {
+		attached(t, d)
+	}
+	d.has(t, 9)
+	if err := d.admission.recess(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	pause, err := d.loop.halt(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &parted{t: t, d: d, pause: pause}
+	all := d.admission.handOver()
+	for _, s := range all[:8] {
+		s.params.SendWindows += 5
+	}
+	w := handover.NewWriter(handover.Newest)
+	number, err := d.encodeSessions(t.Context(), w, &x.files)
+	if err == nil {
+		err = d.engine.Encode(w, number)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all[:8] {
+		s.params.SendWindows -= 5
+	}
+	next := x.next()
+	defer next.closeAll()
+	_, err = x.adopt(next, w.Bytes(), x.copies())
+	if faults := handover.FaultsIn(err); len(faults) != 8 || faults[0].Session != 0 || faults[7].Session != 7 {
+		t.Errorf("%d faults: %v", len(faults), err)
+	}
+	x.resume()
+}
+
 // TestFailAbout: what a file is, is its session's. Why it cannot be mapped is the daemon's.
 func TestFailAbout(t *testing.T) {
 	for err, its := range map[error]bool{unix.EINVAL: true, unix.EPERM: true, shm.ErrMapping: true, unix.ENOMEM: false, unix.EMFILE: false, unix.ENOBUFS: false} {

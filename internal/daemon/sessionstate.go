@@ -17,6 +17,9 @@ import (
 // tagSessions is the list of control connections.
 const tagSessions = handover.TagDaemon + 2
 
+// tagSession is what a client has, in that list.
+const tagSession = handover.TagDaemon + 9
+
 // encodeSessions writes the control connections. There is a recess, and the caller has the
 // engine, which stands still. The result names clients for Engine.Encode. Connections of
 // rdsctl with a trace or a capture are left out. Its error is that answers are still on their
@@ -180,9 +183,12 @@ func (s *session) encode(w *handover.Writer, f *outFiles) {
 	if w.Version() >= 3 {
 		encodeRequest(w, f, s.again)
 	}
-	if s.role != ipc.RoleClient {
-		return
+	if s.role == ipc.RoleClient {
+		w.Alone(tagSession, func() { s.encodeClient(w, f) })
 	}
+}
+
+func (s *session) encodeClient(w *handover.Writer, f *outFiles) {
 	w.String(s.name)
 	p := &s.params
 	w.U32s(p.SubEntries, p.EventEntries, p.MaxMsgs, p.MaxRx, p.Slots, p.Cells, p.SendWindows, p.RecvWindows)
@@ -203,7 +209,7 @@ func (s *session) encode(w *handover.Writer, f *outFiles) {
 	s.memory.encode(w, f)
 }
 
-// adopt reads what encode wrote of a client behind its descriptor.
+// adopt reads what encodeClient wrote.
 func (s *session) adopt(r *handover.Reader, f *inFiles) {
 	s.name = printable(r.String(ipc.MaxName)) // what is printable is another version's matter
 	s.params = shm.Params{SubEntries: r.U32(), EventEntries: r.U32(), MaxMsgs: r.U32(), MaxRx: r.U32(),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/succession"
 	"golang.org/x/sys/unix"
 )
@@ -66,13 +67,13 @@ func (d *Daemon) mayHand() error { return d.handing.refusal }
 // if that one has ended since. Otherwise reload says that a signal has asked for a reload, which
 // is due now.
 //
-// What cannot be taken over of one process does not keep the daemon from being replaced: its
-// session ends, and another successor is started. That is so for each process that there is when
-// hand begins, and not for more, so that no user can make it go on for ever.
+// What cannot be taken over of a process does not keep the daemon from being replaced: its
+// session ends, and another successor is started. All that one attempt finds end together, because
+// each attempt is a pause for everybody. That is so as often as there are processes when
+// hand begins, and not more, so that no user can make it go on for ever.
 func (d *Daemon) hand(binary string) (reload bool, err error) {
 	for tries := d.admission.processes(); ; tries-- {
-		var f *handover.Fault
-		if reload, err = d.handOnce(binary); tries <= 0 || !errors.As(err, &f) || !d.endFaulty(f) {
+		if reload, err = d.handOnce(binary); tries <= 0 || !d.endFaulty(handover.FaultsIn(err)) {
 			return reload, err
 		}
 		if reload {
@@ -84,21 +85,29 @@ func (d *Daemon) hand(binary string) (reload bool, err error) {
 // errNotTaken ends the session of a process of which something cannot be taken over.
 var errNotTaken = errors.New("a planned restart cannot take this process over")
 
-// endFaulty ends the session with a fault. It returns false if there is none, or if the session
+// endFaulty ends the sessions with faults. It returns false if there is none, or if one of them
 // is not that of a client.
-func (d *Daemon) endFaulty(f *handover.Fault) bool {
+func (d *Daemon) endFaulty(faults handover.Faults) bool {
 	h := d.handing
 	h.mu.Lock()
 	handed := h.handed
 	h.mu.Unlock()
-	if uint64(f.Session) >= uint64(len(handed)) || handed[f.Session].cl == nil {
-		return false
+	for _, f := range faults {
+		if uint64(f.Session) >= uint64(len(handed)) || handed[f.Session].cl == nil {
+			return false
+		}
+		s := handed[f.Session]
+		if err := s.askIn(context.Background(), func() error {
+			d.engine.Expel(s.cl, fmt.Errorf("%w: %w", errNotTaken, f.Err))
+			return nil
+		}); err != nil {
+			return false
+		}
+		if mutant.On(mutant.FaultsApart) {
+			break
+		}
 	}
-	s := handed[f.Session]
-	return s.ask(func() error {
-		d.engine.Expel(s.cl, fmt.Errorf("%w: %w", errNotTaken, f.Err))
-		return nil
-	}) == nil
+	return len(faults) > 0
 }
 
 // handOnce is one attempt.

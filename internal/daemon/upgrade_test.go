@@ -250,10 +250,13 @@ func TestFaultEnds(t *testing.T) {
 	d := startDaemon(t, nil)
 	first, bad, last := attached(t, d), attached(t, d), attached(t, d)
 	d.handing.handed = d.admission.handOver()
-	for f, ends := range map[handover.Fault]bool{{Session: 1, Err: handover.ErrFormat}: true, {Session: 3, Err: handover.ErrFormat}: false} {
-		if got := d.endFaulty(&f); got != ends {
-			t.Errorf("session %d ends: %v", f.Session, got)
+	for n, ends := range map[uint32]bool{1: true, 3: false} {
+		if got := d.endFaulty(handover.Faults{{Session: n, Err: handover.ErrFormat}}); got != ends {
+			t.Errorf("session %d ends: %v", n, got)
 		}
+	}
+	if d.endFaulty(nil) {
+		t.Error("a session without a fault ends")
 	}
 	if why := bad.reason(); !strings.Contains(why, errNotTaken.Error()) || !strings.Contains(why, handover.ErrFormat.Error()) {
 		t.Errorf("the session ended with %q", why)
@@ -289,6 +292,40 @@ func TestHandOverAfterEnd(t *testing.T) {
 	})
 	d.handing.stop()
 	if err := <-end; !errors.Is(err, errShutdown) {
+		t.Error(err)
+	}
+}
+
+// TestFaultsEndTogether: all processes with faults that one attempt has found end before the next, so eight of
+// one user cost everybody one more pause.
+func TestFaultsEndTogether(t *testing.T) {
+	d := startDaemon(t, nil)
+	var all []*proc
+	for range 9 {
+		all = append(all, attached(t, d))
+	}
+	d.handing.handed = d.admission.handOver()
+	var faults handover.Faults
+	for n := range uint32(8) {
+		faults = append(faults, &handover.Fault{Session: n, Err: handover.ErrFormat})
+	}
+	if !d.endFaulty(faults) {
+		t.Fatal("none ends")
+	}
+	for i, s := range d.handing.handed[:8] {
+		if s.why.Load() == nil {
+			t.Fatalf("process %d has not ended", i)
+		}
+	}
+	for _, p := range all[:8] {
+		if why := p.reason(); !strings.Contains(why, errNotTaken.Error()) {
+			t.Errorf("a session ended with %q", why)
+		}
+	}
+	if _, handed, taken := succeed(t, d, nil); handed != nil || taken != nil {
+		t.Fatal(handed, taken)
+	}
+	if err := all[8].ping(); err != nil {
 		t.Error(err)
 	}
 }

@@ -40,8 +40,8 @@ type handing struct {
 	txs   numbered[txMsg]
 	msgs  numbered[conn.Msg] // those of txs first, then pieces, then internal messages
 	of    *Client            // whose part is being written, nil: a part that is shared
-	err   error
-	errOf *Client // whose part err is of, nil: of a part that is shared
+	err   error              // of a part that is shared
+	fault map[*Client]error  // the first of each part that is not
 }
 
 // numbered gives records their numbers.
@@ -91,7 +91,7 @@ type taking struct {
 }
 
 // Encode writes what an engine needs that takes this one's place. The engine is Halted.
-// number names a client for the Heir. A *handover.Fault is an error in what one client has.
+// number names a client for the Heir. handover.Faults are errors in what single clients have.
 func (e *Engine) Encode(w *handover.Writer, number func(*Client) uint32) error {
 	if !e.Halted() {
 		return errMoving
@@ -122,10 +122,7 @@ func (e *Engine) Encode(w *handover.Writer, number func(*Client) uint32) error {
 	h.of = nil
 	h.fail(e.encodeRemotes(w, h.msgs.number))
 	w.End()
-	if h.errOf != nil {
-		return &handover.Fault{Session: number(h.errOf), Err: h.err}
-	}
-	return h.err
+	return cmp.Or(h.err, h.faults())
 }
 
 // EndDetached ends all of the processes that were detached while the engine stood still, and
@@ -137,7 +134,8 @@ func (e *Engine) EndDetached() {
 
 // Adopt has a new engine go on from what Encode wrote. It has its devices and addresses, and
 // has not had a turn. It is Halted then, until Resume. After an error it is not to be used;
-// neither clients nor peers notice anything of it. A *handover.Fault is an error in what one client has.
+// neither clients nor peers notice anything of it. handover.Faults are
+// errors in what single clients have.
 func (e *Engine) Adopt(r *handover.Reader, heir Heir) error {
 	if e.now != 0 || e.halts() || len(e.clients.all)+len(e.peers.all) > 0 {
 		return errStarted
@@ -152,6 +150,7 @@ func (e *Engine) Adopt(r *handover.Reader, heir Heir) error {
 		}
 		t.part(nil)
 		part()
+		r.Faulty()
 	}
 	r.End()
 	return r.Err()

@@ -29,27 +29,32 @@ func (h *handing) encodeClients() {
 	w.Count(len(h.procs.all))
 	for _, c := range h.procs.all {
 		w.U32(h.name(c))
-		w.Int(len(c.send))
 		h.of = c
-		h.fail(c.seg.EncodeRings(w))
-		w.Size(len(c.socks))
-		w.Count(len(c.sockFree))
-		for _, handle := range c.sockFree {
-			if mutant.On(mutant.HandoverHandles) {
-				handle = shm.SockIndex(handle)
-			}
-			w.U32(handle)
+		w.Alone(handover.TagClient, func() { h.encodeClient(c) })
+	}
+	w.End()
+}
+
+func (h *handing) encodeClient(c *Client) {
+	w := h.w
+	w.Int(len(c.send))
+	h.fail(c.seg.EncodeRings(w))
+	w.Size(len(c.socks))
+	w.Count(len(c.sockFree))
+	for _, handle := range c.sockFree {
+		if mutant.On(mutant.HandoverHandles) {
+			handle = shm.SockIndex(handle)
 		}
-		w.Begin(handover.TagBuffers)
-		w.U32(c.nextBuf)
-		w.Count(len(c.buffers))
-		for _, b := range c.sortedBuffers() {
-			w.U32(b.id)
-			w.U64(uint64(len(b.mem)))
-			w.Bool(b.freeing && !mutant.On(mutant.HandoverFreeing))
-			w.Bool(b.waiting != nil)
-		}
-		w.End()
+		w.U32(handle)
+	}
+	w.Begin(handover.TagBuffers)
+	w.U32(c.nextBuf)
+	w.Count(len(c.buffers))
+	for _, b := range c.sortedBuffers() {
+		w.U32(b.id)
+		w.U64(uint64(len(b.mem)))
+		w.Bool(b.freeing && !mutant.On(mutant.HandoverFreeing))
+		w.Bool(b.waiting != nil)
 	}
 	w.End()
 }
@@ -59,31 +64,28 @@ func (t *taking) adoptClients() {
 	r.Begin(handover.TagClients)
 	for range r.Count(mostClients, 4+8) {
 		t.part(nil)
-		t.adoptClient(r.U32())
+		name := r.U32()
 		if r.Err() != nil {
 			return
 		}
+		c := t.heir.Client(name)
+		if c == nil || c.acct != nil {
+			r.Fail("client %d is not there, or twice", name)
+			return
+		}
+		t.clients.all = append(t.clients.all, c)
+		t.procs = append(t.procs, c)
+		t.names[c] = name
+		r.Alone(handover.TagClient, name, func() { t.adoptClient(c, name) })
 	}
 	r.End()
 }
 
-func (t *taking) adoptClient(name uint32) {
+func (t *taking) adoptClient(c *Client, name uint32) {
 	r := t.r
-	if r.Err() != nil {
-		return
-	}
-	c := t.heir.Client(name)
-	if c == nil || c.acct != nil {
-		r.Fail("client %d is not there, or twice", name)
-		return
-	}
 	if n := r.Int(maxWindows); n != len(c.send) {
 		r.Fail("client %d with %d send windows, mapped are %d", name, n, len(c.send))
 	}
-	t.clients.all = append(t.clients.all, c)
-	t.procs = append(t.procs, c)
-	t.names[c] = name
-	t.part(c)
 	if err := failpoint.Hit(failpoint.Process); err != nil {
 		r.Fail("%v", err)
 	}

@@ -94,3 +94,17 @@ func TestHandoverFaultEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestHandoverFaults: one attempt finds what is wrong with each of many processes of a user.
+func TestHandoverFaults(t *testing.T) {
+	h := handOver(t)
+	for _, bad := range h.all[1:] {
+		bad.cl.sockFree = append(bad.cl.sockFree, uint32(len(bad.cl.socks))) // the table has no such index
+	}
+	heirs, state := h.state()
+	err := heirs.Adopt(h.next(), state)
+	all := handover.FaultsIn(err)
+	if len(all) != 2 || all[0].Session != 1 || all[1].Session != 2 || !errors.Is(err, handover.ErrFormat) {
+		t.Errorf("%d faults: %v", len(all), err)
+	}
+}

@@ -48,6 +48,8 @@ const (
 	TagArrived
 	TagDaemon // the first of internal/daemon's; it numbers its own behind it
 
+	TagClient Tag = 0x80 // behind those
+
 	// TagTests and above are free for tests.
 	TagTests Tag = 0xff00
 )

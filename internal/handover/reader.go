@@ -21,6 +21,7 @@ type Reader struct {
 	open    []section
 	version uint16
 	of      uint32 // Of, else NoFile
+	faults  Faults
 	err     error
 }
 
@@ -72,6 +73,38 @@ func (r *Reader) Of(session uint32) {
 	if !mutant.On(mutant.FaultRefuses) {
 		r.of = session
 	}
+}
+
+// Alone reads section t, which is one session's alone, with read. A Fault in it does not make r
+// fail: r goes on behind the section, until Faulty. Before version 3 there is no such section.
+func (r *Reader) Alone(t Tag, session uint32, read func()) {
+	framed := r.version >= 3 && r.err == nil
+	if framed {
+		r.Begin(t)
+	}
+	if r.err != nil {
+		return
+	}
+	depth, end := len(r.open), r.end
+	r.Of(session)
+	read()
+	r.Of(session)
+	if framed {
+		r.End()
+	}
+	r.Shared()
+	if f, is := r.err.(*Fault); is && framed {
+		r.faults = append(r.faults, f)
+		r.err, r.at, r.end, r.open = nil, end, r.open[depth-1].end, r.open[:depth-1]
+	}
+}
+
+// Faulty makes r fail if Alone has passed over faults, and reports whether r has failed.
+func (r *Reader) Faulty() bool {
+	if r.err == nil && len(r.faults) > 0 {
+		r.err = r.faults
+	}
+	return r.err != nil
 }
 
 // Shared says that what is read from here on is not one session's alone.

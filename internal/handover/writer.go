@@ -44,6 +44,17 @@ func (w *Writer) End() {
 	binary.LittleEndian.PutUint32(w.b[from-4:], size(len(w.b)-from))
 }
 
+// Alone writes section t with write, for Reader.Alone.
+func (w *Writer) Alone(t Tag, write func()) {
+	if w.version < 3 {
+		write()
+		return
+	}
+	w.Begin(t)
+	write()
+	w.End()
+}
+
 // Bytes returns what was written. All sections have ended.
 func (w *Writer) Bytes() []byte {
 	if len(w.open) > 0 {

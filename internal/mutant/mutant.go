@@ -69,6 +69,7 @@ const (
 	HandoverOffset   Name = "handover-offset"    // imported memory is handed over without its place in its file
 	HaltTimePasses   Name = "halt-time-passes"   // time goes on while the engine stands still
 	FaultRefuses     Name = "fault-refuses"      // an error in what one process has keeps a daemon from being replaced
+	FaultsApart      Name = "faults-apart"       // each process that cannot be taken over costs a pause of its own
 	HaltCopies       Name = "halt-copies"        // operations within the host go on while the engine comes to a stand
 	HomelessStays    Name = "homeless-stays"     // room for more peers is looked for when nobody waits for it any more
 	LongStays        Name = "long-stays"         // how an operation was cut is kept when its message has ended
@@ -261,7 +262,7 @@ func Names() []Name {
 		HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin, HandoverRelief,
 		HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps, HandoverWaiters, HandoverLost,
 		TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance, LastCredit, CancelEarly, HaltBreaksOps, HaltTold,
-		HaltRequest, HaltTimePasses, HaltCopies, HomelessStays, LongStays, PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted,
+		HaltRequest, HaltTimePasses, HaltCopies, FaultsApart, HomelessStays, LongStays, PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted,
 		HandoverStopped, HandoverAnswered, HandoverTCPSeen, HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned,
 		HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten,
 		LaneForgotten, SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,

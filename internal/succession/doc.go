@@ -39,6 +39,9 @@ const (
 	maxState = 1 << 30 // bytes of a parcel
 	maxFiles = 1 << 18 // descriptors of a parcel
 	maxText  = 1024
+
+	// mostFaults is how many faults one attempt may find: more than there can be processes.
+	mostFaults = 1 << 20
 )
 
 var (

@@ -29,7 +29,7 @@ const (
 	kindGo
 	kindGiveUp // text
 	kindServes
-	kindFault // u32 number of a session, text; from version 3 of the state on
+	kindFault // u32 number of a session, text; others may follow, and then kindGiveUp. From version 3 of the state on
 
 	// Between a daemon and its starter. Each begins with the u32 number of the daemon's
 	// request, so that an answer that comes too late is not taken for that of another.
@@ -209,16 +209,28 @@ func (l *Link) giveUp(why error) {
 }
 
 // refuse is giveUp of a successor that was handed a state of a version. From version 3 on the
-// predecessor is told if why is about one session alone.
+// predecessor is told if why is about sessions alone.
 func (l *Link) refuse(version uint16, why error) {
-	var f *handover.Fault
-	if version < 3 || !errors.As(why, &f) {
-		l.giveUp(why)
-		return
+	if version >= 3 {
+		l.limit(time.Second)
+		for _, f := range handover.FaultsIn(why) {
+			text := f.Err.Error()
+			_ = l.send(kindFault, append(le.AppendUint32(nil, f.Session), text[:min(len(text), maxText)]...))
+		}
 	}
-	text := f.Err.Error()
-	l.limit(time.Second)
-	_ = l.send(kindFault, append(le.AppendUint32(nil, f.Session), text[:min(len(text), maxText)]...))
+	l.giveUp(why)
+}
+
+// faults adds to err, a refusal, those that follow it. Another error is returned as it is.
+func (l *Link) faults(err error) error {
+	var all handover.Faults
+	for f := (*handover.Fault)(nil); errors.As(err, &f) && len(all) < mostFaults; _, err = l.recv(kindGiveUp, 0) {
+		all = append(all, f)
+	}
+	if len(all) == 0 {
+		return err
+	}
+	return all
 }
 
 // rights collects the descriptors of all control messages.

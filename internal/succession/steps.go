@@ -26,13 +26,13 @@ type Successor interface {
 	// Open opens everything that can fail. Nothing is served yet.
 	Open(version uint16, p Parcel) error
 	// Adopt checks the state and makes everything ready. It changes nothing that the
-	// predecessor or a client could notice. A *handover.Fault is an error in what one session has.
+	// predecessor or a client could notice. handover.Faults are errors in what single sessions have.
 	Adopt(version uint16, p Parcel) error
 }
 
 // HandOver passes p's state to the successor at the other end of l. If its error is nil,
-// the successor serves and p must not. Otherwise p serves as before. A *handover.Fault is an
-// error in what one session has: without that session another successor may take over.
+// the successor serves and p must not. Otherwise p serves as before. handover.Faults are
+// errors in what single sessions have: without these another successor may take over.
 func HandOver(l *Link, p Predecessor) error {
 	l.limit(l.part)
 	version, err := l.welcome()
@@ -72,7 +72,7 @@ func (l *Link) pass(state Parcel) error {
 		return at("state", err)
 	}
 	if _, err := l.recv(kindAdopted, 0); err != nil {
-		return at("adoption", err)
+		return at("adoption", l.faults(err))
 	}
 	if err := failpoint.Hit(failpoint.Go); err != nil {
 		return at("go", err)

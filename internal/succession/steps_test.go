@@ -134,8 +134,14 @@ func TestFault(t *testing.T) {
 			t.Errorf("version %d: %v", v, err)
 		}
 	}
-	d := &daemons{adoptErr: fault}
 	old, next := pair(t)
+	next.refuse(3, at("adoption", handover.Faults{fault, {Session: 9, Err: errors.New("of another")}}))
+	_, err := old.recv(kindAdopted, 0)
+	if all := handover.FaultsIn(at("adoption", old.faults(err))); len(all) != 2 || all[0].Session != 7 || all[1].Session != 9 || !strings.Contains(all[1].Error(), "of another") {
+		t.Errorf("%v", all)
+	}
+	d := &daemons{adoptErr: fault}
+	old, next = pair(t)
 	handed, _ := d.run(old, next, lives)
 	var f *handover.Fault
 	if !errors.As(handed, &f) || f.Session != 7 || strings.Join(d.did, " ") != "park resume" {

@@ -62,6 +62,7 @@ var checks = []check{
 	{variant: mutant.HandoverOffset, pkg: "internal/daemon", test: "TestMemoryHandedOver"},
 	{variant: mutant.HaltTimePasses, pkg: "internal/sim", test: "TestHaltTime"},
 	{variant: mutant.FaultRefuses, pkg: "internal/engine", test: "TestHandoverFault"},
+	{variant: mutant.FaultsApart, pkg: "internal/daemon", test: "TestFaultsEndTogether"},
 	{variant: mutant.HaltCopies, pkg: "internal/engine", test: "TestGoesOn/an_operation_within_the_host_is_half_done"},
 	{variant: mutant.HomelessStays, pkg: "internal/engine", test: "TestGoesOn/the_last_homeless_destination_was_closed"},
 	{variant: mutant.LongStays, pkg: "internal/engine", test: "TestGoesOn/a_status_of_an_operation_of_many_pieces_waits"},
