@@ -67,7 +67,7 @@ const (
 func (e *Engine) pollClient(c *Client) bool {
 	n, bytes := 0, 0
 	work := false
-	for n < subBudget && bytes < subBytes && c.sub.Next(&c.scratch) {
+	for n < subBudget && bytes < subBytes && e.touched(descBytes, c, nil) && c.sub.Next(&c.scratch) {
 		n++
 		switch c.scratch.Kind() {
 		case uint8(shm.KindSend), uint8(shm.KindRun):
@@ -104,6 +104,9 @@ func (e *Engine) pollClient(c *Client) bool {
 	if n > 0 {
 		c.sub.Release()
 		work = true
+	}
+	if e.slow.over {
+		return true
 	}
 	if err := c.sub.Err(); err != nil {
 		e.kill(c, "submission ring: %w", err)

@@ -202,6 +202,12 @@ const (
 	UnmapLocks                 Name = "unmap-locks"                   // a planned restart waits while memory that was freed is unmapped
 	FreedKept                  Name = "freed-kept"                    // memory that a process keeps mapped stays when it counts no more
 	HolesUnseen                Name = "holes-unseen"                  // memory that the daemon made may have holes
+	SlowUnseen                 Name = "slow-unseen"                   // the engine does not notice that an access to a process's memory is slow
+	SlowGoesOn                 Name = "slow-goes-on"                  // memory that was slow is touched before it has been examined
+	HolesAgain                 Name = "holes-again"                   // each process of a user can have its holes once
+	HandoverHoles              Name = "handover-holes"                // a successor admits users who wait because of holes
+	HandoverSlow               Name = "handover-slow"                 // a successor does not look for holes that its predecessor was to look for
+	ImportHoles                Name = "import-holes"                  // the daemon fills holes of what it imports
 	HolesBack                  Name = "holes-back"                    // a user whose process has punched holes comes back at once
 	UnreadUnbounded            Name = "unread-unbounded"              // descriptors that nobody receives have no limit
 	UnreadPiledUp              Name = "unread-piled-up"               // a process gets more descriptors while it has not received others
@@ -283,5 +289,6 @@ func Names() []Name {
 		StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, RingsFirst, EndMisread, UnreadPiledUp, HolesUncharged, StopWanted,
 		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack,
 		UnreadLetGo, HandoverUnreadMost, BodyAwaited,
+		AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows, RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack, SlowUnseen, SlowGoesOn, HolesAgain, HandoverHoles, HandoverSlow, ImportHoles,
 	}
 }
