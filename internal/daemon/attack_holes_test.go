@@ -151,6 +151,11 @@ func TestHolesAgain(t *testing.T) {
 	punch(t, later.fds[4], 0, 4096)
 	d.endHoled(t.Context())
 	ended(later)
+	for _, s := range d.admission.sessions() {
+		if s.user.Account == 1000 && s.why.Load() == nil {
+			t.Fatalf("process %d of the user goes on", s.id.PID)
+		}
+	}
 	if why := another.reason(); !strings.Contains(why, "another process of the user has had "+shm.ErrHoles.Error()) {
 		t.Error(why)
 	}
