@@ -19,7 +19,7 @@ VM          ?= ./test/vmlab/...
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all build build-ibv librds preload preload-test demo test check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
+.PHONY: all build build-ibv librds preload preload-test demo test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -57,17 +57,20 @@ demo: build ## copy a file between two daemons under connection resets (FILE=...
 	@$(GO) build $(BUILDFLAGS) -o bin/demo ./internal/demo
 	@exec bin/demo $(if $(FILE),-file '$(FILE)') $(if $(RESETS),-resets $(RESETS)) $(if $(MIB),-mib $(MIB))
 
-test: need-go ## everything: static, unit, fuzz seeds, race, simulation, end to end
-	@scripts/test.sh static unit race sim e2e
+test: need-go ## at most ten minutes: unit tests, a short simulation, race detector, end to end (scripts/levels.txt)
+	@scripts/test.sh core static unit race e2e
 
-check: need-go ## format, vet, lint, unit tests: about a minute
-	@scripts/test.sh static unit
+test-all: test ## everything: make test, then lint and all that it left out
+	@scripts/test.sh rest static unit race sim e2e
 
-race: need-go ## unit tests under the race detector (needs a C compiler)
-	@scripts/test.sh race
+check: need-go ## format, vet, lint, all unit tests
+	@scripts/test.sh all static unit
+
+race: need-go ## all unit tests under the race detector (needs a C compiler)
+	@scripts/test.sh all race
 
 sim: need-go ## simulation with SEEDS=n seeds
-	@SEEDS=$(SEEDS) scripts/test.sh sim
+	@SEEDS=$(SEEDS) scripts/test.sh all sim
 
 model: need-go ## the Spin models in models/, and conn's exhaustive search with larger scripts (needs spin and gcc)
 	@scripts/model.sh
@@ -81,7 +84,7 @@ conformance: need-go ## RC semantics and RDS, statement by statement (GROUP="RC 
 	@GROUP='$(GROUP)' scripts/conformance.sh
 
 e2e: need-go ## real daemons and clients
-	@scripts/test.sh e2e
+	@scripts/test.sh all e2e
 
 ledger: need-go ## account for every message of applications over three daemons, under all faults: SECONDS=120 SEED=n CAMPAIGNS=1, UPGRADES=2s: with planned restarts of all daemons and without any end
 	$(GO) test -count=1 -v -timeout 24h ./e2e/ledger -ledger.seconds $(SECONDS) -ledger.seed $(SEED) -ledger.campaigns $(CAMPAIGNS) -ledger.upgrades $(UPGRADES) -ledger.measure $(LEDGERFLAGS)

@@ -1,9 +1,16 @@
 #!/usr/bin/env bash
-# Runs the test stages that its arguments name: static, unit, race, sim, e2e. The
-# output of all of them goes through internal/testsummary, which prints one summary
+# Runs test stages:
+#   scripts/test.sh [-n] LEVEL STAGE...
+# The level is core (make test), rest (what make test-all runs besides) or all. The
+# stages are static, unit, race, sim and e2e. scripts/levels.txt divides the packages
+# and tests of each stage between core and rest. -n prints what would run, and runs
+# nothing: lines of STAGE PACKAGE, with -skip or -run and the tests that are left out
+# or run alone.
+#
+# The output of all stages goes through internal/testsummary, which prints one summary
 # and lists every skip. With RDSD_TEST_FULL=1 a skip that is not named in
-# scripts/expected-skips.txt is a failure. PKGS limits unit and race to some
-# packages: PKGS=./conn/... make race
+# scripts/expected-skips.txt is a failure. PKGS limits unit and race to some packages:
+# PKGS=./conn/... make race
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
 need_go
@@ -13,7 +20,35 @@ export CGO_ENABLED=${CGO_ENABLED:-0}
 # Packages whose tests run real processes have a stage of their own.
 E2E='/(e2e|bench|test/conformance)(/|$)'
 
-packages() { go list ${PKGS:-./...} | grep -Ev "$E2E|/internal/tidy\$"; }
+# packages STAGE lists the stage's packages by their paths in the module.
+packages() {
+	case $1 in
+	static) go list ./internal/tidy ;;
+	unit | race) go list ${PKGS:-./...} | grep -Ev "$E2E|/internal/tidy\$" ;;
+	sim) go list ./internal/sim ./conn ./internal/engine ./internal/daemon ;;
+	e2e) go list ./e2e/... ./bench/... ./test/conformance ;;
+	esac | sed "s,^$(go list -m)/,,"
+}
+
+# plan STAGE prints what the level runs of a stage: PACKAGE [-skip|-run TESTS].
+plan() {
+	local rules pkg belongs stage pattern test whole tests
+	rules=$(sed 's/#.*//' scripts/levels.txt)
+	packages "$1" | while read -r pkg; do
+		whole='' tests=''
+		while read -r belongs stage pattern test; do
+			# shellcheck disable=SC2053 # the file has patterns
+			[[ $stage == "$1" && $pkg == $pattern ]] || continue
+			[ -n "$test" ] || whole=${whole:-$belongs}
+			for test in ${test//,/ }; do tests+="${tests:+|}^${test//\//\$/^}\$"; done
+		done <<<"$rules"
+		case $level in
+		all) echo "$pkg" ;;
+		"${whole:-core}") echo "$pkg${tests:+ -skip $tests}" ;;
+		*) [ -z "$tests" ] || echo "$pkg -run $tests" ;;
+		esac
+	done
+}
 
 # gotest FLAGS... PACKAGES... runs go test. testsummary counts the failed tests. The
 # line "exit:" tells it of a go command that failed without reporting a test.
@@ -21,10 +56,30 @@ gotest() {
 	go test -json -timeout 20m "$@" || echo "exit: go test"
 }
 
-stage_static() {
+# planned STAGE FLAGS... runs what the plan says: the packages with all their tests
+# or without some, then some tests of packages.
+planned() {
+	local plan pkg how tests skip='' only='' most=() some=()
+	plan=$(plan "$1")
+	shift
+	[ -n "$plan" ] || return 0
+	while read -r pkg how tests; do
+		case $how in
+		-run) some+=("./$pkg") only+="${only:+|}$tests" ;;
+		*) most+=("./$pkg") skip+="${tests:+${skip:+|}$tests}" ;;
+		esac
+	done <<<"$plan"
+	[ ${#most[@]} -eq 0 ] || gotest "$@" ${skip:+-skip "$skip"} "${most[@]}"
+	[ ${#some[@]} -eq 0 ] || gotest "$@" -run "$only" "${some[@]}"
+}
+
+static_core() {
 	local bad
 	bad=$(gofmt -l $(git ls-files -co --exclude-standard '*.go' 2>/dev/null || find . -name '*.go'))
 	[ -z "$bad" ] || echo "fail: gofmt -l:" $bad
+}
+
+static_rest() {
 	go build -buildvcs=false -o /dev/null ./... || echo "fail: go build"
 	go vet ./... || echo "fail: go vet"
 	GOARCH=arm64 go vet ./... || echo "fail: go vet for arm64"
@@ -40,12 +95,17 @@ stage_static() {
 	# is raised here. make bench would then run without these peers.
 	(cd bench/peers && go list -deps . >/dev/null) || echo "fail: bench/peers: cd bench/peers && go mod tidy"
 	scripts/lint.sh || echo "fail: golangci-lint"
-	if [ -d internal/tidy ]; then gotest -count=1 ./internal/tidy; fi
+}
+
+stage_static() {
+	[ "$level" = rest ] || static_core
+	[ "$level" = core ] || static_rest
+	planned static -count=1
 }
 
 stage_unit() {
-	gotest -shuffle=on $(packages)
-	gotest -count=1 -tags failpoints ./internal/failpoint
+	planned unit -shuffle=on
+	[ "$level" = rest ] || gotest -count=1 -tags failpoints ./internal/failpoint
 }
 
 stage_race() {
@@ -53,28 +113,40 @@ stage_race() {
 		echo "skip: the race detector needs cgo and a C compiler: apt-get install -y --no-install-recommends gcc libc6-dev"
 		return
 	fi
-	CGO_ENABLED=1 gotest -race -short -shuffle=on $(packages)
+	# The programs that tests build are the unit stage's: with cgo they would all be
+	# compiled once more.
+	CGO_ENABLED=1 planned race -race -short -shuffle=on -exec 'env CGO_ENABLED=0'
 }
 
+# stage_sim runs with the up-calls checked. It is not divided: levels.txt has it in rest.
 stage_sim() {
-	if ! [ -d internal/sim ]; then echo "skip: no simulator in this tree"; return; fi
+	[ -n "$(plan sim)" ] || return 0
 	RDSD_SIM_PAIRS=$run/pairs RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -timeout 2h -tags upcalls -run Sim ./internal/sim
 	[ ! -f "$run/pairs" ] || cat "$run/pairs"
 	gotest -count=1 -tags upcalls ./conn ./internal/engine ./internal/daemon
 }
 
-stage_e2e() {
-	if ! [ -d e2e ]; then echo "skip: no end-to-end tests in this tree"; return; fi
-	gotest -count=1 ./e2e/... ./bench/... ./test/conformance
-}
+stage_e2e() { planned e2e -count=1; }
 
+dry=
+if [ "${1:-}" = -n ]; then
+	dry=1
+	shift
+fi
+level=${1:-}
+shift
+case $level in core | rest | all) ;; *) die "no level ${level:-is named} (core, rest, all)" ;; esac
+for stage in "$@"; do
+	declare -F "stage_$stage" >/dev/null || die "no test stage $stage (static, unit, race, sim, e2e)"
+done
+if [ -n "$dry" ]; then
+	for stage in "$@"; do plan "$stage" | sed "s/^/$stage /"; done
+	exit
+fi
 need_tools
 run=$(mktemp -d) || exit 1
 trap 'rm -rf "$run"' EXIT
 go build -buildvcs=false -o "$run/testsummary" ./internal/testsummary || exit 1
-for stage in "$@"; do
-	declare -F "stage_$stage" >/dev/null || die "no test stage $stage (static, unit, race, sim, e2e)"
-done
 for stage in "$@"; do
 	echo "== $stage"
 	"stage_$stage" 2>&1

@@ -95,9 +95,9 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// TestApply: all threads are restricted, without cgo and, where there is a C compiler, with
+// TestAllThreads: all threads are restricted, without cgo and, where there is a C compiler, with
 // it.
-func TestApply(t *testing.T) {
+func TestAllThreads(t *testing.T) {
 	t.Run("go", func(t *testing.T) { apply(t, "CGO_ENABLED=0") })
 	t.Run("cgo", func(t *testing.T) {
 		if _, err := exec.LookPath("gcc"); err != nil {

@@ -39,9 +39,9 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestUpgrades checks that daemons are replaced in every campaign, and that in a campaign that
+// TestUpgradeCampaigns checks that daemons are replaced in every campaign, and that in a campaign that
 // replaces them at set times nothing else ends. Each second seed leaves daemons alone.
-func TestUpgrades(t *testing.T) {
+func TestUpgradeCampaigns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for seed := range uint64(100) {
 		if New(seed, network).weights[UpgradeDaemon] == 0 {
