@@ -112,13 +112,36 @@ func isolated(t *testing.T, run func(t *testing.T)) {
 // follows the command.
 func isolatedUnder(t *testing.T, cmd []string, run func(t *testing.T)) {
 	t.Helper()
-	if os.Getenv(envTest) == t.Name() {
-		adoptOrphans(t)
-		noLeaks(t)
-		run(t)
+	if inside(t, run) {
 		return
 	}
 	t.Parallel()
+	inProcess(t, cmd)
+}
+
+// isolatedAlone is isolated for a test beside which no other one of this package runs.
+func isolatedAlone(t *testing.T, run func(t *testing.T)) {
+	t.Helper()
+	if !inside(t, run) {
+		inProcess(t, nil)
+	}
+}
+
+// inside runs the test if this process is its own.
+func inside(t *testing.T, run func(t *testing.T)) bool {
+	t.Helper()
+	if os.Getenv(envTest) != t.Name() {
+		return false
+	}
+	adoptOrphans(t)
+	noLeaks(t)
+	run(t)
+	return true
+}
+
+// inProcess runs a test in a process of its own that a command runs.
+func inProcess(t *testing.T, cmd []string) {
+	t.Helper()
 	net, err := loopback.Reserve()
 	if err != nil {
 		t.Fatal(err)

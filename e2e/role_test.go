@@ -29,6 +29,12 @@ func runRole(role string) int {
 	if step, ok := strings.CutPrefix(role, roleSpeaker); ok {
 		return speakerMain(step)
 	}
+	if on, ok := strings.CutPrefix(role, roleVictim); ok {
+		return victimMain(on)
+	}
+	if what, ok := strings.CutPrefix(role, roleAttacker); ok {
+		return attackerMain(what)
+	}
 	var w worker
 	err := json.NewDecoder(strings.NewReader(role)).Decode(&w)
 	if err == nil {

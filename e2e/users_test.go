@@ -98,15 +98,21 @@ func othersBinary(t *testing.T) string {
 // startUser starts a process of nobody. Its first line must begin with want.
 func (h *host) startUser(want string) *user {
 	h.t.Helper()
-	cmd := exec.Command(othersBinary(h.t))
+	return startUserAs(h.t, nobody, want, envRole+"="+roleUser, "E2E_SOCKET="+h.sock)
+}
+
+// startUserAs starts this test binary as a process of a user. Its first line must begin with want.
+func startUserAs(t *testing.T, uid uint32, want string, env ...string) *user {
+	t.Helper()
+	cmd := exec.Command(othersBinary(t))
 	cmd.Dir = "/"
-	cmd.Env = []string{envRole + "=" + roleUser, "E2E_SOCKET=" + h.sock}
+	cmd.Env = env
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		h.t.Fatal(err)
+		t.Fatal(err)
 	}
-	u := &user{process: run(h.t, cmd, &syscall.Credential{Uid: nobody, Gid: nobody}), in: in}
-	h.t.Cleanup(u.Kill)
+	u := &user{process: run(t, cmd, &syscall.Credential{Uid: uid, Gid: uid}), in: in}
+	t.Cleanup(u.Kill)
 	u.line(want)
 	return u
 }

@@ -1,0 +1,504 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+	"golang.org/x/sys/unix"
+)
+
+// roleAttacker is a client process of another user that harms the victim as well as it can. The
+// role goes on with a struct attacker.
+const roleAttacker = "attacker "
+
+// attacker is what an attacking process is told.
+type attacker struct {
+	parties
+	Program string
+	Metrics string       // metrics.listen of the first host
+	Peers   []netip.Addr // addresses of peers that are no daemons
+}
+
+// programs are what attackers do, until they are killed. They call begun when they have begun. A
+// refusal is no failure: the program tries again. A program that has got what it must not have
+// returns an error that says so.
+var programs = map[string]func(a *attacker) error{
+	"compute": (*attacker).computes,
+	"unread":  (*attacker).readsNoAnswers,
+	"holes":   (*attacker).punches,
+	"freed":   (*attacker).keepsFreed,
+	"fill":    (*attacker).fillsHoles,
+	"metrics": (*attacker).pipelines,
+	"hellos":  (*attacker).asksForMuch,
+	"places":  (*attacker).takesPlaces,
+	"connect": (*attacker).connects,
+	"lanes":   (*attacker).opensLanes,
+	"copies":  (*attacker).copies,
+	"kept":    (*attacker).sendsToFull,
+	"asks":    (*attacker).asksAndReadsNot,
+	"logs":    (*attacker).writesLogs,
+}
+
+func attackerMain(what string) int {
+	var a attacker
+	err := json.Unmarshal([]byte(what), &a)
+	if err == nil {
+		err = programs[a.Program](&a)
+	}
+	fmt.Println("failed", err)
+	bufio.NewReader(os.Stdin).ReadByte() // it is killed
+	return 1
+}
+
+// begun tells the test that the attack goes on.
+func begun() { fmt.Println("attacks") }
+
+// few are the parameters of a process that needs little.
+var few = shm.Params{SubEntries: 256, EventEntries: 256, MaxMsgs: 256, MaxRx: 256, Slots: 64, Cells: 64, SendWindows: 1, RecvWindows: 1}
+
+func (a *attacker) open(at int) (*rds.Client, error) {
+	return rds.Open(context.Background(), rds.Options{Socket: a.Sockets[at], Params: rds.Params(few)})
+}
+
+// pair is two sockets of one process at the first host, and memory of one that the other may use.
+type pair struct {
+	c      *rds.Client
+	s, to  *rds.Socket
+	buf    *rds.Buffer
+	cookie rds.Cookie
+}
+
+func (a *attacker) pair(size int) (*pair, error) {
+	c, err := a.open(0)
+	if err != nil {
+		return nil, err
+	}
+	p := &pair{c: c}
+	if p.s, err = c.Bind(a.Addrs[0]); err != nil {
+		return nil, err
+	}
+	if p.to, err = c.Bind(a.Addrs[0]); err != nil {
+		return nil, err
+	}
+	if p.buf, err = c.Alloc(size); err != nil {
+		return nil, err
+	}
+	p.cookie, err = grants(p.to, p.buf, a.Addrs[0].Addr())
+	return p, err
+}
+
+// grants lets all sockets of a host write into b, memory of s's process.
+func grants(s *rds.Socket, b *rds.Buffer, to netip.Addr) (rds.Cookie, error) {
+	r, err := s.Register(b, 0, b.Len(), rds.AllowWrite)
+	if err != nil {
+		return 0, err
+	}
+	return r.Cookie(), r.Expose(context.Background(), netip.AddrPortFrom(to, 0))
+}
+
+// write is a message that writes n bytes from off into the same place.
+func (p *pair) write(off, n int) *rds.Message {
+	return &rds.Message{Addr: p.to.LocalAddrPort(), Op: &rds.RDMA{Kind: rds.Write, Cookie: p.cookie, RemoteOff: uint64(off),
+		Local: []rds.Segment{{Buf: p.buf, Off: off, Len: n}}, Silent: true}}
+}
+
+// dials is a control connection without the library.
+func (a *attacker) dials() (*net.UnixConn, *ipc.Conn, error) {
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: a.Sockets[0], Net: "unixpacket"})
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := ipc.NewConn(c)
+	return c, conn, err
+}
+
+// computes needs the processors and nothing of the daemon's.
+func (a *attacker) computes() error {
+	go func() {
+		for {
+		}
+	}()
+	begun()
+	for {
+	}
+}
+
+// readsNoAnswers says Hello, asks for a number of buffers, reads no answer and has its session ended
+// by a bad frame. The connections stay, and with them the descriptors on their way.
+func (a *attacker) readsNoAnswers() error {
+	begun()
+	for kept := []*ipc.Conn(nil); ; {
+		u, c, err := a.dials()
+		if err != nil {
+			continue
+		}
+		kept = append(kept, c)
+		_ = c.Send(1, &ipc.Hello{Role: ipc.RoleClient, Params: few})
+		time.Sleep(10 * time.Millisecond) // so that it has the answer when the next request comes
+		for i := range uint32(260) {
+			_ = u.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+			if _, err := u.Write(ipc.AppendFrame(nil, 2+i, &ipc.Alloc{Size: 4096})); err != nil {
+				break
+			}
+		}
+		_, _ = u.Write([]byte{1, 2, 3})
+	}
+}
+
+// punches takes the pages of a buffer away while the daemon copies within it. When the session ends
+// it goes on with the next one.
+func (a *attacker) punches() error {
+	const size, piece = 32 << 20, 1 << 20
+	var all []*pair
+	for range 8 {
+		p, err := a.pair(size)
+		if err != nil {
+			return err
+		}
+		all = append(all, p)
+	}
+	begun()
+	for _, p := range all {
+		var over atomic.Bool
+		go func() {
+			for !over.Load() {
+				_ = unix.Madvise(p.buf.Bytes(), unix.MADV_REMOVE)
+			}
+		}()
+		for off := 0; p.c.Err() == nil; off = (off + piece) % size {
+			_, _ = p.s.SendMsg(p.write(off, piece))
+		}
+		over.Store(true)
+	}
+	for {
+		_, _ = a.pair(size) // refused for a while
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// keepsFreed keeps memory mapped that it has freed. It has won if that memory has pages.
+func (a *attacker) keepsFreed() error {
+	const size = 64 << 20
+	c, err := ipc.Dial(context.Background(), a.Sockets[0])
+	if err != nil {
+		return err
+	}
+	if _, _, err := c.Call(&ipc.Hello{Role: ipc.RoleClient, Params: few}, nil); err != nil {
+		return err
+	}
+	begun()
+	for kept := []*shm.Mapping(nil); ; {
+		r, fds, err := c.Call(&ipc.Alloc{Size: size}, nil)
+		if err != nil {
+			time.Sleep(time.Millisecond) // a quota
+			continue
+		}
+		m, err := shm.MapFD(fds[0], size, true)
+		if err != nil {
+			return err
+		}
+		kept = append(kept, m)
+		if _, _, err := c.Call(&ipc.Free{Buffer: r.(*ipc.AllocOK).Buffer, Wait: 1}, nil); err != nil {
+			return err
+		}
+		if err := emptied(fds[0]); err != nil {
+			return err
+		}
+		unix.Close(fds[0])
+		if len(kept) == 200 {
+			for _, m := range kept {
+				m.Close()
+			}
+			kept = nil
+		}
+	}
+}
+
+// emptied waits until a memory file has no pages.
+func emptied(fd int) error {
+	var st unix.Stat_t
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if err := unix.Fstat(fd, &st); err != nil || st.Blocks == 0 {
+			return err
+		}
+	}
+	return fmt.Errorf("a freed buffer has %d blocks", st.Blocks)
+}
+
+// fillsHoles takes the pages of all its memory away, and then has the daemon write into it.
+func (a *attacker) fillsHoles() error {
+	const size, piece = 30 << 20, 1 << 20
+	c, err := a.open(0)
+	for ; err != nil; c, err = a.open(0) {
+		time.Sleep(time.Millisecond) // not admitted
+	}
+	s, err := c.Bind(a.Addrs[0])
+	if err != nil {
+		return err
+	}
+	var all []*pair
+	for range 24 {
+		b, err := c.Alloc(size)
+		if err != nil {
+			break // the cgroup has no more
+		}
+		cookie, err := grants(s, b, a.Addrs[0].Addr())
+		if err != nil {
+			return err
+		}
+		all = append(all, &pair{c, s, s, b, cookie})
+	}
+	for _, p := range all {
+		if err := unix.Madvise(p.buf.Bytes(), unix.MADV_REMOVE); err != nil {
+			return err
+		}
+	}
+	begun()
+	for off := 0; ; off = (off + piece) % size {
+		for _, p := range all {
+			if _, err := s.SendMsg(p.write(off, piece)); err != nil {
+				select {} // its session has ended
+			}
+		}
+	}
+}
+
+// pipelines asks for metrics over more connections than there are places, and reads no answer.
+func (a *attacker) pipelines() error {
+	many := make([]byte, 0, 1<<16)
+	for len(many) < 1<<15 {
+		many = fmt.Appendf(many, "GET /metrics HTTP/1.1\r\nHost: %s\r\n\r\n", a.Metrics)
+	}
+	for range 70 {
+		go func() {
+			for {
+				c, err := net.Dial("tcp", a.Metrics)
+				if err != nil {
+					continue
+				}
+				for err == nil { // until the daemon closes it
+					_, err = c.Write(many)
+				}
+				c.Close()
+			}
+		}()
+	}
+	begun()
+	select {}
+}
+
+// asksForMuch has eight processes attach with as much shared memory as they get, again and again.
+func (a *attacker) asksForMuch() error {
+	big := few
+	big.SendWindows, big.RecvWindows = 64, 64 // 512 MiB
+	for range 8 {
+		go func() {
+			for {
+				_, c, err := a.dials()
+				if err != nil {
+					continue
+				}
+				if c.Send(1, &ipc.Hello{Role: ipc.RoleClient, Params: big}) == nil {
+					if m, err := c.Recv(); err == nil {
+						m.CloseFDs()
+					}
+				}
+				c.Close()
+			}
+		}()
+	}
+	begun()
+	select {}
+}
+
+// takesPlaces attaches and binds as often as it may.
+func (a *attacker) takesPlaces() error {
+	took, err := 0, error(nil)
+	for {
+		var c *rds.Client
+		if c, err = a.open(0); err != nil {
+			break
+		}
+		for ; err == nil; _, err = c.Bind(a.Addrs[0]) {
+			took++
+		}
+	}
+	begun()
+	for {
+		_, _ = a.open(0)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// connects to the control socket as often as it can, and says nothing.
+func (a *attacker) connects() error {
+	for range 2 {
+		go func() {
+			for {
+				if u, _, err := a.dials(); err == nil {
+					u.Close()
+				}
+			}
+		}()
+	}
+	begun()
+	select {}
+}
+
+// opensLanes is 17 peers, which connect each lane and keep the connections.
+func (a *attacker) opensLanes() error {
+	begun()
+	for {
+		var all []net.Conn
+		for _, from := range a.Peers {
+			for lane := range 256 {
+				d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), Timeout: time.Second}
+				c, err := d.Dial("tcp", netip.AddrPortFrom(a.Addrs[0].Addr(), rdsPort).String())
+				if err != nil {
+					continue
+				}
+				all = append(all, c)
+				private := wire.AppendPrivate(nil, &wire.Private{Src: from, Dst: a.Addrs[0].Addr(), Major: 3, Minor: 1, MinorMask: 1, Ext: 1, TOS: uint8(lane)})
+				m := iwarp.MPA{Rev: 2, Enhanced: true, P2P: true, RTRWrite: true, IRD: 8, ORD: 8, Private: private}
+				_, _ = c.Write(m.Append(nil))
+			}
+		}
+		for _, c := range all {
+			c.Close()
+		}
+	}
+}
+
+// copies queues as many operations of 256 MiB within the host as it may.
+func (a *attacker) copies() error {
+	p, err := a.pair(256 << 20)
+	if err != nil {
+		return err
+	}
+	begun()
+	for {
+		if _, err := p.s.SendMsg(p.write(0, p.buf.Len())); err != nil {
+			return err
+		}
+	}
+}
+
+// sendsToFull sends operations to a port of the other host that refuses messages, and then reads
+// all of them at once, again and again.
+func (a *attacker) sendsToFull() error {
+	const size = 64 << 10
+	p, err := a.pair(size)
+	if err != nil {
+		return err
+	}
+	there, err := a.open(1)
+	if err != nil {
+		return err
+	}
+	full, err := there.Bind(a.Addrs[1])
+	if err != nil {
+		return err
+	}
+	b, err := there.Alloc(size)
+	if err != nil {
+		return err
+	}
+	if p.cookie, err = grants(full, b, a.Addrs[0].Addr()); err != nil {
+		return err
+	}
+	if err := full.SetRcvBuf(4096); err != nil {
+		return err
+	}
+	p.to = full
+	var senders []*rds.Socket
+	for range 24 {
+		s, err := p.c.Bind(a.Addrs[0])
+		if err != nil {
+			return err
+		}
+		s.SetNonblock(true)
+		senders = append(senders, s)
+	}
+	full.SetNonblock(true)
+	begun()
+	for {
+		for range 10 {
+			for _, s := range senders {
+				m := p.write(0, size)
+				m.Payload, m.Op.Silent = make([]byte, 1000), false
+				_, _ = s.SendMsg(m)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		for n := 0; n < 100; n++ {
+			if _, _, err := full.RecvFrom(nil); err != nil {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+}
+
+// asksAndReadsNot asks what rdsctl asks, follows its own messages, and reads no answer.
+func (a *attacker) asksAndReadsNot() error {
+	p, err := a.pair(4096)
+	if err != nil {
+		return err
+	}
+	for range 32 {
+		u, c, err := a.dials()
+		if err != nil {
+			return err
+		}
+		_ = c.Send(1, &ipc.Hello{Role: ipc.RoleCtl})
+		go func() {
+			for i := uint32(2); ; i++ {
+				for _, q := range []ctl.Request{{Kind: ctl.KindTrace, Do: ctl.DoBegin, Trace: &ctl.TraceSpec{Rate: ctl.MaxTraceRate}}, {Kind: ctl.KindTrace, Do: ctl.DoRead},
+					{Kind: ctl.KindStatus}, {Kind: ctl.KindSockets}, {Kind: ctl.KindPeers}, {Kind: ctl.KindErrors}} {
+					q.Schema = ctl.Schema
+					b, _ := json.Marshal(q)
+					if _, err := u.Write(ipc.AppendFrame(nil, i, &ipc.Ctl{JSON: b})); errors.Is(err, unix.EPIPE) {
+						return
+					}
+				}
+			}
+		}()
+	}
+	begun()
+	for b := make([]byte, 100); ; {
+		if _, err := p.s.SendTo(b, p.to.LocalAddrPort()); err != nil {
+			return err
+		}
+		if _, _, err := p.to.RecvFrom(b); err != nil {
+			return err
+		}
+	}
+}
+
+// writesLogs breaks the rules, and binds what it must not, again and again: the daemon logs it.
+func (a *attacker) writesLogs() error {
+	begun()
+	for {
+		u, c, err := a.dials()
+		if err != nil {
+			continue
+		}
+		_ = c.Send(1, &ipc.Hello{Role: ipc.RoleClient, Params: few})
+		_, _ = u.Write([]byte("hello, daemon, how are you?"))
+		drainUnix(u)
+		c.Close()
+	}
+}
