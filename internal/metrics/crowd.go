@@ -17,13 +17,17 @@ const (
 	maxConns = 64
 	// writeStall is how long a client may take nothing of its answer.
 	writeStall = time.Second
+	// soon is how long each connection has, at least, to ask and to take its answer. Until then
+	// new ones wait to be accepted.
+	soon = 20 * time.Millisecond
 )
 
 // crowd knows the connections from the moment at which they are accepted. Each has one
 // request. Beyond maxConns the connection gives way whose client has kept the server waiting
 // for longest: by asking nothing, by taking nothing of its answer, or by not sending the body
 // that its request has announced. So such clients keep no probe and no scraper out. A connection
-// that the server is about to answer stays.
+// that the server is about to answer stays, and so does one that has just come: others that come
+// at a high rate must not close it before its request is read.
 type crowd struct {
 	mu   sync.Mutex
 	all  []*guest      // the oldest first
@@ -60,23 +64,57 @@ func (l counted) Accept() (conn net.Conn, err error) {
 	return conn, err
 }
 
-// enter adds a connection. If there are too many then, one gives way.
+// enter adds a connection. If there are too many, one gives way first: the new one, if all others
+// are about to be answered.
 func (c *crowd) enter(conn net.Conn) *guest {
-	g := &guest{Conn: conn, c: c, waiting: time.Now()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all = append(c.all, g)
-	if len(c.all) > maxConns {
-		x := g
-		for _, o := range c.all {
-			if !o.waiting.IsZero() && o.waiting.Before(x.waiting) {
-				x = o
-			}
+	for len(c.all) >= maxConns {
+		x, rest := c.first()
+		if x == nil {
+			_ = conn.Close()
+			return &guest{Conn: conn, c: c}
 		}
-		c.leave(x)
-		_ = x.Conn.Close() // the HTTP server drops it when it notices
+		if rest <= 0 {
+			c.leave(x)
+			_ = x.Conn.Close() // the HTTP server drops it when it notices
+			continue
+		}
+		late := time.NewTimer(rest)
+		news := c.hear()
+		c.mu.Unlock()
+		select {
+		case <-news:
+		case <-late.C:
+		}
+		late.Stop()
+		c.mu.Lock()
 	}
+	g := &guest{Conn: conn, c: c, waiting: time.Now()}
+	c.all = append(c.all, g)
 	return g
+}
+
+// first returns the guest that is the next to give way, and in how long. It returns nil if the server
+// waits for no client. Guarded by mu.
+func (c *crowd) first() (x *guest, rest time.Duration) {
+	for _, o := range c.all {
+		if !o.waiting.IsZero() && (x == nil || o.waiting.Before(x.waiting)) {
+			x = o
+		}
+	}
+	if x == nil {
+		return nil, 0
+	}
+	return x, soon - time.Since(x.waiting)
+}
+
+// hear returns a channel that is closed when a connection leaves. Guarded by mu.
+func (c *crowd) hear() <-chan struct{} {
+	if c.news == nil {
+		c.news = make(chan struct{})
+	}
+	return c.news
 }
 
 // leave takes g off. Guarded by mu.
@@ -100,10 +138,7 @@ func (c *crowd) settle(most time.Duration) {
 			c.mu.Unlock()
 			return
 		}
-		if c.news == nil {
-			c.news = make(chan struct{})
-		}
-		news := c.news
+		news := c.hear()
 		c.mu.Unlock()
 		select {
 		case <-news:

@@ -178,6 +178,16 @@ func TestCrowdGivesWay(t *testing.T) {
 	for i := range 3 {
 		asked(i)
 	}
+	c.mu.Lock()
+	guests[3].waiting = time.Now()
+	for _, g := range guests[4:] {
+		g.waiting = guests[3].waiting.Add(time.Millisecond)
+	}
+	x, rest := c.first()
+	c.mu.Unlock()
+	if x != guests[3] || rest <= 0 {
+		t.Errorf("one that has just come has %v to ask", rest)
+	}
 	enter()
 	want("three are about to be answered", 3)
 	guests[2].waits(time.Now().Add(-time.Hour))
