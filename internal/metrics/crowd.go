@@ -64,17 +64,13 @@ func (l counted) Accept() (conn net.Conn, err error) {
 	return conn, err
 }
 
-// enter adds a connection. If there are too many, one gives way first: the new one, if all others
-// are about to be answered.
+// enter adds a connection. If there are too many, one gives way first. If all of them are about to be
+// answered, enter waits until one was.
 func (c *crowd) enter(conn net.Conn) *guest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.all) >= maxConns {
 		x, rest := c.first()
-		if x == nil {
-			_ = conn.Close()
-			return &guest{Conn: conn, c: c}
-		}
 		if rest <= 0 {
 			c.leave(x)
 			_ = x.Conn.Close() // the HTTP server drops it when it notices
@@ -95,8 +91,8 @@ func (c *crowd) enter(conn net.Conn) *guest {
 	return g
 }
 
-// first returns the guest that is the next to give way, and in how long. It returns nil if the server
-// waits for no client. Guarded by mu.
+// first returns the guest that is the next to give way, and in how long. If the server waits for no
+// client, it returns nil, and after how long to look again. Guarded by mu.
 func (c *crowd) first() (x *guest, rest time.Duration) {
 	for _, o := range c.all {
 		if !o.waiting.IsZero() && (x == nil || o.waiting.Before(x.waiting)) {
@@ -104,7 +100,7 @@ func (c *crowd) first() (x *guest, rest time.Duration) {
 		}
 	}
 	if x == nil {
-		return nil, 0
+		return nil, soon
 	}
 	return x, soon - time.Since(x.waiting)
 }

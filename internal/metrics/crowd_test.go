@@ -196,7 +196,19 @@ func TestCrowdGivesWay(t *testing.T) {
 	for i := range all {
 		asked(i)
 	}
-	want("all are about to be answered", enter())
+	entered := make(chan struct{})
+	go func() { enter(); close(entered) }()
+	for waits := false; !waits; runtime.Gosched() {
+		c.mu.Lock()
+		waits = c.news != nil
+		c.mu.Unlock()
+	}
+	if list := closed(); len(list) > 0 {
+		t.Errorf("all are about to be answered: closed %v", list)
+	}
+	_ = guests[0].Close()
+	<-entered
+	want("one was answered", 0)
 
 	for _, g := range guests {
 		if err := g.Close(); err != nil {
