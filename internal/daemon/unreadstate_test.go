@@ -87,12 +87,12 @@ func TestUnreadCountHandedOver(t *testing.T) {
 			return nil
 		})
 	}
-	before := d.unreceived.ofUsers()[1001]
-	if want := 4 + int(fewParams.SendWindows+fewParams.RecvWindows) + 1; before != want {
+	before := d.unreceived.ofUsers()[1001].Used
+	if want := uint64(4 + fewParams.SendWindows + fewParams.RecvWindows + 1); before != want {
 		t.Errorf("%d descriptors count, want %d", before, want)
 	}
 	d = part(t, d).succeed()
-	if now := d.unreceived.ofUsers()[1001]; now != before {
+	if now := d.unreceived.ofUsers()[1001].Used; now != before {
 		t.Errorf("the successor counts %d descriptors, not %d", now, before)
 	}
 }
