@@ -84,12 +84,12 @@ func (m *sessionMemory) unmap(file *shm.Mapping) {
 // pages are the process's. It waits for a handOver in progress. Nobody waits for it, because what
 // the kernel does to unmap much memory takes long.
 func (m *sessionMemory) end(file *shm.Mapping, kept bool) uint64 {
+	m.looked.remove(file)
+	own, kept := m.take(file, kept)
 	if mutant.On(mutant.UnmapLocks) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 	}
-	m.looked.remove(file)
-	own, kept := m.take(file, kept)
 	size := uint64(len(own.Mem))
 	if kept {
 		_ = own.Close()
@@ -101,10 +101,8 @@ func (m *sessionMemory) end(file *shm.Mapping, kept bool) uint64 {
 
 // take has file be nobody's but the caller's, so that no descriptor of it is sent any more.
 func (m *sessionMemory) take(file *shm.Mapping, kept bool) (*shm.Mapping, bool) {
-	if !mutant.On(mutant.UnmapLocks) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return file.Take(), kept || m.remains
 }
 
