@@ -21,6 +21,9 @@ type Options struct {
 	// $RDSD_SOCKET; if that is empty too, it tries $XDG_RUNTIME_DIR/rdsd.sock and
 	// then /run/rdsd/rdsd.sock.
 	Socket string
+	// Daemon, if it is not nil, is the daemon to attach to, instead of Socket: one in this process, of
+	// package rds/embedded or rdstest. Socket must be empty then.
+	Daemon interface{ Socket() string }
 	// Wait is how a waiting goroutine waits. The zero value, WaitAuto, suits almost
 	// every program.
 	Wait Wait
@@ -69,7 +72,7 @@ type Params struct {
 // Open attaches to the daemon of this host. ctx limits how long attaching may take;
 // it has no effect on the Client afterwards.
 //
-// Errors: ErrNoDaemon, with the paths tried; ErrVersion; EACCES, the mode of the
+// Errors: EINVAL, Options contradict each other; ErrNoDaemon, with the paths tried; ErrVersion; EACCES, the mode of the
 // control socket; EUSERS and ENOBUFS, the daemon's limits; ENOMEM and EMFILE, from
 // mapping the memory.
 //
@@ -89,11 +92,26 @@ func open(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
+// path is the path of the control socket; "": not said.
+func (o *Options) path() (string, error) {
+	if o.Daemon == nil {
+		return o.Socket, nil
+	}
+	if o.Socket != "" {
+		return "", fmt.Errorf("%w: Options has both a Socket and a Daemon", syscall.EINVAL)
+	}
+	return o.Daemon.Socket(), nil
+}
+
 // begin attaches to a daemon by way, or to that of o.
 func begin(ctx context.Context, o Options, way attach.Way) (*Client, error) {
 	ctl := way.Control
 	if ctl == nil {
-		dialed, err := ipc.ResolveDial(ctx, o.Socket)
+		path, err := o.path()
+		if err != nil {
+			return nil, err
+		}
+		dialed, err := ipc.ResolveDial(ctx, path)
 		if err != nil {
 			return nil, err
 		}

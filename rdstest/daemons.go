@@ -13,24 +13,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/config"
-	"github.com/rdsd/rdsd/internal/daemon"
 	"github.com/rdsd/rdsd/internal/loopback"
 	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/rds/embedded"
 )
 
 // Daemon is an rdsd in the test's process. Its methods may be called from any
 // goroutine, with two exceptions: Stop and Start from one goroutine at a time, and
 // methods with a testing.TB from the test's own goroutine.
 type Daemon struct {
-	addr   netip.Addr
-	socket string
-	cfg    config.Config
-	log    *logBuffer
+	addr netip.Addr
+	opts embedded.Options
+	log  *logBuffer
 
-	mu   sync.Mutex
-	stop context.CancelFunc // nil: stopped
-	done chan error
+	mu     sync.Mutex
+	daemon *embedded.Daemon // nil: stopped
 }
 
 // StartDaemons starts n daemons, 1 to 200, that know each other. Each has a loopback
@@ -101,7 +98,7 @@ func startGroup(n int, rdsTCP bool) (*group, error) {
 	for i := range n {
 		d := newDaemon(g.dir, net.At(i+1))
 		if rdsTCP {
-			d.cfg.TCP.Peers = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+			d.opts.Set = map[string]string{"tcp.peers": "127.0.0.0/8"}
 		}
 		if err := d.start(); err != nil {
 			return nil, errors.Join(err, g.end())
@@ -122,12 +119,8 @@ func (g *group) end() (err error) {
 }
 
 func newDaemon(dir string, addr netip.Addr) *Daemon {
-	d := &Daemon{addr: addr, socket: filepath.Join(dir, addr.String()), log: &logBuffer{}}
-	d.cfg = config.Default()
-	d.cfg.Socket = d.socket
-	d.cfg.SocketMode = 0o600
-	d.cfg.Stats = d.socket + ".stats"
-	d.cfg.Listen = []netip.Addr{addr}
+	d := &Daemon{addr: addr, log: &logBuffer{}}
+	d.opts = embedded.Options{Listen: []netip.Addr{addr}, Socket: filepath.Join(dir, addr.String()), Log: slog.New(slog.NewTextHandler(d.log, nil))}
 	return d
 }
 
@@ -136,14 +129,14 @@ func (d *Daemon) Addr() netip.Addr { return d.addr }
 
 // Socket returns the path of the control socket, for rds.Options.Socket, and for
 // RDSD_SOCKET of programs that the test starts.
-func (d *Daemon) Socket() string { return d.socket }
+func (d *Daemon) Socket() string { return d.opts.Socket }
 
 // Open attaches a client. It is closed with the test.
 func (d *Daemon) Open(t testing.TB) *rds.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := rds.Open(ctx, rds.Options{Socket: d.socket})
+	c, err := rds.Open(ctx, rds.Options{Daemon: d})
 	if err != nil {
 		t.Fatalf("daemon %v: %v", d.addr, err)
 	}
@@ -167,12 +160,11 @@ func (d *Daemon) Bind(t testing.TB, c *rds.Client, port uint16) *rds.Socket {
 func (d *Daemon) Stop() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.stop == nil {
+	if d.daemon == nil {
 		return nil
 	}
-	d.stop()
-	d.stop = nil
-	return <-d.done
+	defer func() { d.daemon = nil }()
+	return d.daemon.Close()
 }
 
 // Start starts a stopped daemon again, at the same address and path. It is a new
@@ -184,20 +176,13 @@ func (d *Daemon) Start(t testing.TB) {
 	}
 }
 
-func (d *Daemon) start() error {
+func (d *Daemon) start() (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.stop != nil {
-		return nil
+	if d.daemon == nil {
+		d.daemon, err = embedded.Start(d.opts)
 	}
-	x, err := daemon.New(d.cfg, slog.New(slog.NewTextHandler(d.log, nil)))
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	d.stop, d.done = cancel, make(chan error, 1)
-	go func() { d.done <- x.Run(ctx) }()
-	return nil
+	return err
 }
 
 // logBuffer keeps the end of a daemon's log.

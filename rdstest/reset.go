@@ -14,7 +14,7 @@ import (
 // since the last reset. Messages on their way are sent again, and operations may end
 // as DROPPED; nothing is lost.
 func (d *Daemon) Reset(ctx context.Context, peer netip.Addr) (broken int, err error) {
-	c, err := ipc.ResolveDial(ctx, d.socket)
+	c, err := ipc.ResolveDial(ctx, d.Socket())
 	if err != nil {
 		return 0, err
 	}
