@@ -30,6 +30,14 @@ func ownMemory(t testing.TB, size int64, seals int) int {
 	return fd
 }
 
+// filledMemory is ownMemory without holes, as an import wants it.
+func filledMemory(t testing.TB, size int64, seals int) int {
+	t.Helper()
+	fd := ownMemory(t, size, seals)
+	fill(t, fd, 0, int(size))
+	return fd
+}
+
 // importing attaches a process that may import.
 func importing(t testing.TB, d *Daemon) *proc {
 	t.Helper()
