@@ -27,6 +27,8 @@ type attacker struct {
 	Program string
 	Metrics string       // metrics.listen of the first host
 	Peers   []netip.Addr // addresses of peers that are no daemons
+
+	kept []*ipc.Conn // stay open
 }
 
 // programs are what attackers do, until they are killed. They call begun when they have begun. A
@@ -124,25 +126,28 @@ func (a *attacker) dials() (*net.UnixConn, *ipc.Conn, error) {
 
 // computes needs the processors and nothing of the daemon's.
 func (a *attacker) computes() error {
-	go func() {
+	var n atomic.Uint64
+	count := func() {
 		for {
+			n.Add(1)
 		}
-	}()
-	begun()
-	for {
 	}
+	go count()
+	begun()
+	count()
+	return nil
 }
 
 // readsNoAnswers says Hello, asks for a number of buffers, reads no answer and has its session ended
 // by a bad frame. The connections stay, and with them the descriptors on their way.
 func (a *attacker) readsNoAnswers() error {
 	begun()
-	for kept := []*ipc.Conn(nil); ; {
+	for {
 		u, c, err := a.dials()
 		if err != nil {
 			continue
 		}
-		kept = append(kept, c)
+		a.kept = append(a.kept, c)
 		_ = c.Send(1, &ipc.Hello{Role: ipc.RoleClient, Params: few})
 		time.Sleep(10 * time.Millisecond) // so that it has the answer when the next request comes
 		for i := range uint32(260) {
@@ -358,7 +363,7 @@ func (a *attacker) sendsToFull() error {
 			}
 		}
 		time.Sleep(20 * time.Millisecond)
-		for n := 0; n < 100; n++ {
+		for range 100 {
 			if _, _, err := full.RecvFrom(nil); err != nil {
 				time.Sleep(time.Millisecond)
 			}

@@ -152,7 +152,7 @@ func (f *fight) attackers(round int) (all []*user) {
 	if uids == nil {
 		uids = []uint32{nobody}
 	}
-	role, err := json.Marshal(&attacker{f.on, f.program, f.metrics, f.peers})
+	role, err := json.Marshal(&attacker{parties: f.on, Program: f.program, Metrics: f.metrics, Peers: f.peers})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func (f *fight) upgrades() { f.here.upgrade() }
 // attacks are tried one after the other.
 var attacks = []attack{
 	{name: "processors", program: "compute"},
-	{name: "unread answers", program: "unread", options: []option{under("prlimit", "--nofile=700:700")},
+	{name: "unread answers", program: "unread", options: []option{under("prlimit", "--nofile=700:700")}, during: (*fight).upgrades,
 		logged: []string{"frame of 3 bytes", "client ended"}},
 	{name: "holes", program: "holes", logged: []string{"holes"}},
 	{name: "freed memory", program: "freed"},
