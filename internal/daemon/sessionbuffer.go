@@ -89,11 +89,7 @@ func (m *sessionMemory) mayHaveHuge(i *shm.Import) error {
 func (m *sessionMemory) onFree(b *sessionBuffer) func() {
 	return func() {
 		b.ended.Store(true)
-		m.freeing.Add(1)
-		go func() {
-			defer m.freeing.Done()
-			m.unmapBuffer(b)
-		}()
+		m.freeing.Go(func() { m.unmapBuffer(b) })
 	}
 }
 

@@ -65,8 +65,7 @@ const (
 // pollClient empties one client's submission and return rings within its
 // budget.
 func (e *Engine) pollClient(c *Client) bool {
-	n, bytes := 0, 0
-	work := false
+	n, bytes, work := 0, 0, false
 	for n < subBudget && bytes < subBytes && e.touched(descBytes, c, nil) && c.sub.Next(&c.scratch) {
 		n++
 		switch c.scratch.Kind() {

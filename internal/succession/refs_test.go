@@ -35,7 +35,7 @@ func TestTooManyRefs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hand := func() (error, *daemons) {
+	hand := func() (*daemons, error) {
 		t.Helper()
 		old, next := pair(t)
 		d := &daemons{state: Parcel{Files: files}}
@@ -44,7 +44,7 @@ func TestTooManyRefs(t *testing.T) {
 		if (handed == nil) != (taken == nil) {
 			t.Errorf("%v, %v", handed, taken)
 		}
-		return handed, d
+		return d, handed
 	}
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
@@ -65,11 +65,11 @@ func TestTooManyRefs(t *testing.T) {
 		}
 	}
 	onTheirWay(10*batch - 1)
-	if err, _ := hand(); err != nil {
+	if _, err := hand(); err != nil {
 		t.Errorf("below the limit: %v", err)
 	}
 	onTheirWay(2)
-	err, d := hand()
+	d, err := hand()
 	if !errors.Is(err, unix.ETOOMANYREFS) || len(d.did) != 0 {
 		t.Errorf("beyond the limit: %v, and the predecessor did %v", err, d.did)
 	}
