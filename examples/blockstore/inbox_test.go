@@ -48,31 +48,45 @@ func TestInbox(t *testing.T) {
 	push(8, first, 1, store.StatusGrantOver)
 	r = push(8, second, 1, store.StatusOK)
 
-	b.keep = 0
-	b.expire()
-	if b.region == nil {
-		t.Error("buffers were taken back while a WRITE is in hand")
+	// The idle timer expires grants as well, beside this test.
+	locked := func(do func()) {
+		b.granting.Lock()
+		defer b.granting.Unlock()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		do()
 	}
+	locked(func() { b.keep = 0 })
+	b.expire()
+	locked(func() {
+		if b.region == nil {
+			t.Error("buffers were taken back while a WRITE is in hand")
+		}
+	})
 	b.end(r)
 	b.expire()
-	if b.region != nil || b.buf != nil {
-		t.Error("idle buffers were not taken back")
-	}
+	locked(func() {
+		if b.region != nil || b.buf != nil {
+			t.Error("idle buffers were not taken back")
+		}
+	})
 	push(8, second, 1, store.StatusGrantOver)
-	if b.grace != 0 {
-		t.Errorf("the next grant lasts at least %v, although this one was used", b.grace)
-	}
+	locked(func() {
+		if b.grace != 0 {
+			t.Errorf("the next grant lasts at least %v, although this one was used", b.grace)
+		}
+	})
 
 	// A grant that ends before a push arrives makes the next one last longer.
 	granted(8, store.StatusOK)
-	b.mu.Lock()
-	b.keep, b.used = time.Hour, time.Now().Add(-2*time.Hour)
-	b.mu.Unlock()
+	locked(func() { b.keep, b.used = time.Hour, time.Now().Add(-2*time.Hour) })
 	b.expire()
-	if b.region != nil || b.grace != mostGrace {
-		t.Errorf("after a grant that was not used the next one lasts at least %v, want %v", b.grace, mostGrace)
-	}
-	b.keep = time.Nanosecond
+	locked(func() {
+		if b.region != nil || b.grace != mostGrace {
+			t.Errorf("after a grant that was not used the next one lasts at least %v, want %v", b.grace, mostGrace)
+		}
+		b.keep = time.Nanosecond
+	})
 	number := granted(8, store.StatusOK)
 	b.expire()
 	push(8, number, 1, store.StatusOK)
