@@ -177,27 +177,38 @@ func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 	} else if c.gave.Load() && !c.Unread() {
 		c.gave.Store(false)
 	}
-	return c.sendIn(id, m, fds...)
+	b, oob, err := packed(id, m, fds)
+	if err != nil {
+		return err
+	}
+	err = c.sendIn(b, oob)
+	if errors.Is(err, os.ErrDeadlineExceeded) && !mutant.On(mutant.SendNotTried) {
+		return c.sendNow(b, oob) // the time may have passed before the first attempt, if this thread did not run
+	}
+	return err
 }
 
-// sendIn is Send within the time that limitSend gave.
-func (c *Conn) sendIn(id uint32, m Body, fds ...int) error {
+// packed is a frame and the control message with its descriptors.
+func packed(id uint32, m Body, fds []int) (b, oob []byte, err error) {
 	if len(fds) > MaxFDs {
-		return fmt.Errorf("%v with %d descriptors, %d go with one frame: %w", m.Type(), len(fds), MaxFDs, unix.E2BIG)
+		return nil, nil, fmt.Errorf("%v with %d descriptors, %d go with one frame: %w", m.Type(), len(fds), MaxFDs, unix.E2BIG)
 	}
-	b := AppendFrame(nil, id, m)
-	if len(b) > MaxFrame {
-		return fmt.Errorf("%v of %d bytes, a frame has %d: %w", m.Type(), len(b), MaxFrame, unix.EMSGSIZE)
+	if b = AppendFrame(nil, id, m); len(b) > MaxFrame {
+		return nil, nil, fmt.Errorf("%v of %d bytes, a frame has %d: %w", m.Type(), len(b), MaxFrame, unix.EMSGSIZE)
 	}
-	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	if c.mayWait() {
-		_, _, err := c.c.WriteMsgUnix(b, oob, nil)
-		return err
+	return b, oob, nil
+}
+
+// sendIn sends a frame within the time that limitSend gave.
+func (c *Conn) sendIn(b, oob []byte) error {
+	if !c.mayWait() {
+		return c.sendNow(b, oob)
 	}
-	return c.sendNow(b, oob)
+	_, _, err := c.c.WriteMsgUnix(b, oob, nil)
+	return err
 }
 
 func (c *Conn) mayWait() bool {
@@ -341,12 +352,21 @@ func (c *Conn) SendJSON(id uint32, json []byte) error {
 		return err
 	}
 	for len(json) > maxCtlPart {
-		if err := c.sendIn(id, &CtlPart{JSON: json[:maxCtlPart]}); err != nil {
+		if err := c.sendPart(id, &CtlPart{JSON: json[:maxCtlPart]}); err != nil {
 			return err
 		}
 		json = json[maxCtlPart:]
 	}
-	return c.sendIn(id, &CtlPart{Last: true, JSON: json})
+	return c.sendPart(id, &CtlPart{Last: true, JSON: json})
+}
+
+// sendPart sends a part of an answer within the time that limitSend gave the whole.
+func (c *Conn) sendPart(id uint32, part *CtlPart) error {
+	b, oob, err := packed(id, part, nil)
+	if err != nil {
+		return err
+	}
+	return c.sendIn(b, oob)
 }
 
 // isGone reports whether err of Send or Recv means that the other side closed.

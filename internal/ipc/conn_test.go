@@ -278,6 +278,33 @@ func TestConnDeadlines(t *testing.T) {
 	}
 }
 
+// TestSendTried: a Send for which there is room does not fail because its time has passed before the
+// first attempt, nor does a wait for what was received. A machine under load can let a thread
+// stand for longer than a session has in a planned restart.
+func TestSendTried(t *testing.T) {
+	a, b := connPair(t)
+	a.SetSendTimeout(1) // has passed before anything can be sent
+	for id := range uint32(100) {
+		if err := a.AwaitReceived(); err != nil {
+			t.Fatalf("frame %d: wait: %v", id, err)
+		}
+		if err := a.Send(id, &Addrs{}); err != nil {
+			t.Fatalf("frame %d: %v", id, err)
+		}
+		if m, err := b.Recv(); err != nil || m.ID != id {
+			t.Fatalf("frame %d: %+v, %v", id, m, err)
+		}
+	}
+	for err := error(nil); !errors.Is(err, os.ErrDeadlineExceeded); {
+		if err = a.Send(0, &Addrs{}); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	if err := a.AwaitReceived(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("wait beside frames that nobody reads: %v", err)
+	}
+}
+
 // TestConnSlowReader: a process that reads some parts of an answer whenever the daemon is about to
 // give it up has no more time for the whole answer than one that reads nothing.
 func TestConnSlowReader(t *testing.T) {

@@ -234,6 +234,7 @@ const (
 	RequestForgotten           Name = "request-forgotten"             // a request that was broken off is not carried out again
 	HandoverRequest            Name = "handover-request"              // a session is handed over without its request that was broken off
 	RecessUnbounded            Name = "recess-unbounded"              // a recess waits for every session
+	SendNotTried               Name = "send-not-tried"                // an answer whose time passes before the first attempt to send it ends its session
 	BodyAwaited                Name = "body-awaited"                  // a client of the metrics that does not send the body of its request keeps its place
 	RingsFirst                 Name = "rings-first"                   // the rings of a client are emptied before its process is told why its session ends
 	EndMisread                 Name = "end-misread"                   // a library takes rings that are emptied at the end of its session for a broken contract
@@ -287,6 +288,6 @@ func Names() []Name {
 		FaultRefuses, LargeLostForEver, RefsEndSession, StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest,
 		RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, RingsFirst, EndMisread, AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows,
 		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack, UnreadLetGo, HandoverUnreadMost, BodyAwaited, SlowUnseen, SlowGoesOn,
-		HolesAgain, HandoverHoles, HandoverSlow, ImportHoles,
+		HolesAgain, HandoverHoles, HandoverSlow, ImportHoles, SendNotTried,
 	}
 }

@@ -223,6 +223,7 @@ var checks = []check{
 	{variant: mutant.UnreadUnbounded, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.RefsEndSession, pkg: "internal/daemon", test: "TestTooManyRefs"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},
+	{variant: mutant.SendNotTried, pkg: "internal/ipc", test: "TestSendTried"},
 	{variant: mutant.BodyAwaited, pkg: "internal/metrics", test: "TestCrowd"},
 	{variant: mutant.UnreadLetGo, pkg: "internal/daemon", test: "TestUnreadReadInPause"},
 	{variant: mutant.HandoverUnreadMost, pkg: "internal/daemon", test: "TestUnreadCountHandedOver"},
