@@ -1,13 +1,10 @@
 package daemon
 
 import (
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -20,19 +17,12 @@ func punch(t *testing.T, fd int, off, n int64) {
 	}
 }
 
-// longTurn has the engine turn for longer than longNs, with page faults, and the daemon look for holes.
+// longTurn has the engine turn for longer than longNs, and the daemon look for holes.
 func longTurn(t *testing.T, d *Daemon) {
 	t.Helper()
 	if err := d.loop.ask(t.Context(), func() {
 		for from := time.Now(); time.Since(from) <= 2*longNs; {
 		}
-		mem, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		mem[0] = 1
-		_ = unix.Munmap(mem)
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +46,6 @@ func TestHoles(t *testing.T) {
 		}},
 		{"import", func(t *testing.T, p *proc) {
 			mem := ownMemory(t, 4*size, unix.F_SEAL_SHRINK)
-			fill(t, mem, size, size)
 			if ok, is := p.imports(size, size, mem).(*ipc.ImportOK); !is {
 				t.Fatalf("%+v", ok)
 			}
@@ -72,7 +61,6 @@ func TestHoles(t *testing.T) {
 			uid.Store(1001)
 			innocent := importing(t, d)
 			mem := ownMemory(t, 4*size, unix.F_SEAL_SHRINK)
-			fill(t, mem, size, 3*size)
 			if ok, is := innocent.imports(size, size, mem).(*ipc.ImportOK); !is {
 				t.Fatalf("%+v", ok)
 			}
@@ -99,7 +87,7 @@ func TestHoles(t *testing.T) {
 			if e, is := again.Body.(*ipc.Err); !is || e.Errno != uint32(unix.EUSERS) || !strings.Contains(e.Text, "admitted again in") {
 				t.Errorf("the user's next process: %+v", again.Body)
 			}
-			d.endHoled(t.Context())
+			d.endHoled()
 			if err := another.ping(); err != nil {
 				t.Errorf("another process of the user: %v", err)
 			}
@@ -109,113 +97,5 @@ func TestHoles(t *testing.T) {
 			uid.Store(1001)
 			attached(t, d)
 		})
-	}
-}
-
-// holed attaches a process and punches a hole into memory that it shares with d.
-func holed(t *testing.T, d *Daemon) *proc {
-	t.Helper()
-	p := attached(t, d)
-	punch(t, p.fds[4], shm.WindowSize-4096, 4096)
-	return p
-}
-
-// TestHolesAgain: a user whose processes have holes one after the other loses all sessions with the second.
-// Two that are found at once are one. Other users lose none, nor do trusted ones.
-func TestHolesAgain(t *testing.T) {
-	d, uid := usersDaemon(t, nil)
-	uid.Store(1001)
-	innocent := attached(t, d)
-	uid.Store(0)
-	root := attached(t, d)
-	ended := func(p *proc) {
-		t.Helper()
-		if why := p.reason(); !strings.Contains(why, shm.ErrHoles.Error()) {
-			t.Error(why)
-		}
-	}
-	for range 2 {
-		p := holed(t, d)
-		d.endHoled(t.Context())
-		ended(p)
-	}
-	uid.Store(1000)
-	another, later := attached(t, d), attached(t, d)
-	first, second := holed(t, d), holed(t, d)
-	d.endHoled(t.Context())
-	ended(first)
-	ended(second)
-	if err := another.ping(); err != nil {
-		t.Errorf("another process of the user: %v", err)
-	}
-	punch(t, later.fds[4], 0, 4096)
-	d.endHoled(t.Context())
-	ended(later)
-	for _, s := range d.admission.sessions() {
-		if s.user.Account == 1000 && s.why.Load() == nil {
-			t.Fatalf("process %d of the user goes on", s.id.PID)
-		}
-	}
-	if why := another.reason(); !strings.Contains(why, "another process of the user has had "+shm.ErrHoles.Error()) {
-		t.Error(why)
-	}
-	for _, p := range []*proc{innocent, root} {
-		if err := p.ping(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestHolesHandedOver: who is to wait because of holes waits in a successor, too. What the
-// predecessor had no time to look for is found there, without a long turn. Others go on.
-func TestHolesHandedOver(t *testing.T) {
-	d, uid := usersDaemon(t, nil)
-	uid.Store(1001)
-	innocent := attached(t, d)
-	uid.Store(1000)
-	p := holed(t, d)
-	d.endHoled(t.Context())
-	_ = p.reason()
-	uid.Store(1002)
-	other := holed(t, d)
-	next, handed, taken := succeed(t, d, nil)
-	if handed != nil || taken != nil {
-		t.Fatal(handed, taken)
-	}
-	next.admission.mu.Lock()
-	left := time.Until(next.admission.holed[1000])
-	next.admission.mu.Unlock()
-	if left < holedFor/2 || left > holedFor {
-		t.Errorf("processes of the user are admitted in %v", left)
-	}
-	if why := other.reason(); !strings.Contains(why, shm.ErrHoles.Error()) {
-		t.Error(why)
-	}
-	if err := innocent.ping(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestHoledState: of a state no user waits longer than holedFor from now, and the list is bounded.
-func TestHoledState(t *testing.T) {
-	var a, b admission
-	a.holed = map[uint32]time.Time{1000: time.Now().Add(holedFor / 2), 1001: time.Now().Add(time.Hour)}
-	w := handover.NewWriter(handover.Newest)
-	w.Begin(tagSessions)
-	a.encodeHoled(w)
-	w.End()
-	r, err := handover.NewReader(w.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Begin(tagSessions)
-	b.adoptHoled(r)
-	r.End()
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	got := fmt.Sprint(time.Until(b.holed[1000]).Round(time.Second), time.Until(b.holed[1001]).Round(time.Second))
-	if want := fmt.Sprint(holedFor/2, holedFor); got != want {
-		t.Errorf("they wait %s, want %s", got, want)
 	}
 }

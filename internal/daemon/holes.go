@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -18,18 +17,16 @@ import (
 
 // The engine's thread touches memory of processes. What was populated does not fault again, unless a
 // process takes pages away. The kernel then makes each page anew, and has the thread wait while a hole is being
-// punched in that file. So such a process would stop everybody. After a turn that was long and had page faults,
-// and when the engine has set users aside, the daemon looks for missing pages, and ends the sessions that have some.
+// punched in that file. So such a process would stop everybody. After a turn that was long the daemon
+// looks for missing pages, and ends the sessions that have some.
 
 const (
 	// holedFor is how long no process of a user is admitted after the session of one has ended
-	// because of holes, and how long another one with holes ends all sessions of the user: each can make a turn
-	// long before it ends.
+	// because of holes: each session can make one or two turns long before it ends.
 	holedFor = time.Minute
 	// looksRest is how many times as long as a search the pause after it is at least: the searches
 	// take a tenth of a processor at most.
 	looksRest = 9
-	mostHoled = 1 << 16 // users in a state
 )
 
 // suspicion is that memory has holes. Only the loop notes it.
@@ -107,7 +104,7 @@ func (d *Daemon) lookForHoles(ctx context.Context) {
 		case <-d.loop.long:
 		}
 		from := time.Now()
-		d.endHoled(ctx)
+		d.endHoled()
 		select {
 		case <-ctx.Done():
 			return
@@ -116,61 +113,23 @@ func (d *Daemon) lookForHoles(ctx context.Context) {
 	}
 }
 
-// endHoled ends the sessions whose memory has holes. The sessions of users that the engine has set
-// aside come first, and these users go on before others are examined.
-func (d *Daemon) endHoled(ctx context.Context) {
-	began := time.Now()
-	var aside []uint32
-	if d.loop.ask(ctx, func() { aside = d.engine.Aside() }) != nil {
-		return // the engine has ended
-	}
-	isAside := func(s *session) bool { return slices.Contains(aside, s.user.Account) }
-	all := d.admission.sessions()
-	for _, s := range all {
-		if isAside(s) {
-			d.endIfHoled(s, began)
+// endHoled ends the sessions whose memory has holes.
+func (d *Daemon) endHoled() {
+	for _, s := range d.admission.sessions() {
+		err := s.memory.looked.check()
+		if errors.Is(err, shm.ErrHoles) || errors.Is(err, shm.ErrUnseen) {
+			d.engine.Count(stats.ClientViolations)
+			d.admission.refuse(s.connection)
+			_ = s.askIn(context.Background(), func() error {
+				if s.cl != nil {
+					d.engine.Expel(s.cl, err)
+				}
+				return nil
+			})
+		} else if err != nil {
+			d.summed.write(time.Now(), slog.LevelWarn, nil, "memory cannot be looked through for holes", "err", fmt.Errorf("uid %d: %w", s.id.UID, err))
 		}
 	}
-	d.engine.Do(func() { d.engine.GoOn(aside) })
-	for _, s := range all {
-		if !isAside(s) {
-			d.endIfHoled(s, began)
-		}
-	}
-}
-
-// endIfHoled ends s if its memory has holes. If another session of the same user had some before,
-// when the search that began at this time had not begun, all sessions of the user end.
-func (d *Daemon) endIfHoled(s *session, began time.Time) {
-	err := s.memory.looked.check()
-	switch {
-	case err == nil:
-		return
-	case !errors.Is(err, shm.ErrHoles) && !errors.Is(err, shm.ErrUnseen):
-		d.summed.write(time.Now(), slog.LevelWarn, nil, "memory cannot be looked through for holes", "err", fmt.Errorf("uid %d: %w", s.id.UID, err))
-		return
-	}
-	d.engine.Count(stats.ClientViolations)
-	again := d.admission.refuse(s.connection, began)
-	d.expel(s, err)
-	if !again {
-		return
-	}
-	for _, other := range d.admission.sessions() {
-		if other.user.Account == s.user.Account {
-			d.expel(other, fmt.Errorf("another process of the user has had %w", err))
-		}
-	}
-}
-
-// expel has the engine end the session of s because of err.
-func (d *Daemon) expel(s *session, err error) {
-	_ = s.askIn(context.Background(), func() error {
-		if s.cl != nil {
-			d.engine.Expel(s.cl, err)
-		}
-		return nil
-	})
 }
 
 // sessions returns all of them.
@@ -180,51 +139,16 @@ func (a *admission) sessions() []*session {
 	return slices.Collect(maps.Values(a.open))
 }
 
-// refuse has no process of c's user admitted for holedFor. It returns true if that was so already at
-// began. It does nothing to users that are trusted.
-func (a *admission) refuse(c *connection, began time.Time) (again bool) {
+// refuse has no process of c's user admitted for holedFor. It does nothing to users that are trusted.
+func (a *admission) refuse(c *connection) {
 	if c.user.Trusted || mutant.On(mutant.HolesBack) {
-		return false
+		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.holed, func(_ uint32, until time.Time) bool { return began.After(until) })
+	maps.DeleteFunc(a.holed, func(_ uint32, until time.Time) bool { return time.Now().After(until) })
 	if a.holed == nil {
 		a.holed = map[uint32]time.Time{}
 	}
-	until, is := a.holed[c.user.Account]
-	a.holed[c.user.Account] = time.Now().Add(holedFor)
-	return is && until.Before(began.Add(holedFor)) && !mutant.On(mutant.HolesAgain)
-}
-
-// encodeHoled writes until when processes of which users are not admitted.
-func (a *admission) encodeHoled(w *handover.Writer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	users := slices.Sorted(maps.Keys(a.holed))
-	if mutant.On(mutant.HandoverHoles) {
-		users = nil
-	}
-	w.Count(len(users))
-	for _, u := range users {
-		w.U32(u)
-		w.I64(a.holed[u].UnixNano())
-	}
-}
-
-// adoptHoled reads what encodeHoled has written.
-func (a *admission) adoptHoled(r *handover.Reader) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	latest := time.Now().Add(holedFor)
-	for range r.Count(mostHoled, 4+8) {
-		u, until := r.U32(), time.Unix(0, r.I64())
-		if until.After(latest) {
-			until = latest // the clock was set
-		}
-		if a.holed == nil {
-			a.holed = map[uint32]time.Time{}
-		}
-		a.holed[u] = until
-	}
+	a.holed[c.user.UID] = time.Now().Add(holedFor)
 }

@@ -30,8 +30,7 @@ type loop struct {
 	evs    [64]unix.EpollEvent
 	stop   bool
 	pause  *pause        // nil: none
-	long   suspicion     // a turn was long, or users were set aside
-	faults int64         // of the thread, when faulted was called last
+	long   suspicion     // a turn was long
 	done   chan struct{} // closed when run has returned
 
 	turn      uint
@@ -45,7 +44,7 @@ type loop struct {
 
 const (
 	stallNs    = 10_000_000             // a turn that takes longer counts as a stall
-	longNs     = 1_000_000              // after a turn with page faults that takes longer the daemon looks for holes in memory
+	longNs     = 1_000_000              // after a turn that takes longer the daemon looks for holes in memory
 	maxSleepNs = int64(stats.SleepMost) // the heartbeat's pace when idle
 	beatNs     = 100_000_000            // and at least, when awake without work
 	publishNs  = 10_000_000             // statistics are copied this often when busy
@@ -160,7 +159,6 @@ func (l *loop) run(ctx context.Context) {
 	// Virtual zero is no time at all to a timer: start at 1.
 	clock := func() int64 { return int64(time.Since(start)) + 1 }
 	e.KeepTime(clock)
-	e.WatchMemory(engine.SlowWatch{Clock: clock, Faulted: l.faulted, Found: l.long.note})
 	l.stats.SetState(stats.Running)
 	defer l.stats.SetState(stats.Stopped)
 	e.Resume() // if it has adopted another one's state
@@ -172,7 +170,7 @@ func (l *loop) run(ctx context.Context) {
 		if t-now > stallNs {
 			l.stats.C[stats.EngineStalls]++
 		}
-		if t-now > longNs && l.faulted() {
+		if t-now > longNs {
 			l.long.note()
 		}
 		l.stats.C[stats.EngineTurns]++
@@ -224,7 +222,6 @@ func (l *loop) run(ctx context.Context) {
 // publish copies statistics and lists to the files that rdsctl reads.
 func (l *loop) publish(now int64) {
 	l.published, l.worked = now, false
-	l.faulted()
 	l.followWall(now)
 	l.reportWay()
 	l.engine.PublishStats(l.wall0 + engine.Wall(now))
@@ -236,17 +233,6 @@ func (l *loop) reportWay() {
 	r, c := l.waits.Report(), &l.stats.C
 	c[stats.EngineStrategy], c[stats.EngineWay], c[stats.EngineSlowYields] = uint64(r.Strategy), uint64(r.Way), r.Slow
 	c[stats.EngineLookNs], c[stats.EngineBlockNs] = uint64(r.Look), uint64(r.Block)
-}
-
-// faulted reports whether the thread has had page faults since the last call.
-func (l *loop) faulted() bool {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
-		return true
-	}
-	was := l.faults
-	l.faults = u.Minflt + u.Majflt
-	return l.faults != was
 }
 
 // followWall notices that the wall clock was set, or that the machine slept: the engine's

@@ -50,12 +50,7 @@ func (m *sessionMemory) imported(fd int, off, n uint64) (*sessionBuffer, error) 
 	if err := m.reserve(0, size); err != nil {
 		return nil, err
 	}
-	file, err := m.populator.populate(m.conn, int(size), func() (*shm.Mapping, error) {
-		if err := i.CheckFilled(); err != nil { // the daemon would fill them, in its cgroup
-			return nil, err
-		}
-		return mapImport(i)
-	})
+	file, err := m.populator.populate(m.conn, int(size), func() (*shm.Mapping, error) { return mapImport(i) })
 	if err != nil {
 		m.giveBack(0, size)
 		return nil, err

@@ -55,7 +55,6 @@ func (d *Daemon) encodeSessions(ctx context.Context, w *handover.Writer, f *outF
 			w.U32(f.add(c.FD()))
 			w.U32(uint32(d.unreceived.by(c)))
 		}
-		d.admission.encodeHoled(w)
 	}
 	w.End()
 	return func(c *engine.Client) uint32 {

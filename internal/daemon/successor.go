@@ -10,7 +10,6 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/succession"
 )
@@ -132,9 +131,6 @@ func (d *Daemon) takeOver() {
 	}
 	if err := errors.Join(d.listeners.own(d.config().SocketMode), d.ownStats()); err != nil {
 		d.log.Error("takes over, but not all files", "err", err)
-	}
-	if !mutant.On(mutant.HandoverSlow) {
-		d.loop.long.note() // the predecessor may have been about to look
 	}
 	i.heirs.start()
 	d.tookOver(i.stood)

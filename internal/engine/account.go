@@ -20,8 +20,6 @@ type account struct {
 
 	sockets, dests, ops, regions, grants int
 
-	aside bool // see slow
-
 	leaving int // clients that are being ended: what they have counts until then
 
 	peers int // it asked for that were never met: see mayPeer
@@ -66,7 +64,6 @@ func (e *Engine) dropAccount(a *account) {
 	if a.clients == 0 && a.peers == 0 {
 		e.overflow.short.Del(&a.inShort)
 		e.users.wanted.Del(&a.inWanted)
-		e.endAside(a)
 		delete(e.users.accounts, a.uid)
 	}
 }

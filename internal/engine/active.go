@@ -31,14 +31,9 @@ func (e *Engine) pollClients() bool {
 	}
 	work := false
 	var next *lists.Link[Client]
-poll:
 	for n := e.clients.active.Head; n != nil; n = next {
 		next = n.Next
 		switch c := n.Of; {
-		case e.slow.over:
-			work = true // the others are first in the next turn
-			break poll
-		case c.isAside():
 		case e.pollClient(c):
 			c.idle = 0
 			work = true
@@ -58,9 +53,6 @@ poll:
 
 // park announces sleep to c and looks once more; false: there is something.
 func (e *Engine) park(c *Client) bool {
-	if c.isAside() {
-		return false
-	}
 	asleep := c.seg.DaemonAsleep()
 	if asleep.Store(shm.Asleep); c.noRoom && !mutant.On(mutant.RoomNotRung) {
 		asleep.Store(shm.AsleepForRoom)

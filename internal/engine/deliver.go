@@ -55,7 +55,6 @@ type arrival struct {
 	traced traceSet   // as in rxMsg
 	seq    uint64     // if it is traced
 	kernel bool       // from a kernel, which takes nothing back
-	cl     *Client    // the process of this host whose memory the payload is in; nil: none
 }
 
 // holdsIn looks at what arrived, where it has been copied to, and notes what it holds.
@@ -92,8 +91,7 @@ func (e *Engine) admit(s *socket, n int, kernel bool) conn.Verdict {
 	return conn.Accepted
 }
 
-// deliver hands a whole message to s. It refuses a message of a.cl whose memory is slow: a.cl is
-// set aside then.
+// deliver hands a whole message to s.
 func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	if v := e.admit(s, a.n, a.kernel); v != conn.Accepted {
 		if a.run > 1 && mutant.On(mutant.RunRefusedPartly) {
@@ -112,10 +110,7 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 			var mem []byte
 			if a.n > 0 {
 				mem = c.recv.Bytes(chunk, a.n)
-				if e.copyShared(mem, payload, c, a.cl) < a.n {
-					e.freeRxID(c, id)
-					return conn.Refused
-				}
+				copy(mem, payload)
 			}
 			if !a.holdsIn(mem) {
 				e.freeRxID(c, id)
@@ -130,10 +125,7 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	if m == nil {
 		return e.noMemory(s, a)
 	}
-	if e.copyShared(m.mem(), payload, nil, a.cl) < a.n {
-		e.freeRx(m)
-		return conn.Refused
-	}
+	copy(m.mem(), payload)
 	if !a.holdsIn(m.mem()) {
 		e.freeRx(m)
 		return e.badRun()

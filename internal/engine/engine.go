@@ -69,7 +69,6 @@ type Engine struct {
 	acked  acked
 	lists  *statLists // nil: none are kept
 	traces traces
-	slow   slow
 }
 
 // queued counts what all sockets have submitted: messages that were not returned yet, their
@@ -136,13 +135,10 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 	if e.Halted() {
 		return false
 	}
-	e.slow.renew(now)
 	now = e.setClock(now, wall)
 	e.chores.renew()
 	work := !e.halts() && e.post.run()
-	if work = e.chores.run() || work; work {
-		e.slow.anew()
-	}
+	work = e.chores.run() || work
 	work = !e.halts() && e.pollClients() || work
 	work = e.flushPeers() || work
 	// What clients sent to each other, and what they are given back, does not
@@ -185,7 +181,7 @@ func (e *Engine) Active() bool {
 	if e.halts() {
 		return !e.Halted() && e.finishing()
 	}
-	return e.finishing() || e.jobs.N > 0 || e.slow.aside > 0 ||
+	return e.finishing() || e.jobs.N > 0 ||
 		e.users.wanted.N > 0 || e.overflow.released && e.overflow.short.N > 0 ||
 		e.post.has.Load() || e.clients.rung.Load()
 }

@@ -42,8 +42,8 @@ func (e *Engine) pend(c *Client) {
 func (p *pending) waits() bool { return p.pendOps.N+p.pendCells.N+p.pendNote.N+p.pendSocks.N > 0 }
 
 // room reports whether an event may be written at once: nothing waits in front
-// of it for want of room, and c is not set aside.
-func (c *Client) room() bool { return !c.noRoom && !c.isAside() && c.ev.Free() > 0 }
+// of it for want of room.
+func (c *Client) room() bool { return !c.noRoom && c.ev.Free() > 0 }
 
 // mayWrite reports whether writePending may find something to write.
 func (c *Client) mayWrite() bool { return c.again || c.noRoom && c.ev.Free() > 0 }
@@ -55,13 +55,14 @@ func (e *Engine) writePending(c *Client) bool {
 	c.again, c.noRoom = false, false
 	c.untried = min(c.untried, c.pendSocks.N)
 	done := 0
-	for n := 0; done < writeTurn && e.touched(n*descBytes, c, nil); done += n {
-		n = e.writeMarks(c) + e.writeStatuses(c) + e.writeNotices(c) + e.writeSockets(c)
+	for done < writeTurn {
+		n := e.writeMarks(c) + e.writeStatuses(c) + e.writeNotices(c) + e.writeSockets(c)
 		if n == 0 {
 			c.noRoom = c.waits() && c.ev.Free() == 0
 			c.again = c.untried > 0 && !c.noRoom
 			return done > 0 || c.again
 		}
+		done += n
 	}
 	c.again = c.waits()
 	return true

@@ -30,7 +30,6 @@ func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, pay *payload
 	}
 	var a arrival
 	a.src, a.sport, a.srcInc, a.n, a.run = &s.local.addr16, s.port, s.inc, len(pay.mem), pay.run
-	a.cl = c
 	if e.deliver(to, &a, pay.mem) != conn.Accepted {
 		return false
 	}
@@ -61,17 +60,13 @@ func (e *Engine) sendSameHost(t *txMsg) {
 	}
 	if !e.deliverSameHost(t) {
 		sl.q.Add(&t.inQ, t)
-		e.addJob(sl)
 	}
 }
 
-// deliverSameHost hands t to its destination; false: the slot waits until the socket has room, or
-// until its client is not set aside any more.
+// deliverSameHost hands t to its destination; false: refused, the slot waits
+// until the socket has room.
 func (e *Engine) deliverSameHost(t *txMsg) bool {
 	sl := t.slot
-	if t.cl.isAside() {
-		return false
-	}
 	if sl.port == 0 && !e.cfg.IgnorePings { // ping
 		e.sameHostPong(t)
 		e.sameHostDone(t, conn.Acked)
@@ -87,15 +82,12 @@ func (e *Engine) deliverSameHost(t *txMsg) bool {
 		return true
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie,
-		n: len(t.m.Data), run: t.m.Run, cl: t.cl}
+		n: len(t.m.Data), run: t.m.Run}
 	if t.m.Watched {
 		e.traceSameHost(t, s, &a)
 	}
 	if !t.m.Silent {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {
-			if t.cl.isAside() {
-				return false
-			}
 			e.counts.sum.RecvRefused += uint64(t.sum.Datagrams)
 			sl.waitOn = s
 			s.waiters.Add(&sl.wait, sl)
@@ -193,24 +185,17 @@ func (e *Engine) wakeWaiter(s *socket) {
 
 // runSameHostJobs works on the slots in turn, a slice each, within the turn's
 // budget.
-func (e *Engine) runSameHostJobs() (work bool) {
-	if e.jobs.N > 0 {
-		e.slow.anew()
-	}
-	for i, n, budget := 0, e.jobs.N, sameHostSlices*e.cfg.CopySlice; i < n && budget > 0 && e.jobs.N > 0 && !e.slow.over; i++ {
+func (e *Engine) runSameHostJobs() bool {
+	n := e.jobs.N
+	for i, budget := 0, sameHostSlices*e.cfg.CopySlice; i < n && budget > 0 && e.jobs.N > 0; i++ {
 		sl := e.jobs.Head.Of
 		e.jobs.Del(&sl.job)
-		if sl.q.N > 0 && e.waitsAside(sl) {
-			budget -= msgCost
-		} else {
-			budget -= e.runSlot(sl, min(budget, e.cfg.CopySlice))
-			work = true
-		}
+		budget -= e.runSlot(sl, min(budget, e.cfg.CopySlice))
 		if sl.q.N > 0 {
 			e.addJob(sl)
 		}
 	}
-	return work
+	return n > 0
 }
 
 // msgCost is what a same-host message costs besides its payload, in bytes copied.
@@ -219,7 +204,7 @@ const msgCost = 256
 // runSlot does up to budget bytes of a slot's work and returns how many.
 func (e *Engine) runSlot(sl *slot, budget int) int {
 	used := 0
-	for sl.q.N > 0 && used < budget && sl.waitOn == nil && !e.slow.over {
+	for sl.q.N > 0 && used < budget && sl.waitOn == nil {
 		t := sl.q.Head.Of
 		if o := t.unfinished(); o != nil {
 			used += e.runSameHostOp(sl, t, o, budget-used)
@@ -263,7 +248,7 @@ func (e *Engine) runSameHostOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 		return msgCost
 	}
 	if !o.Kind.Atomic() {
-		n := e.copyOp(t, o, r, budget)
+		n := e.copyOp(o, r, budget)
 		o.copied += uint64(n)
 		return n
 	}
@@ -318,8 +303,8 @@ func (e *Engine) sameHostTarget(t *txMsg, o *txOp) (*region, unix.Errno) {
 	return r, 0
 }
 
-// copyOp copies the next up to max bytes of o, an operation of t.
-func (e *Engine) copyOp(t *txMsg, o *txOp, r *region, max int) int {
+// copyOp copies the next up to max bytes of o.
+func (e *Engine) copyOp(o *txOp, r *region, max int) int {
 	done, total := o.copied, 0
 	remote := r.buf.mem[r.off : r.off+r.n]
 	pos := uint64(0)
@@ -334,13 +319,14 @@ func (e *Engine) copyOp(t *txMsg, o *txOp, r *region, max int) int {
 		loc := o.bufs[i].mem[s.Addr+in:][:n]
 		rem := remote[o.RemoteOff+done:][:n]
 		if o.Kind == abi.OpWrite {
-			loc, rem = rem, loc
+			copy(rem, loc)
+		} else {
+			copy(loc, rem)
 		}
-		k := e.copyShared(loc, rem, t.cl, r.cl)
-		done += uint64(k)
-		total += k
+		done += n
+		total += int(n)
 		pos += uint64(s.Len)
-		if total == max || k < int(n) {
+		if total == max {
 			break
 		}
 	}

@@ -66,7 +66,7 @@ const (
 // budget.
 func (e *Engine) pollClient(c *Client) bool {
 	n, bytes, work := 0, 0, false
-	for n < subBudget && bytes < subBytes && e.touched(descBytes, c, nil) && c.sub.Next(&c.scratch) {
+	for n < subBudget && bytes < subBytes && c.sub.Next(&c.scratch) {
 		n++
 		switch c.scratch.Kind() {
 		case uint8(shm.KindSend), uint8(shm.KindRun):
@@ -103,9 +103,6 @@ func (e *Engine) pollClient(c *Client) bool {
 	if n > 0 {
 		c.sub.Release()
 		work = true
-	}
-	if e.slow.over {
-		return true
 	}
 	if err := c.sub.Err(); err != nil {
 		e.kill(c, "submission ring: %w", err)

@@ -7,10 +7,6 @@
 
 #include "buffer.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 #define HUGETLBFS 0x958458f6
 
 /* check checks that len bytes at off of fd can be mapped for good. The daemon checks the same.
@@ -30,18 +26,6 @@ static int check(int fd, uint64_t off, size_t len, size_t *page)
 	if (len == 0 || len > UINT64_C(1) << 40 || off > (uint64_t)INT64_MAX - len || off + len > (uint64_t)st.st_size || off % *page)
 		return -EINVAL;
 	return 0;
-}
-
-/* fill gives each page of mem, which is mapped from off of fd, memory: the caller's, not the daemon's. The
- * daemon refuses a file with holes. */
-static int fill(void *mem, size_t size, int fd, uint64_t off)
-{
-	int err;
-	while ((err = madvise(mem, size, MADV_POPULATE_WRITE) ? errno : 0) == EINTR)
-		;
-	while (err == EINVAL && (err = fallocate(fd, 0, (off_t)off, (off_t)size) ? errno : 0) == EINTR) /* before Linux 5.14 */
-		err = EINVAL;
-	return err == EFAULT ? -ENOMEM : -err;
 }
 
 int rdsi_import(rds_buffer *b, int fd, uint64_t off, uint64_t len)
@@ -82,7 +66,7 @@ int rds_import(rds_client *c, int fd, uint64_t off, size_t len, rds_buffer **buf
 		err = -errno;
 	} else {
 		b->map.mem = mem;
-		if ((err = fill(mem, b->map.size, fd, off)) || (err = rdsi_import(b, fd, off, len)) || (err = rdsi_buffer_add(b)))
+		if ((err = rdsi_import(b, fd, off, len)) || (err = rdsi_buffer_add(b)))
 			munmap(mem, b->map.size);
 	}
 	if (err) {
