@@ -297,8 +297,10 @@ func TestMemoryGarbled(t *testing.T) {
 		}
 		next.leave()
 		files.close()
-		if n := openFiles(t); n != before {
+		if n := openFiles(t); n > before {
 			t.Fatalf("%x: %d descriptors open, before %d", s, n, before)
+		} else {
+			before = n // the tests before close theirs in the background
 		}
 		if now := d.engine.Memory().Sum(); now != sum {
 			t.Fatalf("%x: %+v counted, before %+v", s, now, sum)
