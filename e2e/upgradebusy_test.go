@@ -73,7 +73,7 @@ func (r *rawConn) floods(m ipc.Request) {
 func TestUpgradeBusy(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		here, there := newHost(t), newHost(t)
-		here.expected = append(here.expected, "frame of 3 bytes", "said nothing", "lost in a planned restart")
+		here.expected = append(here.expected, "frame of 3 bytes", "said nothing", "lost in a planned restart", "does not read what the daemon sends")
 		b := startBystanders(t, here, there)
 		small := shm.Params{SubEntries: 256, EventEntries: 256, MaxMsgs: 256, MaxRx: 256, Slots: 64, Cells: 64, SendWindows: 1, RecvWindows: 1}
 		attached := func() *rawConn {
