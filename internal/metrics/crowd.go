@@ -23,7 +23,7 @@ const (
 )
 
 // crowd knows the connections from the moment at which they are accepted. Each has one
-// request. Beyond maxConns the connection gives way whose client has kept the server waiting
+// request. Beyond maxConns, before the next one is accepted, the connection gives way whose client has kept the server waiting
 // for longest: by asking nothing, by taking nothing of its answer, or by not sending the body
 // that its request has announced. So such clients keep no probe and no scraper out. A connection
 // that the server is about to answer stays, and so does one that has just come: others that come
@@ -49,8 +49,10 @@ type counted struct {
 	c *crowd
 }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. It waits for room before it takes a connection, because whoever
+// shuts the listener, for a planned restart, waits for the taking.
 func (l counted) Accept() (conn net.Conn, err error) {
+	l.c.makeRoom()
 	took := func(c net.Conn) { conn = l.c.enter(c) }
 	// A listener that can be shut is not shut before took has returned.
 	if g, ok := l.Listener.(interface{ AcceptTo(f func(net.Conn)) error }); ok {
@@ -64,12 +66,21 @@ func (l counted) Accept() (conn net.Conn, err error) {
 	return conn, err
 }
 
-// enter adds a connection. If there are too many, one gives way first. If all of them are about to be
-// answered, enter waits until one was.
+// enter adds a connection. It waits for nothing.
 func (c *crowd) enter(conn net.Conn) *guest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.all) >= maxConns {
+	g := &guest{Conn: conn, c: c, waiting: time.Now()}
+	c.all = append(c.all, g)
+	return g
+}
+
+// makeRoom has connections give way until there are not more than maxConns. If all of them are about to be
+// answered, it waits until one was.
+func (c *crowd) makeRoom() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.all) > maxConns {
 		x, rest := c.first()
 		if rest <= 0 {
 			c.leave(x)
@@ -86,9 +97,6 @@ func (c *crowd) enter(conn net.Conn) *guest {
 		late.Stop()
 		c.mu.Lock()
 	}
-	g := &guest{Conn: conn, c: c, waiting: time.Now()}
-	c.all = append(c.all, g)
-	return g
 }
 
 // first returns the guest that is the next to give way, and in how long. If the server waits for no

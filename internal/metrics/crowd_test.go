@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,6 +155,7 @@ func TestCrowdGivesWay(t *testing.T) {
 	enter := func() int {
 		x := &closes{}
 		all, guests = append(all, x), append(guests, c.enter(x))
+		c.makeRoom()
 		return len(all) - 1
 	}
 	asked := func(i int) { hasAsked(context.WithValue(t.Context(), guestKey{}, net.Conn(guests[i]))) }
@@ -218,6 +220,57 @@ func TestCrowdGivesWay(t *testing.T) {
 	if len(c.all) != 0 {
 		t.Errorf("left: %d", len(c.all))
 	}
+}
+
+// shuttable is a listener that can be shut, as the daemon's: taking counts the connections that are being taken.
+type shuttable struct {
+	net.Listener
+	taking atomic.Int32
+}
+
+func (s *shuttable) AcceptTo(f func(net.Conn)) error {
+	s.taking.Add(1)
+	defer s.taking.Add(-1)
+	f(&closes{})
+	return nil
+}
+
+// TestCrowdHoldsNoGate: while the server waits for room among clients that are about to be answered, it
+// is not taking a connection. Who shuts the listener for a planned restart would wait for as long as
+// these clients like.
+func TestCrowdHoldsNoGate(t *testing.T) {
+	c := &crowd{}
+	gate := &shuttable{}
+	l := counted{gate, c}
+	accept := func() *guest {
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := conn.(*guest)
+		hasAsked(context.WithValue(t.Context(), guestKey{}, net.Conn(g)))
+		return g
+	}
+	var all []*guest
+	for range maxConns {
+		all = append(all, accept())
+	}
+	accepted := make(chan *guest, 2)
+	go func() { // there is no room for the second
+		accepted <- accept()
+		accepted <- accept()
+	}()
+	for waits := false; !waits; runtime.Gosched() {
+		c.mu.Lock()
+		waits = c.news != nil
+		c.mu.Unlock()
+	}
+	if n := gate.taking.Load(); n != 0 {
+		t.Errorf("%d connections are being taken while there is no room", n)
+	}
+	_, _ = all[0].Close(), all[1].Close()
+	<-accepted
+	<-accepted
 }
 
 // TestSettle: settle waits until each connection that was accepted is closed, whether it has
