@@ -48,17 +48,10 @@ func TestSessionFault(t *testing.T) {
 				attached(t, d).call(&ipc.Alloc{Size: 1 << 16})
 			}
 			d.has(t, 3)
-			if err := d.admission.recess(t.Context(), true); err != nil {
-				t.Fatal(err)
-			}
-			pause, err := d.loop.halt(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := stands(t, d)
 			s := d.admission.handOver()[1]
 			s.memory.looked.mu.Lock() // nobody looks for holes where the test puts other files
 			defer s.memory.looked.mu.Unlock()
-			x := &parted{t: t, d: d, pause: pause}
 			was, waits, bell, segment, table := s.params, s.waits, *s.memory.daemon, s.memory.segment.FD, s.memory.table.FD
 			s.waits = map[engine.Awaited]uint32{}
 			sizes := map[uint32]uint64{}
@@ -68,14 +61,7 @@ func TestSessionFault(t *testing.T) {
 			if c.harm != nil {
 				c.harm(s)
 			}
-			w := handover.NewWriter(handover.Newest)
-			number, err := d.encodeSessions(t.Context(), w, &x.files)
-			if err == nil {
-				err = d.engine.Encode(w, number)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			x.write()
 			s.params, s.waits, *s.memory.daemon, s.memory.segment.FD, s.memory.table.FD = was, waits, bell, segment, table
 			for n, b := range s.memory.buffers {
 				b.size = sizes[n]
@@ -86,7 +72,7 @@ func TestSessionFault(t *testing.T) {
 			if c.lacks != nil {
 				c.lacks(next)
 			}
-			_, err = x.adopt(next, w.Bytes(), x.copies())
+			_, err := x.adopt(next, x.state, x.copies())
 			next.loop.ep = ep
 			var f *handover.Fault
 			switch of := errors.As(err, &f); {
@@ -107,32 +93,18 @@ func TestSessionFaults(t *testing.T) {
 		attached(t, d)
 	}
 	d.has(t, 9)
-	if err := d.admission.recess(t.Context(), true); err != nil {
-		t.Fatal(err)
-	}
-	pause, err := d.loop.halt(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := &parted{t: t, d: d, pause: pause}
+	x := stands(t, d)
 	all := d.admission.handOver()
 	for _, s := range all[:8] {
 		s.params.SendWindows += 5
 	}
-	w := handover.NewWriter(handover.Newest)
-	number, err := d.encodeSessions(t.Context(), w, &x.files)
-	if err == nil {
-		err = d.engine.Encode(w, number)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	x.write()
 	for _, s := range all[:8] {
 		s.params.SendWindows -= 5
 	}
 	next := x.next()
 	defer next.closeAll()
-	_, err = x.adopt(next, w.Bytes(), x.copies())
+	_, err := x.adopt(next, x.state, x.copies())
 	if faults := handover.FaultsIn(err); len(faults) != 8 || faults[0].Session != 0 || faults[7].Session != 7 {
 		t.Errorf("%d faults: %v", len(faults), err)
 	}

@@ -84,12 +84,13 @@ func (m *sessionMemory) unmap(file *shm.Mapping) {
 // pages are the process's. It waits for a handOver in progress. Nobody waits for it, because what
 // the kernel does to unmap much memory takes long.
 func (m *sessionMemory) end(file *shm.Mapping, kept bool) uint64 {
-	m.looked.remove(file)
-	own, kept := m.take(file, kept)
 	if mutant.On(mutant.UnmapLocks) {
 		m.mu.Lock()
-		defer m.mu.Unlock()
+		m.looked.remove(file)
+		m.mu.Unlock()
 	}
+	m.looked.remove(file) // waits for a search
+	own, kept := m.take(file, kept)
 	size := uint64(len(own.Mem))
 	if kept {
 		_ = own.Close()

@@ -52,6 +52,7 @@ func TestUnreadReadInPause(t *testing.T) {
 		})
 		_ = c.Conn.Close() // as the goroutine does that waits for this
 		if c.FD() < 0 {
+			x.resume()
 			t.Fatal("the descriptor is closed, and the state names it")
 		}
 		if taken {

@@ -218,7 +218,7 @@ var checks = []check{
 	{variant: mutant.RefsEndSession, pkg: "internal/daemon", test: "TestTooManyRefs"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},
 	{variant: mutant.SendNotTried, pkg: "internal/ipc", test: "TestSendTried"},
-	{variant: mutant.BodyAwaited, pkg: "internal/metrics", test: "TestCrowd"},
+	{variant: mutant.BodyAwaited, pkg: "internal/metrics", test: "TestAnsweredGivesWay"},
 	{variant: mutant.UnreadLetGo, pkg: "internal/daemon", test: "TestUnreadReadInPause"},
 	{variant: mutant.HandoverUnreadMost, pkg: "internal/daemon", test: "TestUnreadCountHandedOver"},
 	{variant: mutant.UnreadUncounted, pkg: "internal/daemon", test: "TestUnreadAnswers"},
