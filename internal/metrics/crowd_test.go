@@ -222,6 +222,26 @@ func TestCrowdGivesWay(t *testing.T) {
 	}
 }
 
+// TestAnsweredGivesWay: whose request was answered is waited for again, whatever of the request is still to come.
+func TestAnsweredGivesWay(t *testing.T) {
+	c := &crowd{}
+	var answered []func()
+	for range 2 {
+		answered = append(answered, hasAsked(context.WithValue(t.Context(), guestKey{}, net.Conn(c.enter(&closes{})))))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x, _ := c.first(); x != nil {
+		t.Error("one that is about to be answered gives way")
+	}
+	c.mu.Unlock()
+	answered[1]()
+	c.mu.Lock()
+	if x, _ := c.first(); x != c.all[1] {
+		t.Errorf("%+v gives way, not the one that was answered", x)
+	}
+}
+
 // shuttable is a listener that can be shut, as the daemon's: taking counts the connections that are being taken.
 type shuttable struct {
 	net.Listener

@@ -11,7 +11,7 @@
 //   - It ends with the program, and every process that is attached to it gets rds.ErrDaemonGone then.
 //   - It cannot be replaced while it runs: there is no planned restart (rdsctl daemon upgrade).
 //   - It runs as the program's user, within the program's limits of memory, descriptors and CPUs, and
-//     without the sandbox. A fault of the program can harm it, and its garbage collector stops it.
+//     without the sandbox. A panic of the program ends it, and the program's garbage collection delays it.
 //   - It reads neither a configuration file nor the environment. Its log goes to Options.Log.
 //
 // The programs of other hosts cannot tell the difference.
@@ -22,10 +22,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -128,8 +130,8 @@ func settings(o *Options) (config.Config, error) {
 		set[name] = value
 	}
 	var errs []error
-	for name, value := range set {
-		errs = append(errs, c.Set(name, value))
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		errs = append(errs, c.Set(name, set[name]))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return c, err

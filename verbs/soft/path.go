@@ -56,18 +56,20 @@ func (q *qp) Path() verbs.Path {
 	return p
 }
 
-// blamed is err of a set-up that has failed, with verbs.ErrLarge if large packets are lost on the way: those of
-// this side, which TCP sends again and again, or, if it took too long, the peer's, of which smaller ones have arrived
-// that were sent later. The peer may have given up first: of the time limits of both sides either may end it.
+// blamed is err of a set-up that has failed, with verbs.ErrLarge if large packets are lost on the way. They are
+// those of this side if TCP sends some again and again, also if the peer gave up first. They are the peer's if
+// the set-up took too long and smaller packets have arrived that were sent later.
 func blamed(tcp net.Conn, err error) error {
 	raw, e := tcp.(*net.TCPConn).SyscallConn()
 	if e != nil {
 		return err
 	}
-	large := false
+	late, large := errors.Is(err, os.ErrDeadlineExceeded), false
 	_ = raw.Control(func(fd uintptr) {
 		p, info := pathOf(int(fd))
-		large = p.Stuck && (errors.Is(err, os.ErrDeadlineExceeded) || !mutant.On(mutant.EndUnblamed)) || info.Rcv_ooopack > 0 && errors.Is(err, os.ErrDeadlineExceeded)
+		if late || !mutant.On(mutant.EndUnblamed) {
+			large = p.Stuck || late && info.Rcv_ooopack > 0
+		}
 	})
 	if large {
 		return fmt.Errorf("%w: %w", verbs.ErrLarge, err)

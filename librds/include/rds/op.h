@@ -28,8 +28,8 @@ enum rds_op_kind {
 #define RDS_OP_REPORT 2u /* queue a completion if it is no success */
 #define RDS_OP_SILENT 4u /* do not deliver the message; counts if it has no payload and all its operations are silent */
 /* Of an rds_rdma: the region has to be one of the socket that the message is for. If it is of
- * another socket of that host, the operation ends with RDS_REMOTE_ERROR, EACCES. It is for
- * cookies that the other side says: such a cookie may name a third party's memory. */
+ * another socket of that host, the operation ends with RDS_REMOTE_ERROR, EACCES. Use it
+ * with a cookie that the other side has sent: it may name a third party's memory. */
 #define RDS_OP_OWNER 8u
 
 /*
@@ -109,9 +109,10 @@ RDS_API int rds_wait_op(rds_socket *socket, const struct rds_addr *addr, uint64_
 
 /*
  * rds_transfer runs one read or write without a message, and waits until its memory is the
- * caller's again and its outcome is known. Of op->flags only RDS_OP_OWNER counts. timeout_ms limits the wait and the operation. It returns 0, or rds_status_error
- * of the status; then *completion, unless NULL, has the details. After -ETIMEDOUT or -EINTR
- * the outcome is unknown, and the memory is in use until rds_barrier_all returns 0.
+ * caller's again and its outcome is known. Of op->flags only RDS_OP_OWNER counts. timeout_ms
+ * limits the wait and the operation. It returns 0, or rds_status_error of the status; then
+ * *completion, unless NULL, has the details. After -ETIMEDOUT or -EINTR the outcome is unknown,
+ * and the memory is in use until rds_barrier_all returns 0.
  */
 RDS_API int rds_transfer(rds_socket *socket, const struct rds_addr *to, const struct rds_rdma *op, struct rds_completion *completion, int timeout_ms);
 
