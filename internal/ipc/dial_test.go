@@ -28,7 +28,7 @@ func TestDialCrowded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
 	for full := false; !full; {
 		c, err := net.Dial("unixpacket", path)
 		if full = errors.Is(err, unix.EAGAIN); err == nil {
@@ -50,16 +50,20 @@ func TestDialCrowded(t *testing.T) {
 		}
 		done <- err
 	}()
-	for waits := true; waits; {
-		select {
-		case err := <-done:
-			if waits = false; err != nil {
-				t.Error(err)
+	accepted := make(chan struct{})
+	go func() { // until l is closed: how many come is not known
+		defer close(accepted)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
 			}
-		default:
-			if c, err := l.Accept(); err == nil {
-				c.Close()
-			}
+			c.Close()
 		}
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
+	l.Close()
+	<-accepted
 }
