@@ -54,7 +54,7 @@ func (d *Daemon) newConnection(c *ipc.Conn, id ipc.Cred) *connection {
 // goodbye tells the process why its session ends, and closes the connection.
 func (c *connection) goodbye(reason error) {
 	c.once.Do(func() {
-		_ = c.Send(0, &ipc.Goodbye{Text: reason.Error(), Ends: errors.Is(reason, errShutdown)})
+		_ = c.SendLast(&ipc.Goodbye{Text: reason.Error(), Ends: errors.Is(reason, errShutdown)})
 		c.Close()
 		close(c.over)
 	})

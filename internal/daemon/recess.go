@@ -88,6 +88,13 @@ func (a *admission) recessFor(ctx context.Context, breaks bool, most time.Durati
 	}
 }
 
+// rests reports whether there is a recess.
+func (a *admission) rests() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.inRecess != nil
+}
+
 func (a *admission) beginRecess(p *recess) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -148,7 +155,7 @@ func (s *session) lose() {
 		return
 	}
 	s.warn("session lost in a planned restart", errNotStood, "request", ipc.Type(s.request.Load()).String())
-	_ = s.Send(0, &ipc.Goodbye{Text: errNotStood.Error()})
+	_ = s.SendLast(&ipc.Goodbye{Text: errNotStood.Error()})
 	_ = s.Close() // so that a goodbye in progress comes to its end
 	s.end()
 }

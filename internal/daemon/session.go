@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
@@ -67,9 +68,14 @@ func (s *session) run() {
 	} else {
 		err = s.serveCtl()
 	}
-	if err != nil {
-		s.badClient("session", err)
+	if err == nil {
+		return
 	}
+	if s.role == ipc.RoleCtl && errors.Is(err, os.ErrDeadlineExceeded) && s.d.admission.rests() && !mutant.On(mutant.PagerBlamed) {
+		s.goodbye(errReplaced) // its answers may wait, as those for a pager, but the daemon does not
+		return
+	}
+	s.badClient("session", err)
 }
 
 // greet answers Hello, unless a recess breaks that off. It returns false if the session ends

@@ -228,6 +228,8 @@ const (
 	RequestForgotten           Name = "request-forgotten"             // a request that was broken off is not carried out again
 	HandoverRequest            Name = "handover-request"              // a session is handed over without its request that was broken off
 	RecessUnbounded            Name = "recess-unbounded"              // a recess waits for every session
+	PagerBlamed                Name = "pager-blamed"                  // an rdsctl that reads slowly in a planned restart is not told, and counts as a violation
+	LastNoRoom                 Name = "last-no-room"                  // a process with a full queue is not told why its session ends
 	SendNotTried               Name = "send-not-tried"                // an answer whose time passes before the first attempt to send it ends its session
 	BodyAwaited                Name = "body-awaited"                  // a client of the metrics that does not send the body of its request keeps its place
 	RingsFirst                 Name = "rings-first"                   // the rings of a client are emptied before its process is told why its session ends
@@ -281,6 +283,6 @@ func Names() []Name {
 		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, UnmapLocks,
 		FaultRefuses, LargeLostForEver, RefsEndSession, StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest,
 		RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, RingsFirst, EndMisread, AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows,
-		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack, UnreadLetGo, HandoverUnreadMost, BodyAwaited, SendNotTried,
+		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack, UnreadLetGo, HandoverUnreadMost, BodyAwaited, SendNotTried, PagerBlamed, LastNoRoom,
 	}
 }

@@ -217,6 +217,8 @@ var checks = []check{
 	{variant: mutant.UnreadUnbounded, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.RefsEndSession, pkg: "internal/daemon", test: "TestTooManyRefs"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},
+	{variant: mutant.PagerBlamed, pkg: "internal/daemon", test: "TestRecessPager"},
+	{variant: mutant.LastNoRoom, pkg: "internal/ipc", test: "TestLastHasRoom"},
 	{variant: mutant.SendNotTried, pkg: "internal/ipc", test: "TestSendTried"},
 	{variant: mutant.BodyAwaited, pkg: "internal/metrics", test: "TestAnsweredGivesWay"},
 	{variant: mutant.UnreadLetGo, pkg: "internal/daemon", test: "TestUnreadReadInPause"},

@@ -1,0 +1,31 @@
+package ipc
+
+import (
+	"github.com/rdsd/rdsd/internal/mutant"
+	"golang.org/x/sys/unix"
+)
+
+// SendLast sends the last frame of a connection, which says why it ends. The frame finds room
+// although the other side's queue is full, because the queue is widened first: so a process that
+// has not read is told as well, as soon as it reads again. It blocks and fails as Send does when
+// the kernel lets the queue not grow (net.core.wmem_max).
+func (c *Conn) SendLast(m Body) error {
+	if !mutant.On(mutant.LastNoRoom) {
+		c.widen()
+	}
+	return c.Send(0, m)
+}
+
+// widen doubles what the other side's queue takes, once in effect.
+func (c *Conn) widen() {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		// The kernel says twice what it was asked for (sock_setsockopt in net/core/sock.c).
+		if n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, n)
+		}
+	})
+}
