@@ -1,7 +1,11 @@
 package sim
 
 import (
+	"context"
+
+	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/engine"
+	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -20,6 +24,36 @@ type client struct {
 	gone   bool
 	ending bool  // it is being killed
 	deaf   int64 // looks at nothing until this time
+}
+
+// attach adds a client with its sockets.
+func (h *host) attach() *client {
+	w := h.w
+	c := h.opens(w.opt.cred(len(h.clients)), w.opt.params)
+	for range w.opt.sockets {
+		c.bind(0)
+	}
+	return c
+}
+
+// opens adds a client without sockets.
+func (h *host) opens(cred ipc.Cred, params rds.Params) *client {
+	w := h.w
+	c := &client{h: h}
+	bell := &pumpWaiter{c: c}
+	c.at = engine.NewInProcess(h.e, h.ask, func() {
+		bell.Ring()
+		h.at("ring")
+		c.answered()
+	})
+	c.at.Pump, c.at.Answered = w.pump, c.answered
+	c.at.Cred = cred
+	c.uid = c.at.Cred.UID
+	var err error
+	c.c, err = rds.Open(attach.Through(context.Background(), attach.Way{Control: c.at, Wake: bell}), rds.Options{Spin: -1, Params: params})
+	must(err)
+	h.clients = append(h.clients, c)
+	return c
 }
 
 // roomy reports whether c has slots for all its destinations. Otherwise an idle destination may

@@ -200,7 +200,7 @@ func (r *region) checkOnce() {
 // checkConns checks that the two ends of each connection agree.
 func (w *world) checkConns() {
 	for _, a := range w.hosts {
-		for _, i := range engine.Conns(a.e) {
+		for _, i := range a.conns() {
 			b := w.hostOf(i.Remote)
 			if w.unused(a, b, &i) {
 				w.down = append(w.down, connKey{a.n, b.n, i.Lane})
@@ -226,6 +226,11 @@ func (w *world) checkConns() {
 			}
 		}
 	}
+}
+
+// conns are the connections of h to the other hosts.
+func (h *host) conns() []conn.Info {
+	return slices.DeleteFunc(engine.Conns(h.e), func(i conn.Info) bool { return i.Remote == kwKernel })
 }
 
 // connKey names one end of a connection.
@@ -301,7 +306,7 @@ func (w *world) shut() {
 // drainedConns checks that closing left the connections as they were.
 func (w *world) drainedConns() {
 	for _, h := range w.hosts {
-		for _, i := range engine.Conns(h.e) {
+		for _, i := range h.conns() {
 			if !i.Ready && !slices.Contains(w.down, connKey{h.n, w.hostOf(i.Remote).n, i.Lane}) {
 				broken("leak", "host %d to %v is %v after closing: %v", h.n, i.Remote, i.State, i.LastError)
 			}

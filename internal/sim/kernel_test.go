@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"strconv"
-	"testing"
+	"slices"
 
+	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -23,22 +22,27 @@ import (
 // operation with status SUCCESS has its data in place, and its message arrives. Where the
 // outcome cannot be known the status is UNKNOWN.
 type kworld struct {
-	t    *testing.T
 	seed uint64
 	net  *sim.Network
 	r    *rand.Rand
-	e    *engine.Engine
+	e    *engine.Engine // nil: host has the daemon
+	host *host          // of a world in which all else goes on, see kernelBeside
+	proc *client        // and its process
 	c    *rds.Client
 	k    *kpeer
 	bad  bool // issue operations with bad keys
-	saw  map[string]int
+
+	resting, done bool // in a world: only what is there is read; nothing is
+
+	saw map[string]int
 
 	socks  []*rds.Socket
 	out    []*kwmsg // messages of our sockets, by id
 	in     []*kwmsg // messages of the kernel, by id
 	last   map[[4]uint16]int
-	ports  []uint16
-	mem    []byte // the kernel's region
+	port   uint16   // of the first of our sockets
+	ports  []uint16 // of the kernel's
+	mem    []byte   // the kernel's region
 	cookie uint64
 	buf    *rds.Buffer
 	local  int // bytes used of buf
@@ -82,13 +86,12 @@ const (
 )
 
 func (w *kworld) fatalf(format string, args ...any) {
-	w.t.Helper()
 	panic(&violation{rule: "kernel", text: fmt.Sprintf("seed %d: ", w.seed) + fmt.Sprintf(format, args...)})
 }
 
 var (
 	kwOurs   = netip.MustParseAddr("127.0.1.1")
-	kwKernel = netip.MustParseAddr("127.0.1.2")
+	kwKernel = netip.MustParseAddr("127.0.1.200")
 )
 
 type kwBell struct{ w *kworld }
@@ -97,8 +100,8 @@ func (b kwBell) Wait(int64)   { b.w.step() }
 func (b kwBell) Ring()        {}
 func (b kwBell) Close() error { return nil }
 
-func newKworld(t *testing.T, seed uint64, overflow int) *kworld {
-	w := &kworld{t: t, seed: seed, net: sim.NewNetwork(seed), saw: map[string]int{}, last: map[[4]uint16]int{}}
+func newKworld(seed uint64, overflow int) *kworld {
+	w := &kworld{seed: seed, port: 100, net: sim.NewNetwork(seed), saw: map[string]int{}, last: map[[4]uint16]int{}}
 	w.net.Attr.Caps |= verbs.CapPlacedCQ
 	w.r = w.net.Rand(1)
 	w.net.At(1e9, func() {})
@@ -121,7 +124,14 @@ func newKworld(t *testing.T, seed uint64, overflow int) *kworld {
 	}, st)
 	must(err)
 	must(w.e.AddLocal(kwOurs))
-	w.c = w.attach(0)
+	w.begin(w.attach(0))
+	return w
+}
+
+// begin has a kernel peer and the process c of the daemon know each other.
+func (w *kworld) begin(c *rds.Client) {
+	var err error
+	w.c = c
 	w.k = newKpeer(w.net, kwKernel, kwOurs, w.net.Rand(3))
 	w.k.fail = w.fatalf
 	w.k.up = func() { w.saw["kernel up"]++ }
@@ -130,7 +140,7 @@ func newKworld(t *testing.T, seed uint64, overflow int) *kworld {
 	w.buf, err = w.c.Alloc(4 << 20)
 	must(err)
 	for i := range uint16(2) {
-		s, err := w.c.Bind(netip.AddrPortFrom(kwOurs, 100+i))
+		s, err := w.c.Bind(netip.AddrPortFrom(kwOurs, w.port+i))
 		must(err)
 		must(s.SetRcvBuf(pick(w.r, 3000, 100_000)))
 		must(s.SetSndBuf(pick(w.r, 20_000, 1<<20)))
@@ -140,7 +150,6 @@ func newKworld(t *testing.T, seed uint64, overflow int) *kworld {
 		w.k.socks[port] = &ksock{port: port, limit: pick(w.r, 3000, 100_000), got: w.kernelGot}
 	}
 	w.scr = make([]byte, 1<<20)
-	return w
 }
 
 // attach opens a client for a user.
@@ -177,42 +186,71 @@ func (w *kworld) run(msgs int) {
 		if i > 400*msgs {
 			w.fatalf("only %d messages after %d steps", len(w.out)+len(w.in), i)
 		}
-		switch k := w.r.IntN(40); {
-		case k < 8:
-			w.send()
-		case k < 14:
-			w.kernelSend(w.ports[w.r.IntN(2)], 100+uint16(w.r.IntN(2)), nil)
-		case k < 18:
-			w.receive(w.socks[w.r.IntN(2)])
-		case k < 26:
-			w.k.recvmsg(w.k.socks[w.ports[w.r.IntN(2)]])
-		case k == 26 && w.r.IntN(8) == 0: // ping
-			_, _ = w.socks[0].SendMsg(&rds.Message{Addr: w.to(0), DontWait: true})
-		case k == 27 && w.r.IntN(8) == 0:
-			w.k.sendmsg(w.ports[0], 0, nil, 0, nil, 0, nil)
-		case k == 28 && w.bad && w.r.IntN(20) == 0:
-			w.k.drop()
-		}
+		w.act()
 		w.step()
 	}
 	w.net.Faults = sim.Faults{}
 	w.bad = false
 	for i := 0; !w.quiet(); i++ {
-		for _, s := range w.socks {
-			w.receive(s)
-		}
-		for _, p := range w.ports {
-			for w.k.recvmsg(w.k.socks[p]) {
-			}
-		}
+		w.readAll()
 		w.step()
 		if i > 1_000_000 {
-			w.fatalf("never comes to rest: kernel %d, %d queued, %d unacked; %+v", w.k.state, len(w.k.sendq), len(w.k.retrans), engine.Conns(w.e))
+			w.fatalf("never comes to rest: kernel %d, %d queued, %d unacked; %+v", w.k.state, len(w.k.sendq), len(w.k.retrans), w.conns())
 		}
 	}
 	w.verify()
 }
 
+// readAll has all sockets of both sides read what there is.
+func (w *kworld) readAll() {
+	for _, s := range w.socks {
+		w.receive(s)
+	}
+	for _, p := range w.ports {
+		for w.k.recvmsg(w.k.socks[p]) {
+		}
+	}
+}
+
+// wait makes a call that waits.
+func (w *kworld) wait(call func()) {
+	if w.host == nil {
+		call()
+		return
+	}
+	w.proc.blocking(call)
+}
+
+// conns are the daemon's connections to the kernel.
+func (w *kworld) conns() []conn.Info {
+	e := w.e
+	if w.host != nil {
+		e = w.host.e
+	}
+	return slices.DeleteFunc(engine.Conns(e), func(i conn.Info) bool { return i.Remote != kwKernel })
+}
+
+// act does one thing that an application of one side does.
+func (w *kworld) act() {
+	switch k := w.r.IntN(40); {
+	case k < 8:
+		w.send()
+	case k < 14:
+		w.kernelSend(w.ports[w.r.IntN(2)], w.port+uint16(w.r.IntN(2)), nil)
+	case k < 18:
+		w.receive(w.socks[w.r.IntN(2)])
+	case k < 26:
+		w.k.recvmsg(w.k.socks[w.ports[w.r.IntN(2)]])
+	case k == 26 && w.r.IntN(8) == 0: // ping
+		_, _ = w.socks[0].SendMsg(&rds.Message{Addr: w.to(0), DontWait: true})
+	case k == 27 && w.r.IntN(8) == 0:
+		w.k.sendmsg(w.ports[0], 0, nil, 0, nil, 0, nil)
+	case k == 28 && w.bad && w.r.IntN(20) == 0:
+		w.k.drop()
+	}
+}
+
+// quiet reports whether all that was sent has arrived or has its status.
 func (w *kworld) quiet() bool {
 	if len(w.k.sendq)+len(w.k.retrans) > 0 {
 		for _, m := range append(w.k.retrans, w.k.sendq...) {
@@ -231,7 +269,7 @@ func (w *kworld) quiet() bool {
 			return false
 		}
 	}
-	for _, i := range engine.Conns(w.e) {
+	for _, i := range w.conns() {
 		if i.Queued+i.Unacked > 0 {
 			return false
 		}
@@ -260,83 +298,17 @@ func (w *kworld) verify() {
 		}
 		must(s.Close())
 	}
-	must(w.c.Close())
+	if w.host == nil {
+		must(w.c.Close())
+	}
 	w.saw["duplicates at the kernel"] += w.k.dups
 	w.saw["bounces"] += w.k.bounces
 	w.saw["rejected by the kernel"] += w.k.rejected
-	for _, i := range engine.Conns(w.e) {
+	for _, i := range w.conns() {
 		w.saw["duplicates"] += int(i.Stats.RecvDropOldSeq)
 		w.saw["raced"] += int(i.Stats.ConnectRaced)
 		if !i.Kernel || i.Stats.ProtocolErrors > 0 {
 			w.fatalf("kernel %v, %d protocol errors: %v", i.Kernel, i.Stats.ProtocolErrors, i.LastError)
 		}
-	}
-}
-
-// TestKernelPeer runs a daemon against the model of a kernel: without faults, with breaks, with
-// bad keys and drops, and with posts that fail.
-func TestKernelPeer(t *testing.T) {
-	seeds := 12
-	if s := os.Getenv("RDSD_SIM_SEEDS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatalf("RDSD_SIM_SEEDS=%q", s)
-		}
-		seeds = n
-	}
-	if testing.Short() {
-		seeds = min(seeds, 3)
-	}
-	for _, c := range []struct {
-		name string
-		set  func(w *kworld)
-		must []string
-	}{
-		{"calm", func(w *kworld) {}, []string{"success", "pong", "released", "kernel: ENOBUFS", "cookie", "pong to the kernel"}},
-		{"breaks", func(w *kworld) {
-			w.net.Faults.BreakAll(pick[uint32](w.r, 300, 3000))
-			w.net.Faults.HalfOpen = 200_000
-			w.net.Faults.Refuse, w.net.Faults.Lost = 100_000, 20_000
-			w.net.Timing.Late.Max = 30e6
-		}, []string{"success", "unknown", "duplicates", "duplicates at the kernel", "raced"}},
-		{"bad keys", func(w *kworld) { w.bad = true }, []string{"success", "remote error", "dropped", "duplicates at the kernel"}},
-		{"post failures", func(w *kworld) { w.net.Faults.PostFail = 500 }, []string{"success", "bounces"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			saw := map[string]int{}
-			for i := range seeds {
-				seed := *first + uint64(i)
-				if *oneSeed != 0 {
-					seed = *oneSeed
-				}
-				func() {
-					w := newKworld(t, seed, 16<<20)
-					defer func() {
-						if p := recover(); p != nil {
-							v, ok := p.(*violation)
-							if !ok {
-								t.Log("seed", seed)
-								panic(p)
-							}
-							t.Errorf("%v (replay: go test ./internal/sim -run '%s' -sim.seed=%d)\nsaw %v", v, t.Name(), seed, w.saw)
-						}
-					}()
-					c.set(w)
-					w.run(400)
-					for k, n := range w.saw {
-						saw[k] += n
-					}
-				}()
-				if *oneSeed != 0 || t.Failed() {
-					return
-				}
-			}
-			t.Log(saw)
-			for _, k := range c.must {
-				if saw[k] == 0 && !testing.Short() {
-					t.Errorf("never saw %q", k)
-				}
-			}
-		})
 	}
 }

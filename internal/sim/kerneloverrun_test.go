@@ -13,7 +13,7 @@ import (
 // fill the user's quota of the daemon's memory. The socket ends and reports that behind the
 // messages it had received. Other sockets lose nothing.
 func TestKernelOverrun(t *testing.T) {
-	w := newKworld(t, 1, 256<<10)
+	w := newKworld(1, 256<<10)
 	deaf := w.socks[0]
 	user := w.attach(1000)
 	other, err := user.Bind(netip.AddrPortFrom(kwOurs, 102))
@@ -92,7 +92,7 @@ func TestKernelOverrun(t *testing.T) {
 func TestKernelKeepsRules(t *testing.T) {
 	full := 0
 	for seed := range uint64(4) {
-		w := newKworld(t, seed, 64<<20)
+		w := newKworld(seed, 64<<20)
 		deaf := w.socks[0]
 		last := make([]*kwmsg, 8) // the last message of each sending socket; a send buffer takes one message
 		for range 400 {

@@ -27,6 +27,7 @@ const (
 	streamVersion
 	streamMeet
 	streamPress
+	streamKernel
 )
 
 // options are drawn before a run begins: which faults there are and how often, how small
@@ -83,6 +84,8 @@ type options struct {
 
 	piece int // bytes of an operation that go to a peer at a time, 0: the default
 	slice int // bytes of an operation within a host that are copied at a time, 0: the default
+
+	kernel bool // the first host has a kernel peer
 
 	maxGrants, maxPeers int // limits of a daemon on what a peer can make it remember; 0: its default
 }

@@ -64,7 +64,7 @@ func TestSimOverrun(t *testing.T) {
 }
 
 func newOverrun(t *testing.T, seed uint64) *overrun {
-	o := &overrun{kworld: newKworld(t, seed, 256<<10), got: map[netip.AddrPort]int{}}
+	o := &overrun{kworld: newKworld(seed, 256<<10), got: map[netip.AddrPort]int{}}
 	o.r = o.net.Rand(streamPlay)
 	o.user = o.attach(1000)
 	o.deaf = o.bind(o.user)

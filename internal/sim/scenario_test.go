@@ -18,6 +18,7 @@ type scenario struct {
 	options func(r *rand.Rand, o *options)
 	play    func(w *world)
 	seen    []string // what the runs of a test must have brought up between them
+	meets   bool     // features that its runs bring up at the same time count as those of TestSim
 }
 
 // run is runSeed for the scenario.
@@ -78,7 +79,9 @@ func (sc *scenario) test(t *testing.T) {
 	saw := map[string]int{}
 	failed := 0
 	run := func(seed uint64, mem *memPool, _ func(string)) result { return sc.run(seed, mem, echo) }
+	var met meetings
 	for o := range runSeeds(run, seeds) {
+		met.add(&o.met)
 		for what, n := range o.sights {
 			saw[what] += n
 		}
@@ -91,6 +94,9 @@ func (sc *scenario) test(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds: %v", len(seeds), saw)
+	if sc.meets {
+		met.report(t)
+	}
 	for _, what := range sc.seen {
 		if saw[what] == 0 && *oneSeed == 0 && failed == 0 {
 			t.Errorf("never saw %q", what)

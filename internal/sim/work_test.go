@@ -139,7 +139,7 @@ func (w *world) disturb() bool {
 			engine.ResetPeers(e.h.e, to.addr)
 		}
 		e.h.kick()
-	case took(o.crash) && w.breaks <= enoughBreaks:
+	case took(o.crash) && w.breaks <= enoughBreaks && !e.h.kernel():
 		e.h.crash()
 	case took(o.kill) && w.breaks <= enoughBreaks && !e.h.drained:
 		e.c.another()

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rdsd/rdsd/abi"
-	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -68,6 +66,7 @@ type world struct {
 	met      meetings // of features
 	notes    int      // notices that came
 	amids    int      // calls of host.amid that counted
+	kernel   *kworld  // a kernel peer of the first host; nil: there is none
 }
 
 // host is one machine: a device, an engine and its clients.
@@ -121,6 +120,9 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 	w.net.Timing = w.opt.timing
 	if opt == nil && !w.opt.masked {
 		w.net.Attr.Caps &^= verbs.CapMaskedAtomic
+	}
+	if w.opt.kernel {
+		w.net.Attr.Caps |= verbs.CapPlacedCQ
 	}
 	if w.opt.unatomic {
 		w.net.Attr.Caps &^= verbs.CapMaskedAtomic | verbs.CapAtomics
@@ -177,8 +179,9 @@ func (h *host) engine() *engine.Engine {
 		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits, MaxPiece: o.piece, CopySlice: o.slice,
 		MaxGrants: h.tableSize(), MaxPeers: o.maxPeers, HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
 		Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Rates: engine.Rates{Messages: o.rate}, Alloc: w.mem.get, Rand: r.Uint64,
-		StartSeq: func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
-		Trace:    h.trace,
+		StartSeq:   func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
+		KernelPeer: func(a netip.Addr) bool { return a == kwKernel },
+		Trace:      h.trace,
 	}, st)
 	must(err)
 	must(e.AddLocal(h.addr))
@@ -197,6 +200,10 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	h.at("report")
 	text := fmt.Sprintf("%v %v", remote, err)
 	w.logText(h, what, 0, 0, 0, text)
+	if remote == kwKernel {
+		w.kernel.saw[what]++
+		return
+	}
 	switch {
 	case what == "up":
 		h.met[remote] = w.hostOf(remote).life
@@ -230,29 +237,6 @@ func (h *host) trace(_, remote netip.Addr, what string, err error) {
 	if err != nil && strings.Contains(text, "broke the protocol") {
 		broken("protocol", "%s: %s", what, text)
 	}
-}
-
-// attach adds a client with its sockets.
-func (h *host) attach() *client {
-	w := h.w
-	c := &client{h: h}
-	bell := &pumpWaiter{c: c}
-	c.at = engine.NewInProcess(h.e, h.ask, func() {
-		bell.Ring()
-		h.at("ring")
-		c.answered()
-	})
-	c.at.Pump, c.at.Answered = w.pump, c.answered
-	c.at.Cred = w.opt.cred(len(h.clients))
-	c.uid = c.at.Cred.UID
-	var err error
-	c.c, err = rds.Open(attach.Through(context.Background(), attach.Way{Control: c.at, Wake: bell}), rds.Options{Spin: -1, Params: w.opt.params})
-	must(err)
-	h.clients = append(h.clients, c)
-	for range w.opt.sockets {
-		c.bind(0)
-	}
-	return c
 }
 
 // kick makes the engine turn soon.
@@ -332,6 +316,7 @@ func (w *world) step() bool {
 	if w.events++; w.events%looksAt == 0 {
 		w.meet()
 	}
+	w.kernel.follows()
 	if w.answered { // the process runs first
 		w.answered = false
 		return true
