@@ -17,7 +17,8 @@ import (
 // as root or as the daemon's user.
 //
 // The Buffer is a mapping of its own: what the program writes through other mappings of the
-// file is in the Buffer, and the other way round. The caller keeps fd and may close it at
+// file is in the Buffer, and the other way round. Holes of the file in that range are filled with
+// zeros first, in the program's memory. The caller keeps fd and may close it at
 // once. The memory counts against the same limits as that of Alloc. Free unmaps it.
 //
 // Errors: EINVAL for a file that is no memory, an offset inside a page, or a range that the

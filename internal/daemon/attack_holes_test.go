@@ -46,6 +46,7 @@ func TestHoles(t *testing.T) {
 		}},
 		{"import", func(t *testing.T, p *proc) {
 			mem := ownMemory(t, 4*size, unix.F_SEAL_SHRINK)
+			fill(t, mem, size, size)
 			if ok, is := p.imports(size, size, mem).(*ipc.ImportOK); !is {
 				t.Fatalf("%+v", ok)
 			}
@@ -61,6 +62,7 @@ func TestHoles(t *testing.T) {
 			uid.Store(1001)
 			innocent := importing(t, d)
 			mem := ownMemory(t, 4*size, unix.F_SEAL_SHRINK)
+			fill(t, mem, size, 3*size)
 			if ok, is := innocent.imports(size, size, mem).(*ipc.ImportOK); !is {
 				t.Fatalf("%+v", ok)
 			}

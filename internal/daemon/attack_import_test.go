@@ -30,6 +30,14 @@ func ownMemory(t testing.TB, size int64, seals int) int {
 	return fd
 }
 
+// filledMemory is ownMemory without holes, as an import wants it.
+func filledMemory(t testing.TB, size int64, seals int) int {
+	t.Helper()
+	fd := ownMemory(t, size, seals)
+	fill(t, fd, 0, int(size))
+	return fd
+}
+
 // importing attaches a process that may import.
 func importing(t testing.TB, d *Daemon) *proc {
 	t.Helper()
@@ -41,6 +49,14 @@ func importing(t testing.TB, d *Daemon) *proc {
 	}
 	p.sock = p.call(&ipc.Bind{Addr: d.config().Listen[0]}).Body.(*ipc.BindOK).Sock
 	return p
+}
+
+// fill writes to n bytes at off of a memory file.
+func fill(t testing.TB, fd int, off int64, n int) {
+	t.Helper()
+	if _, err := unix.Pwrite(fd, make([]byte, n), off); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // imports asks for an import and returns the answer.
@@ -90,6 +106,7 @@ func TestImport(t *testing.T) {
 		t.Errorf("what was refused counts: %+v, before %+v", after, before)
 	}
 	// Half a page counts as one, and is not reached beyond its half.
+	fill(t, mem, 1<<30, page)
 	ok, is := p.imports(1<<30, 100, mem).(*ipc.ImportOK)
 	if !is {
 		t.Fatalf("%+v", ok)
@@ -139,11 +156,42 @@ func TestImportOfUsers(t *testing.T) {
 		}
 	})
 	mem := ownMemory(t, 4<<20, unix.F_SEAL_SHRINK)
+	fill(t, mem, 0, 2<<20)
 	if m, is := p.imports(0, 2<<20, mem).(*ipc.ImportOK); !is {
 		t.Errorf("not within the quota: %+v", m)
 	}
 	if e, is := p.imports(2<<20, 4096, mem).(*ipc.Err); !is || e.Errno != uint32(unix.ENOBUFS) || !strings.Contains(e.Text, "quota.registered_bytes") {
 		t.Errorf("above the quota: %+v", e)
+	}
+}
+
+// TestImportHoles: the daemon fills no holes of what it imports. It says what to do, counts nothing, and
+// what was not imported may have holes.
+func TestImportHoles(t *testing.T) {
+	const page = 4096
+	d := startDaemon(t, nil)
+	p := importing(t, d)
+	mem := ownMemory(t, 8*page, unix.F_SEAL_SHRINK)
+	if err := unix.Fallocate(mem, 0, 0, 8*page); err != nil {
+		t.Fatal(err)
+	}
+	before := d.engine.Memory().Sum()
+	refused := func() {
+		t.Helper()
+		e, is := p.imports(page, 4*page, mem).(*ipc.Err)
+		if !is || e.Errno != uint32(unix.EINVAL) || !strings.Contains(e.Text, "write to each page before the import") {
+			t.Errorf("%+v", e)
+		}
+		if after := d.engine.Memory().Sum(); after != before {
+			t.Errorf("what was refused counts: %+v, before %+v", after, before)
+		}
+	}
+	refused()
+	fill(t, mem, page, 3*page)
+	refused()
+	fill(t, mem, 4*page, page)
+	if ok, is := p.imports(page, 4*page, mem).(*ipc.ImportOK); !is {
+		t.Errorf("%+v", ok)
 	}
 }
 

@@ -103,7 +103,7 @@ func TestRecess(t *testing.T) {
 	addr := d.config().Listen[0]
 	early, later := dialRaw(t, d), rdsctlOf(t, d)
 	procs := []*proc{attached(t, d), importing(t, d)}
-	own := ownMemory(t, 1<<20, unix.F_SEAL_SHRINK)
+	own := filledMemory(t, 1<<20, unix.F_SEAL_SHRINK)
 	for range 3 {
 		if err := d.admission.recess(context.Background(), true); err != nil {
 			t.Fatal(err)

@@ -22,7 +22,7 @@ func TestRequestsHandedOver(t *testing.T) {
 	leave := takesTurn(t, d, uid)
 	alloc.send(&ipc.Alloc{Size: 1 << 16})
 	grow.send(&ipc.GrowSend{})
-	imp.send(&ipc.Import{Len: 1 << 16, Off: 1 << 16}, ownMemory(t, 1<<20, unix.F_SEAL_SHRINK))
+	imp.send(&ipc.Import{Len: 1 << 16, Off: 1 << 16}, filledMemory(t, 1<<20, unix.F_SEAL_SHRINK))
 	for range 8 {
 		c := dialRaw(t, d)
 		c.send(&ipc.Hello{Role: ipc.RoleClient, Name: "comer", Params: fewParams})

@@ -50,7 +50,11 @@ func (m *sessionMemory) imported(fd int, off, n uint64) (*sessionBuffer, error) 
 	if err := m.reserve(0, size); err != nil {
 		return nil, err
 	}
-	file, err := m.populator.populate(m.conn, int(size), func() (*shm.Mapping, error) { return mapImport(i) })
+	// The search for holes waits while the process changes the file, so it takes no turn from others.
+	var file *shm.Mapping
+	if err = i.CheckFilled(); err == nil {
+		file, err = m.populator.populate(m.conn, int(size), func() (*shm.Mapping, error) { return mapImport(i) })
+	}
 	if err != nil {
 		m.giveBack(0, size)
 		return nil, err

@@ -44,7 +44,7 @@ func filled(t *testing.T, d *Daemon) (m *sessionMemory, own int) {
 	one, err := m.alloc(8192)
 	must(err)
 	m.keepBuffer(1, one)
-	own = ownMemory(t, 3*4096, unix.F_SEAL_SHRINK)
+	own = filledMemory(t, 3*4096, unix.F_SEAL_SHRINK)
 	given, err := unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
 	must(err)
 	two, err := m.imported(given, 4096, 5000)

@@ -57,7 +57,7 @@ func TestSessionsHandedOver(t *testing.T) {
 	p.send(&ipc.Free{Buffer: buf, Wait: 1})
 	free := p.id
 	p.call(&ipc.Addrs{}) // the Free has begun
-	own := ownMemory(t, 1<<20, unix.F_SEAL_SHRINK)
+	own := filledMemory(t, 1<<20, unix.F_SEAL_SHRINK)
 	imp.send(&ipc.Import{Len: 1 << 16}, own)
 	imp.hears(imp.id, &ipc.ImportOK{})
 	for range 3 {
@@ -132,7 +132,7 @@ func TestSessionsHandedOver(t *testing.T) {
 func TestSessionsEndBetween(t *testing.T) {
 	d := startDaemon(t, nil)
 	gone, stays, sealed, tracer := attached(t, d), attached(t, d), importing(t, d), rdsctlOf(t, d)
-	own := ownMemory(t, 1<<20, unix.F_SEAL_SHRINK)
+	own := filledMemory(t, 1<<20, unix.F_SEAL_SHRINK)
 	sealed.send(&ipc.Import{Len: 1 << 16}, own)
 	sealed.hears(sealed.id, &ipc.ImportOK{})
 	tracer.send(ctlRequest(t, ctl.Request{Kind: ctl.KindTrace, Do: ctl.DoBegin, Trace: &ctl.TraceSpec{Duration: time.Hour}}))

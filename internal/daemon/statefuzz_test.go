@@ -39,13 +39,13 @@ func stand(t testing.TB) *standing {
 	a.call(&ipc.Register{Sock: a.sock, Buffer: buf, Len: 1 << 16, Access: abi.RightRead})
 	a.send(&ipc.Free{Buffer: buf, Wait: 1}) // a request that waits
 	a.call(&ipc.Addrs{})
-	imp.send(&ipc.Import{Len: 1 << 16, Off: 1 << 16}, ownMemory(t, 1<<20, unix.F_SEAL_SHRINK))
+	imp.send(&ipc.Import{Len: 1 << 16, Off: 1 << 16}, filledMemory(t, 1<<20, unix.F_SEAL_SHRINK))
 	imp.hears(imp.id, &ipc.ImportOK{})
 	if err := a.ping(); err != nil {
 		t.Fatal(err)
 	}
 	takesTurn(t, d, uint32(os.Getuid())) // so that a request is broken off
-	imp.send(&ipc.Import{Len: 1 << 16}, ownMemory(t, 1<<20, unix.F_SEAL_SHRINK))
+	imp.send(&ipc.Import{Len: 1 << 16}, filledMemory(t, 1<<20, unix.F_SEAL_SHRINK))
 	eventually(t, "the import waits", func() error {
 		d.populator.mu.Lock()
 		defer d.populator.mu.Unlock()

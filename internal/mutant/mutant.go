@@ -202,6 +202,7 @@ const (
 	UnmapLocks                 Name = "unmap-locks"                   // a planned restart waits while memory that was freed is unmapped
 	FreedKept                  Name = "freed-kept"                    // memory that a process keeps mapped stays when it counts no more
 	HolesUnseen                Name = "holes-unseen"                  // memory that the daemon made may have holes
+	ImportHoles                Name = "import-holes"                  // the daemon fills holes of what it imports
 	HolesBack                  Name = "holes-back"                    // a user whose process has punched holes comes back at once
 	UnreadUnbounded            Name = "unread-unbounded"              // descriptors that nobody receives have no limit
 	UnreadPiledUp              Name = "unread-piled-up"               // a process gets more descriptors while it has not received others
@@ -284,5 +285,7 @@ func Names() []Name {
 		FaultRefuses, LargeLostForEver, RefsEndSession, StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest,
 		RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, RingsFirst, EndMisread, AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows,
 		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack, UnreadLetGo, HandoverUnreadMost, BodyAwaited, SendNotTried, PagerBlamed, LastNoRoom,
+		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, ImportHoles, HolesBack, UnreadLetGo, HandoverUnreadMost, BodyAwaited,
+		SendNotTried,
 	}
 }

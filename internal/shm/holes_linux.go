@@ -36,6 +36,20 @@ func (m *Mapping) CheckWhole() error {
 	return nil
 }
 
+// CheckFilled returns EINVAL, with what to do, if pages of i are missing in the file, so that whoever maps it
+// would allocate them in its own memory cgroup. It finds nothing in huge pages, and before Linux 5.14, where
+// memory that was populated looks like holes.
+func (i *Import) CheckFilled() error {
+	if mutant.On(mutant.ImportHoles) {
+		return nil
+	}
+	err := i.checkWhole(i.fd)
+	if errors.Is(err, ErrHoles) {
+		return fmt.Errorf("import %d bytes at %d: %w: the file has holes there; write to each page before the import (madvise MADV_POPULATE_WRITE; fallocate alone is not enough)", i.n, i.off, unix.EINVAL)
+	}
+	return err
+}
+
 // checkWhole is CheckWhole of imported memory, of which fd is the file. It finds nothing before Linux 5.14, where
 // Populate allocates pages and does not fill them, so that they look like holes, and in huge pages.
 func (i *Import) checkWhole(fd int) error {

@@ -3,6 +3,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -85,6 +86,54 @@ func TestCheckWhole(t *testing.T) {
 	look(ErrHoles)
 	if at, err := unix.Seek(fd, 0, unix.SEEK_CUR); at != 7 || err != nil {
 		t.Errorf("the owner's position is %d, %v", at, err)
+	}
+}
+
+// TestCheckFilled: a range with a page that was allocated and not written is not filled. Huge pages cannot be looked at.
+func TestCheckFilled(t *testing.T) {
+	const page, size = 4096, 2 << 20
+	for name, flags := range map[string]int{"normal pages": 0, "huge pages": unix.MFD_HUGETLB} {
+		t.Run(name, func(t *testing.T) {
+			fd, err := unix.MemfdCreate("process", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags)
+			if err != nil && flags != 0 {
+				t.Skip("no huge pages here: ", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(fd)
+			if err := unix.Ftruncate(fd, 2*size); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+				t.Fatal(err)
+			}
+			i, err := CheckImport(fd, size, size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if flags != 0 {
+				if err := i.CheckFilled(); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err := unix.Fallocate(fd, 0, 0, 2*size); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := unix.Pwrite(fd, make([]byte, size-page), size); err != nil {
+				t.Fatal(err)
+			}
+			if err := i.CheckFilled(); !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "MADV_POPULATE_WRITE") {
+				t.Errorf("without its last page: %v", err)
+			}
+			if _, err := unix.Pwrite(fd, []byte{1}, 2*size-page); err != nil {
+				t.Fatal(err)
+			}
+			if err := i.CheckFilled(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

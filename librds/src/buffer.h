@@ -51,7 +51,8 @@ void rdsi_buffer_drop(rds_buffer *b);
  * the client was closed; then the mapping is the caller's. */
 int rdsi_buffer_add(rds_buffer *b);
 
-/* rdsi_import tells the daemon that b is len bytes at off of the file fd. */
+/* rdsi_import allocates the pages of b, which is mapped, and tells the daemon that b is len bytes at off of the
+ * file fd. */
 int rdsi_import(rds_buffer *b, int fd, uint64_t off, uint64_t len);
 
 /* rdsi_buffer_orphan gives up the only handle of a buffer, which stays mapped. */

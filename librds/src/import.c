@@ -7,6 +7,10 @@
 
 #include "buffer.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 #define HUGETLBFS 0x958458f6
 
 /* check checks that len bytes at off of fd can be mapped for good. The daemon checks the same.
@@ -28,14 +32,33 @@ static int check(int fd, uint64_t off, size_t len, size_t *page)
 	return 0;
 }
 
+/* fill allocates the pages of b, which is mapped from off of fd, in this process's memory cgroup. The daemon
+ * refuses a file with holes. */
+static int fill(const rds_buffer *b, int fd, uint64_t off)
+{
+	int err;
+	do
+		err = madvise(b->map.mem, b->map.size, MADV_POPULATE_WRITE) ? errno : 0;
+	while (err == EINTR);
+	if (err == EINVAL) { /* before Linux 5.14 */
+		do
+			err = fallocate(fd, 0, (off_t)off, (off_t)b->map.size) ? errno : 0;
+		while (err == EINTR);
+	}
+	return err == EFAULT ? -ENOMEM : -err; /* EFAULT: as SIGBUS */
+}
+
 int rdsi_import(rds_buffer *b, int fd, uint64_t off, uint64_t len)
 {
+	int err = fill(b, fd, off);
+	if (err)
+		return err;
 	struct rdsi_call *call = rdsi_call_new(IPC_IMPORT, IPC_IMPORT_OK);
 	if (!call)
 		return -ENOMEM;
 	call->len = (uint32_t)(rdsi_put64(rdsi_put64(call->body, off), len) - call->body);
 	call->send_fd = fd;
-	int err = rdsi_call_run(b->c, call, RDSI_NEVER);
+	err = rdsi_call_run(b->c, call, RDSI_NEVER);
 	if (!err)
 		b->id = rdsi_get32(call->body);
 	rdsi_call_end(call);

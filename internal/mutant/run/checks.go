@@ -212,6 +212,7 @@ var checks = []check{
 	{variant: mutant.UnmapLocks, pkg: "internal/daemon", test: "TestUnmapsAlone"},
 	{variant: mutant.FreedKept, pkg: "internal/daemon", test: "TestFreedMemory"},
 	{variant: mutant.HolesUnseen, pkg: "internal/shm", test: "TestCheckWhole"},
+	{variant: mutant.ImportHoles, pkg: "internal/daemon", test: "TestImportHoles"},
 	{variant: mutant.HolesBack, pkg: "internal/daemon", test: "TestHoles"},
 	{variant: mutant.UnreadPiledUp, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.UnreadUnbounded, pkg: "internal/daemon", test: "TestUnreadAnswers"},

@@ -129,7 +129,8 @@ RDS_API int rds_alloc(rds_client *client, size_t size, rds_buffer **buffer);
  * which was made by memfd_create. The file must be sealed against shrinking (F_SEAL_SHRINK)
  * and not against writing. off is a multiple of the page size. Files of huge pages
  * (MFD_HUGETLB) are for root and for the user of the daemon. The buffer is a mapping of its
- * own, and fd stays the caller's. It is a call to the daemon.
+ * own, and fd stays the caller's. It is a call to the daemon. Holes of the file in that range are
+ * filled with zeros first, in the program's memory.
  *
  * Errors: -EINVAL the file is no memory, off is inside a page, or the file does not have the
  * range; -EPERM seals, huge pages; -EBADF fd; -EOPNOTSUPP the daemon or its kernel (before
