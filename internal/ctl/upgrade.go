@@ -20,7 +20,7 @@ type Upgrade struct {
 	// What follows is of the last attempt that has ended.
 	At    time.Time     `json:"at,omitzero"`  // when it ended
 	Took  time.Duration `json:"took_ns"`      // from its begin
-	Pause time.Duration `json:"pause_ns"`     // how much of Took no daemon served
+	Pause time.Duration `json:"pause_ns"`     // how much of Took no daemon took messages in
 	From  string        `json:"from_version"` // the predecessor's version; "": it failed, or there was none
 	// State is the version of the format in which the predecessor passed its state on
 	// (internal/handover); 0: the attempt failed, or there was none.

@@ -13,18 +13,21 @@ import (
 // pause is a planned pause of the engine. From stands until over the loop touches neither
 // engine nor statistics: they belong to whoever called halt.
 type pause struct {
+	began  func()        // called by the loop, once: the engine takes nothing in any more. nil: it was called
 	stands chan struct{} // closed by the loop: the engine stands still
 	over   chan struct{} // closed by whoever called halt
 	end    bool          // set before over: the loop ends without another turn
 }
 
-// halt has the engine stand still and waits until it does. One pause at a time; goOn or
-// leave ends it. After an error there is none, and the engine goes on.
-func (l *loop) halt(ctx context.Context) (*pause, error) {
-	p := &pause{stands: make(chan struct{}), over: make(chan struct{})}
+// halt has the engine stand still and waits until it does. The engine's thread calls began when
+// the engine takes nothing in any more. One pause at a time; goOn or leave ends it. After an error
+// there is none, and the engine goes on.
+func (l *loop) halt(ctx context.Context, began func()) (*pause, error) {
+	p := &pause{began: began, stands: make(chan struct{}), over: make(chan struct{})}
 	if err := l.ask(ctx, func() {
 		l.pause = p
 		l.engine.Halt()
+		l.begins()
 	}); err != nil {
 		return nil, err
 	}
@@ -65,9 +68,18 @@ func (l *loop) publishNow() {
 	l.engine.PublishStats(wall)
 }
 
+// begins notes that the engine takes nothing in any more, if that is so.
+func (l *loop) begins() {
+	if p := l.pause; p.began != nil && l.engine.Halts() {
+		p.began()
+		p.began = nil
+	}
+}
+
 // pauses is what the loop does while there is a pause. It reports whether that is over.
 func (l *loop) pauses() bool {
 	p := l.pause
+	l.begins()
 	if l.engine.Halted() {
 		l.publishNow()
 		l.stats.SetState(stats.Sleeping)

@@ -11,7 +11,8 @@ import (
 func TestHalt(t *testing.T) {
 	d := startDaemon(t, nil)
 	for range 3 {
-		p, err := d.loop.halt(t.Context())
+		began := 0
+		p, err := d.loop.halt(t.Context(), func() { began++ })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,12 +27,15 @@ func TestHalt(t *testing.T) {
 		if !d.engine.Halted() || d.statistics.Snapshot().Turns.Turns != turns {
 			t.Error("a halted engine turns")
 		}
+		if began != 1 {
+			t.Errorf("the pause began %d times", began)
+		}
 		d.loop.goOn(p)
 		<-answered
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if p, err := d.loop.halt(ctx); err == nil {
+	if p, err := d.loop.halt(ctx, func() {}); err == nil {
 		d.loop.goOn(p) // it stood at once
 	} else if !errors.Is(err, context.Canceled) {
 		t.Error(err)

@@ -34,7 +34,7 @@ func stands(t *testing.T, d *Daemon) *parted {
 	if err = d.admission.recess(context.Background(), true); err != nil {
 		t.Fatal(err)
 	}
-	if p.pause, err = d.loop.halt(context.Background()); err != nil {
+	if p.pause, err = d.standStill(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	return p

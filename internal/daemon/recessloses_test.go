@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
 )
 
@@ -90,6 +91,37 @@ func TestRecessPager(t *testing.T) {
 	if s := log.String(); s != "" {
 		t.Errorf("log: %s", s)
 	}
+}
+
+// TestRecessEndsFirst: the engine lets go of a process whose session has ended in a recess before
+// it stands still, while it serves others.
+func TestRecessEndsFirst(t *testing.T) {
+	d := startDaemon(t, nil)
+	p, other := attached(t, d), attached(t, d)
+	if err := d.admission.recess(context.Background(), true); err != nil {
+		t.Fatal(err)
+	}
+	d.admission.mu.Lock()
+	for _, s := range d.admission.open {
+		if s.nth == 1 {
+			s.why.Store(&errNotStood) // and its goroutine is not done
+		}
+	}
+	d.admission.mu.Unlock()
+	halted, err := d.standStill(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := engine.Clients(d.engine); n != 1 {
+		t.Errorf("%d processes are attached to an engine that stands still", n)
+	}
+	d.loop.goOn(halted)
+	d.admission.resume()
+	if err := other.ping(); err != nil {
+		t.Error(err)
+	}
+	p.close()
+	d.has(t, 1)
 }
 
 // TestRecessBreaksMemory: a recess does not wait for memory that is being made, nor for the turns

@@ -43,7 +43,7 @@ type inheritance struct {
 // inherited is what a daemon that takes over does when it begins to serve.
 type inherited struct {
 	heirs  *heirs
-	stood  time.Time     // when the predecessor stopped serving
+	stood  time.Time     // when the predecessor's engine took nothing in any more
 	serves func()        // tells the predecessor
 	gone   func() bool   // waits for the predecessor's end, for a while
 	ended  chan struct{} // closed after that

@@ -20,8 +20,9 @@ import (
 // (docs/adr/0032).
 
 // haltTime bounds how long the engine may need to stand still, and processes then to read
-// their last answers. The engine needs 50 ms and what breaking off takes.
-const haltTime = 3 * time.Second
+// their last answers. The engine goes on for up to one second, and then needs 50 ms and what
+// breaking off takes.
+const haltTime = 4 * time.Second
 
 // scrapeTime bounds how long the daemon waits, and serves, for scrapes of its metrics that are
 // in progress. Others wait for the successor.
@@ -256,24 +257,22 @@ func (p *predecessor) Park(version uint16) (parcel succession.Parcel, err error)
 	if p.metrics != nil {
 		p.metrics.Settle(scrapeTime)
 	}
-	stood := time.Now()
-	p.upgrades.stands()
 	if err := p.admission.recess(p.handing.ctx, version >= 3); err != nil {
 		p.Resume()
 		return parcel, err
 	}
-	if parcel, err = p.still(version, stood); err != nil {
+	if parcel, err = p.still(version); err != nil {
 		p.Resume()
 	}
 	return parcel, err
 }
 
 // still has the engine stand still and returns the state.
-func (p *predecessor) still(version uint16, stood time.Time) (parcel succession.Parcel, err error) {
+func (p *predecessor) still(version uint16) (parcel succession.Parcel, err error) {
 	ctx, cancel := context.WithTimeout(p.handing.ctx, haltTime)
 	defer cancel()
 	p.countDropped()
-	if p.pause, err = p.loop.halt(ctx); err != nil {
+	if p.pause, err = p.standStill(ctx); err != nil {
 		return parcel, err
 	}
 	if err := failpoint.Hit(failpoint.Park); err != nil {
@@ -283,7 +282,7 @@ func (p *predecessor) still(version uint16, stood time.Time) (parcel succession.
 	w.Begin(handover.TagDaemon)
 	w.U64(p.info.Instance)
 	w.I64(p.info.Start)
-	w.I64(stood.UnixNano())
+	w.I64(p.upgrades.since().UnixNano())
 	journal := p.summed.journal.copy()
 	w.U64(journal.seq)
 	number, err := p.encodeSessions(ctx, w, f)
@@ -297,6 +296,16 @@ func (p *predecessor) still(version uint16, stood time.Time) (parcel succession.
 	err = p.engine.Encode(w, number)
 	w.End()
 	return succession.Parcel{State: w.Bytes(), Files: f.all}, err
+}
+
+// standStill has the engine end what lost its session in the recess, and stand still then.
+func (d *Daemon) standStill(ctx context.Context) (*pause, error) {
+	if !mutant.On(mutant.RecessEndsLast) {
+		if err := d.loop.ask(ctx, func() { d.admission.endRest(map[*session]bool{}) }); err != nil {
+			return nil, err
+		}
+	}
+	return d.loop.halt(ctx, d.upgrades.stands)
 }
 
 // Resume implements succession.Predecessor.

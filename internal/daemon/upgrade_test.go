@@ -235,7 +235,7 @@ func TestHandOverUnanswered(t *testing.T) {
 	if err := d.upgrades.begin(""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parts.still(handover.Newest, time.Now()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
+	if _, err := parts.still(handover.Newest); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
 		t.Errorf("%v", err)
 	}
 	parts.Resume()

@@ -28,8 +28,10 @@ type upgrades struct {
 	attempt uint64    // number of the last attempt that has begun; guarded by mu
 	program string    // of that attempt; guarded by mu
 	began   time.Time // of that attempt; guarded by mu
-	stood   time.Time // when the daemon stopped serving in that attempt; guarded by mu
 	last    outcome   // guarded by mu
+
+	stood  time.Time     // when the engine took nothing in any more; zero: it does. Guarded by mu
+	paused time.Duration // how long that was, in the attempt that is failing; guarded by mu
 }
 
 // outcome is how an attempt ended.
@@ -48,23 +50,32 @@ func (u *upgrades) begin(program string) error {
 	if u.running {
 		return fmt.Errorf("%w: upgrade %d is in progress since %v", unix.EBUSY, u.attempt, time.Since(u.began).Round(time.Millisecond))
 	}
-	u.running, u.program, u.began, u.stood = true, program, time.Now(), time.Time{}
+	u.running, u.program, u.began, u.paused = true, program, time.Now(), 0
 	u.attempt++
 	return nil
 }
 
-// stands notes that the daemon stops serving in the attempt in progress.
+// stands notes that the engine takes nothing in any more.
 func (u *upgrades) stands() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.stood, u.last.pause = time.Now(), 0
+	u.stood = time.Now()
+}
+
+// since is the time of stands.
+func (u *upgrades) since() time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.stood
 }
 
 // resumes notes that the daemon serves again, because the attempt fails.
 func (u *upgrades) resumes() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.last.pause = time.Since(u.stood)
+	if !u.stood.IsZero() {
+		u.paused, u.stood = time.Since(u.stood), time.Time{}
+	}
 }
 
 // failed notes that the attempt in progress has failed. The daemon serves.
@@ -72,11 +83,7 @@ func (u *upgrades) failed(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := time.Now()
-	o := outcome{at: now, took: now.Sub(u.began), err: err.Error()}
-	if !u.stood.IsZero() {
-		o.pause = u.last.pause
-	}
-	u.running, u.last = false, o
+	u.running, u.last = false, outcome{at: now, took: now.Sub(u.began), pause: u.paused, err: err.Error()}
 }
 
 // encode writes what the successor has to know. An attempt is in progress.
@@ -105,12 +112,12 @@ func (u *upgrades) adopt(r *handover.Reader) {
 	u.last.state = r.Version()
 }
 
-// served notes that this daemon serves, and that its predecessor stopped serving at stood.
+// served notes that this daemon serves, and that its predecessor's engine took nothing in from stood on.
 func (u *upgrades) served(stood time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := time.Now()
-	u.running, u.stood = false, stood
+	u.running = false
 	u.last = outcome{at: now, took: max(0, now.Sub(u.began)), pause: max(0, now.Sub(stood)), from: u.last.from, state: u.last.state}
 }
 
@@ -161,7 +168,7 @@ func (d *Daemon) upgradeFailed(err error) {
 	d.summed.write(time.Now(), slog.LevelError, uint32(os.Getuid()), "upgrade failed, this daemon goes on", "attempt", d.upgradeState().Attempt, "err", err)
 }
 
-// tookOver notes that d serves in the place of its predecessor, which stopped at stood.
+// tookOver notes that d serves in the place of its predecessor, whose engine took nothing in from stood on.
 func (d *Daemon) tookOver(stood time.Time) {
 	d.upgrades.served(stood)
 	u := d.upgradeState()

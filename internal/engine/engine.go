@@ -137,9 +137,9 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 	}
 	now = e.setClock(now, wall)
 	e.chores.renew()
-	work := !e.halts() && e.post.run()
+	work := !e.Halts() && e.post.run()
 	work = e.chores.run() || work
-	work = !e.halts() && e.pollClients() || work
+	work = !e.Halts() && e.pollClients() || work
 	work = e.flushPeers() || work
 	// What clients sent to each other, and what they are given back, does not
 	// wait for the network.
@@ -153,7 +153,7 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 		e.polled()
 	}
 	work = e.pollTCP() || work
-	work = (!e.halts() || mutant.On(mutant.HaltCopies)) && e.runSameHostJobs() || work
+	work = (!e.Halts() || mutant.On(mutant.HaltCopies)) && e.runSameHostJobs() || work
 	work = e.placesGiven() || work
 	if e.due.next != 0 && now >= e.due.next {
 		e.runTimers()
@@ -178,7 +178,7 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 // Active reports whether a turn could find work without being woken: same-host
 // operations in progress or connections that wait for nothing but the next turn.
 func (e *Engine) Active() bool {
-	if e.halts() {
+	if e.Halts() {
 		return !e.Halted() && e.finishing()
 	}
 	return e.finishing() || e.jobs.N > 0 ||

@@ -5,13 +5,16 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
-// A planned pause has three stages.
+// A planned pause has four stages.
 //
-//   - haltOps: nothing is taken in from clients, no posted closure runs, and no further
+//   - haltChores: turns go on as before, until the chores are done, for at most haltChoresNs. So
+//     nobody waits for what others have left to be done.
+//   - haltOps: from here on the engine pauses. Nothing is taken in from clients, no posted closure runs, and no further
 //     operation is posted. Pings end with errReplaced. Operations in progress end with their statuses, for at most
 //     haltOpsNs. Operations within the host stop where they are, between two slices.
 //   - haltBreak: connections are broken off, and queue pairs empty. Those by RDS/TCP end in
-//     order, so that nothing is lost that a peer holds for delivered. Chores are done to their end.
+//     order, so that nothing is lost that a peer holds for delivered. Chores that are left from
+//     haltChores are done to their end.
 //   - haltStill: no work request and no copy touches memory. Turns do nothing, and the
 //     state stands still.
 //
@@ -21,10 +24,14 @@ type haltStage uint8
 
 const (
 	haltNone haltStage = iota
+	haltChores
 	haltOps
 	haltBreak
 	haltStill
 )
+
+// haltChoresNs is how long turns go on as before while there are chores.
+const haltChoresNs = 1_000_000_000
 
 // haltOpsNs is how long operations in progress may take to end before they are broken off
 // with their connections.
@@ -36,21 +43,32 @@ const haltTCPNs = 1_000_000_000
 
 // halting is the engine's part.
 type halting struct {
-	stage  haltStage
-	opsEnd int64 // of haltOps, by the engine's clock
-	tcpEnd int64 // of attempts to connect by RDS/TCP
-	behind int64 // ns that the engine's clock is behind that of Turn
-	behold bool  // the next turn sets behind
+	stage     haltStage
+	choresEnd int64 // of haltChores, by the engine's clock
+	opsEnd    int64 // of haltOps
+	tcpEnd    int64 // of attempts to connect by RDS/TCP
+	behind    int64 // ns that the engine's clock is behind that of Turn
+	behold    bool  // the next turn sets behind
 
 	adopted bool // clients are as the engine before this one left them, see Adopt
 }
 
 // Halt begins a planned pause: what is in progress comes to its end in the next turns,
-// until Halted. Only the goroutine that calls Turn may call this, Halted and Resume.
+// until Halted. Only the goroutine that calls Turn may call this, Halts, Halted and Resume.
 func (e *Engine) Halt() {
 	if e.halt.stage != haltNone {
 		return
 	}
+	e.halt.stage, e.halt.choresEnd = haltChores, e.now+haltChoresNs
+	if e.choresOpen() {
+		e.due.by(e.halt.choresEnd)
+	} else {
+		e.pauseNow()
+	}
+}
+
+// pauseNow begins haltOps.
+func (e *Engine) pauseNow() {
 	e.halt.stage, e.halt.opsEnd = haltOps, e.now+haltOpsNs
 	e.endPings()
 	if e.tcp != nil {
@@ -66,8 +84,8 @@ func (e *Engine) Halt() {
 // touches any memory, and Turn does nothing.
 func (e *Engine) Halted() bool { return e.halt.stage == haltStill }
 
-// halts reports whether a pause has begun: nothing new is taken in.
-func (e *Engine) halts() bool { return e.halt.stage != haltNone }
+// Halts reports whether the engine pauses or stands still: nothing new is taken in.
+func (e *Engine) Halts() bool { return e.halt.stage >= haltOps }
 
 // Resume ends a planned pause, whatever its stage. Applications on this host
 // notice nothing but the pause, and peers that were connected see a connection that was
@@ -77,7 +95,9 @@ func (e *Engine) Resume() {
 	if was == haltNone {
 		return
 	}
-	e.halt.stage = haltNone
+	if e.halt.stage = haltNone; was == haltChores {
+		return
+	}
 	e.halt.behold = was == haltStill && !mutant.On(mutant.HaltTimePasses)
 	if e.halt.adopted {
 		e.halt.adopted = false
@@ -104,6 +124,13 @@ func (e *Engine) setClock(now int64, wall Wall) int64 {
 // haltOn is what a turn does for a pause at its end. It reports whether the pause has come further.
 func (e *Engine) haltOn() bool {
 	switch e.halt.stage {
+	case haltChores:
+		if e.choresOpen() {
+			e.due.by(e.halt.choresEnd)
+			return false
+		}
+		e.pauseNow()
+		return true
 	case haltOps:
 		if e.opsOpen() {
 			e.due.by(e.halt.opsEnd)
@@ -129,6 +156,14 @@ func (e *Engine) haltOn() bool {
 		}
 	}
 	return false
+}
+
+// choresOpen reports whether chores are to be waited for before the engine pauses.
+func (e *Engine) choresOpen() bool {
+	if mutant.On(mutant.HaltChoresIn) {
+		return false
+	}
+	return e.chores.N > 0 && (e.now < e.halt.choresEnd || mutant.On(mutant.HaltChoresLong))
 }
 
 // opsOpen reports whether operations are to be waited for.

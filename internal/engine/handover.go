@@ -137,7 +137,7 @@ func (e *Engine) EndDetached() {
 // neither clients nor peers notice anything of it. handover.Faults are
 // errors in what single clients have.
 func (e *Engine) Adopt(r *handover.Reader, heir Heir) error {
-	if e.now != 0 || e.halts() || len(e.clients.all)+len(e.peers.all) > 0 {
+	if e.now != 0 || e.Halts() || len(e.clients.all)+len(e.peers.all) > 0 {
 		return errStarted
 	}
 	t := &taking{Engine: e, r: r, heir: heir, names: map[*Client]uint32{}, untold: map[*Client]int{}, sources: map[[16]byte]*[16]byte{}}

@@ -37,7 +37,7 @@ func (e *Engine) Ping(addr netip.Addr, size int, pong chan<- struct{}, failed fu
 	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
 		return nil, fmt.Errorf("%w: %v is not a host's address", ctl.ErrNotFound, addr)
 	}
-	if e.halts() {
+	if e.Halts() {
 		return nil, errReplaced
 	}
 	var l *localAddr

@@ -44,9 +44,6 @@ func (p *InProcess) Waiting() int { return p.cl.pendOps.N }
 // host.
 func UnderWay(e *Engine) (chores, copies int) { return e.chores.N, e.jobs.N }
 
-// Halts reports whether a planned pause of e has begun.
-func Halts(e *Engine) bool { return e.halts() }
-
 // Clients counts the attached clients.
 func Clients(e *Engine) int { return len(e.clients.all) }
 

@@ -71,6 +71,9 @@ const (
 	FaultRefuses     Name = "fault-refuses"      // an error in what one process has keeps a daemon from being replaced
 	FaultsApart      Name = "faults-apart"       // each process that cannot be taken over costs a pause of its own
 	HaltCopies       Name = "halt-copies"        // operations within the host go on while the engine comes to a stand
+	HaltChoresIn     Name = "halt-chores-in"     // chores that were begun are done while nobody is served
+	HaltChoresLong   Name = "halt-chores-long"   // the end of chores is waited for without end
+	RecessEndsLast   Name = "recess-ends-last"   // processes whose sessions were lost in a recess end while nobody is served
 	HomelessStays    Name = "homeless-stays"     // room for more peers is looked for when nobody waits for it any more
 	LongStays        Name = "long-stays"         // how an operation was cut is kept when its message has ended
 	PieceByLength    Name = "piece-by-length"    // whether an operation goes on in pieces depends on its length alone
@@ -266,7 +269,7 @@ func Names() []Name {
 		HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown,
 		HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver,
 		HandoverSteps, HandoverWaiters, HandoverLost, TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
-		WrongInstance, LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HaltCopies, FaultsApart, HomelessStays, LongStays,
+		WrongInstance, LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HaltCopies, HaltChoresIn, HaltChoresLong, RecessEndsLast, FaultsApart, HomelessStays, LongStays,
 		PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen,
 		HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach,
 		HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten,

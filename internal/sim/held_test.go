@@ -112,7 +112,7 @@ const markBound = 50_000_000
 func (h *host) checkMarks() {
 	h.turns++
 	now := h.w.now()
-	if engine.Halts(h.e) || slices.ContainsFunc(h.clients, func(c *client) bool { return c.deaf > now }) {
+	if h.e.Halts() || slices.ContainsFunc(h.clients, func(c *client) bool { return c.deaf > now }) {
 		clear(h.behind) // in each such turn: a pause may have only a few
 		return
 	}
