@@ -44,11 +44,8 @@ func stands(t *testing.T, d *Daemon) *parted {
 func (p *parted) write() {
 	p.t.Helper()
 	w := handover.NewWriter(handover.Newest)
-	number, err := p.d.encodeSessions(context.Background(), w, &p.files)
-	if err == nil {
-		err = p.d.engine.Encode(w, number)
-	}
-	if err != nil {
+	number := p.d.encodeSessions(w, &p.files)
+	if err := p.d.engine.Encode(w, number); err != nil {
 		p.t.Fatal(err)
 	}
 	p.state = w.Bytes()

@@ -2,10 +2,9 @@ package daemon
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -22,17 +21,12 @@ const tagSession = handover.TagDaemon + 9
 
 // encodeSessions writes the control connections. There is a recess, and the caller has the
 // engine, which stands still. The result names clients for Engine.Encode. Connections of
-// rdsctl with a trace or a capture are left out. Its error is that answers are still on their
-// way when ctx ends.
-func (d *Daemon) encodeSessions(ctx context.Context, w *handover.Writer, f *outFiles) (number func(*engine.Client) uint32, err error) {
-	if err := d.admission.answerAll(ctx); err != nil {
-		return nil, err
-	}
+// rdsctl with a trace or a capture are left out.
+func (d *Daemon) encodeSessions(w *handover.Writer, f *outFiles) (number func(*engine.Client) uint32) {
+	d.admission.answerAll()
 	for gone := map[*session]bool{}; d.admission.endRest(gone); {
 		d.engine.EndDetached() // which can answer others' requests
-		if err := d.admission.answerAll(ctx); err != nil {
-			return nil, err
-		}
+		d.admission.answerAll()
 	}
 	numbers := map[*engine.Client]uint32{}
 	all := d.admission.handOver()
@@ -62,7 +56,7 @@ func (d *Daemon) encodeSessions(ctx context.Context, w *handover.Writer, f *outF
 			return i
 		}
 		return handover.NoFile
-	}, nil
+	}
 }
 
 // endRest has the engine let go of processes whose sessions have ended in the recess, and
@@ -82,28 +76,39 @@ func (a *admission) endRest(gone map[*session]bool) (any bool) {
 	return any
 }
 
-// answerAll waits until no answer is on its way. A process has recessSend to read one. Nobody
-// serves in that time, so an answer that is still on its way when ctx ends is an error, which
-// names the process.
-func (a *admission) answerAll(ctx context.Context) error {
+// answerAll waits until no answer is on its way. Nobody serves in that time, so a session whose
+// answer is still on its way after recessSend is lost.
+func (a *admission) answerAll() {
+	late := time.NewTimer(recessSend)
+	defer late.Stop()
 	for {
-		a.mu.Lock()
-		r, to := a.inRecess, (*connection)(nil)
-		for c := range a.open {
-			if c.answers.Load() > 0 {
-				to = c
-			}
-		}
-		a.mu.Unlock()
-		if to == nil {
-			return nil
+		r, to := a.answering()
+		if len(to) == 0 {
+			return
 		}
 		select {
 		case <-r.changed:
-		case <-ctx.Done():
-			return fmt.Errorf("process %d of uid %d does not read its answers: %w", to.id.PID, to.id.UID, context.Cause(ctx))
+		case <-late.C:
+			for _, s := range to {
+				if !mutant.On(mutant.LateAnswerKept) {
+					s.lose()
+				}
+			}
+			return
 		}
 	}
+}
+
+// answering returns the sessions with an answer on its way.
+func (a *admission) answering() (r *recess, to []*session) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for c, s := range a.open {
+		if c.answers.Load() > 0 && !c.closed() {
+			to = append(to, s)
+		}
+	}
+	return a.inRecess, to
 }
 
 // handOver returns the sessions that go on in another daemon, in the order of their arrival.

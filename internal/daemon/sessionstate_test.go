@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -239,10 +238,7 @@ func TestSessionsIncomplete(t *testing.T) {
 	d.admission.mu.Unlock()
 	w := handover.NewWriter(handover.Newest)
 	x.files = outFiles{}
-	number, err := d.encodeSessions(context.Background(), w, &x.files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	number := d.encodeSessions(w, &x.files)
 	if err := d.engine.Encode(w, number); err != nil {
 		t.Fatal(err)
 	}

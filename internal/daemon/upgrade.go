@@ -19,8 +19,7 @@ import (
 // takes over. Who starts that one and how the two talk is package succession's
 // (docs/adr/0032).
 
-// haltTime bounds how long the engine may need to stand still, and processes then to read
-// their last answers. The engine goes on for up to one second, and then needs 50 ms and what
+// haltTime bounds how long the engine may need to stand still. It goes on for up to one second, and then needs 50 ms and what
 // breaking off takes.
 const haltTime = 4 * time.Second
 
@@ -285,10 +284,7 @@ func (p *predecessor) still(version uint16) (parcel succession.Parcel, err error
 	w.I64(p.upgrades.since().UnixNano())
 	journal := p.summed.journal.copy()
 	w.U64(journal.seq)
-	number, err := p.encodeSessions(ctx, w, f)
-	if err != nil {
-		return parcel, err
-	}
+	number := p.encodeSessions(w, f)
 	p.encodeStats(w)
 	if w.Version() >= 2 {
 		journal.encode(w)

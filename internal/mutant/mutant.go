@@ -74,6 +74,7 @@ const (
 	HaltChoresIn     Name = "halt-chores-in"     // chores that were begun are done while nobody is served
 	HaltChoresLong   Name = "halt-chores-long"   // the end of chores is waited for without end
 	RecessEndsLast   Name = "recess-ends-last"   // processes whose sessions were lost in a recess end while nobody is served
+	LateAnswerKept   Name = "late-answer-kept"   // a session is handed over whose answer is still on its way
 	HomelessStays    Name = "homeless-stays"     // room for more peers is looked for when nobody waits for it any more
 	LongStays        Name = "long-stays"         // how an operation was cut is kept when its message has ended
 	PieceByLength    Name = "piece-by-length"    // whether an operation goes on in pieces depends on its length alone
@@ -269,7 +270,7 @@ func Names() []Name {
 		HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown,
 		HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver,
 		HandoverSteps, HandoverWaiters, HandoverLost, TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
-		WrongInstance, LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HaltCopies, HaltChoresIn, HaltChoresLong, RecessEndsLast, FaultsApart, HomelessStays, LongStays,
+		WrongInstance, LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HaltCopies, HaltChoresIn, HaltChoresLong, RecessEndsLast, LateAnswerKept, FaultsApart, HomelessStays, LongStays,
 		PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen,
 		HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach,
 		HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten,
