@@ -40,15 +40,16 @@ type testCase struct {
 type topology int
 
 const (
-	direct         topology = iota // none
-	twoDaemons                     // one for each
-	oneDaemon                      // one for both
-	twoRelays                      // of the floor
-	oneRelay                       // of the floor
-	noRelay                        // of the floor: the applications have the ends of the same rings
-	twoModelRelays                 // of the model
-	oneModelRelay                  // of the model
-	peerProgram                    // none; the applications are the peers' program's
+	direct          topology = iota // none
+	twoDaemons                      // one for each
+	oneDaemon                       // one for both
+	embeddedDaemons                 // none; each application has a daemon within
+	twoRelays                       // of the floor
+	oneRelay                        // of the floor
+	noRelay                         // of the floor: the applications have the ends of the same rings
+	twoModelRelays                  // of the model
+	oneModelRelay                   // of the model
+	peerProgram                     // none; the applications are the peers' program's
 )
 
 func (t topology) daemons() bool { return t == twoDaemons || t == oneDaemon }
@@ -111,5 +112,5 @@ var roles = map[string]func(*worker.Worker) error{
 	"idle-daemon":  idleDaemon,
 	"verbs-target": verbsTarget, "verbs-write": verbsWrite, "verbs-read": verbsRead,
 	"verbs-sink": verbsSink, "verbs-source": verbsSource,
-	"daemon": embeddedDaemon,
+	"daemon": profiledDaemon,
 }

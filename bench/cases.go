@@ -31,8 +31,10 @@ var systems = map[string]system{
 	"udp":   {name: "udp", doc: "UDP, a write each", echo: "udp-echo", ping: "net-ping", sink: "udp-sink", source: "net-source", args: []string{"net=udp"}},
 	"seq":   {name: "seq", doc: "unix SEQPACKET, a write each", echo: "net-echo", ping: "net-ping", sink: "net-sink", source: "net-source", args: []string{"net=unixpacket"}},
 	"zmq":   {name: "zmq", doc: "ZeroMQ over TCP", topo: peerProgram, echo: "zmq-echo", ping: "zmq-ping", sink: "zmq-sink", source: "zmq-source"},
+	"aeron": {name: "aeron", doc: "Aeron, a driver for each", topo: peerProgram, hub: "aeron-drivers", echo: "aeron-echo", ping: "aeron-ping", sink: "aeron-sink", source: "aeron-source"},
 	"nats":  {name: "nats", doc: "NATS, its server in between", topo: peerProgram, hub: "nats-hub", echo: "nats-echo", ping: "nats-ping", sink: "nats-sink", source: "nats-source"},
 
+	"embedded":    {name: "embedded", doc: "a daemon in each program", topo: embeddedDaemons, echo: "rds-echo", ping: "rds-ping", sink: "rds-sink", source: "rds-source"},
 	"local":       {name: "local", doc: "one daemon", topo: oneDaemon, echo: "rds-echo", ping: "rds-ping", sink: "rds-sink", source: "rds-source"},
 	"model":       {name: "model", doc: "model", topo: twoModelRelays, echo: "model-echo", ping: "model-ping", sink: "model-sink", source: "model-source"},
 	"model-local": {name: "model-local", doc: "model, one relay", topo: oneModelRelay, echo: "model-echo", ping: "model-ping", sink: "model-sink", source: "model-source"},
@@ -106,12 +108,12 @@ func allCases() []testCase {
 		}
 		cs = append(cs, more...)
 	}
-	in("rtt", trip("floor", 64), trip("model", 64), trip("rds", 64).against("tcp-rtt"), trip("tcp", 64), trip("udp", 64), trip("seq", 64), trip("zmq", 64), trip("nats", 64))
+	in("rtt", trip("floor", 64), trip("model", 64), trip("rds", 64).against("tcp-rtt"), trip("embedded", 64).against("rds-rtt"), trip("tcp", 64), trip("udp", 64), trip("seq", 64), trip("zmq", 64), trip("nats", 64), trip("aeron", 64))
 	modelSingle, single := singleCalls()
-	in("rate", flow("floor", 64), flow("model", 64), flow("rds", 64).against("model-rate"), flow("zmq", 64), flow("tcp", 64),
+	in("rate", flow("floor", 64), flow("model", 64), flow("rds", 64).against("model-rate"), flow("embedded", 64).against("rds-rate"), flow("zmq", 64), flow("tcp", 64),
 		modelSingle, single,
 		flow("tcp", 64).with("tcp-batch", "64 B one way, TCP, 64 KiB a write", func(c *testCase) { c.client = "net-batch" }),
-		flow("udp", 64), flow("seq", 64), flow("nats", 64))
+		flow("udp", 64), flow("seq", 64), flow("nats", 64), flow("aeron", 64))
 	in("calls", callCases()...)
 	for _, size := range []int{256, 1 << 10, 4 << 10, 64 << 10} {
 		floor := flow("floor", size)

@@ -25,11 +25,19 @@ func batch(size int) int { return min(sendBatch, max(1, (64<<10)/max(size, 1))) 
 // attach opens a client and as many sockets as the argument says, and makes the idle sockets and
 // peers.
 func attach(w *worker.Worker) (*rds.Client, []*rds.Socket, error) {
-	c, err := rds.Open(context.Background(), rds.Options{Socket: w.Get("socket"), Spin: w.Duration("appspin")})
+	at := netip.MustParseAddrPort(w.Get("bind"))
+	o := rds.Options{Socket: w.Get("socket"), Spin: w.Duration("appspin")}
+	if w.Get("embedded") != "" {
+		d, err := daemonWithin(w, at.Addr())
+		if err != nil {
+			return nil, nil, err
+		}
+		o = rds.Options{Daemon: d, Spin: o.Spin}
+	}
+	c, err := rds.Open(context.Background(), o)
 	if err != nil {
 		return nil, nil, err
 	}
-	at := netip.MustParseAddrPort(w.Get("bind"))
 	socks := make([]*rds.Socket, max(w.Int("sockets"), 1))
 	for i := range socks {
 		if socks[i], err = c.Bind(netip.AddrPortFrom(at.Addr(), at.Port()+uint16(i))); err != nil {

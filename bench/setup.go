@@ -21,12 +21,13 @@ import (
 type setup struct {
 	*bench
 	testCase
-	procs  []*process // processes whose CPU time counts: daemons or relays, then hub, server and client
-	hogs   []*process // processes whose CPU time does not count
-	shared []hostMemory
-	hosts  []host
-	group  *cgroup
-	hubAt  string
+	procs   []*process // processes whose CPU time counts: daemons or relays, then hub, server and client
+	hogs    []*process // processes whose CPU time does not count
+	shared  []hostMemory
+	hosts   []host
+	tcpPort int // at which the daemons listen
+	group   *cgroup
+	hubAt   string
 
 	secured []string // lines for the daemons' configuration, with TLS
 }
@@ -69,6 +70,9 @@ func (s *setup) begin(ctx context.Context) (err error) {
 		err = s.daemons(ctx)
 	case s.topo.relays():
 		err = s.relays(ctx)
+	case s.topo == embeddedDaemons:
+		s.hosts = s.twoHosts()
+		s.tcpPort, err = freePort()
 	}
 	if err == nil && s.hub != "" {
 		s.hubAt, err = s.helper(ctx, s.hub, nil)
@@ -131,11 +135,11 @@ func (s *setup) start(ctx context.Context) error {
 
 // daemons starts the case's daemons, for the server and for the client.
 func (s *setup) daemons(ctx context.Context) error {
-	tcpPort, err := freePort()
-	if err != nil {
+	var err error
+	if s.tcpPort, err = freePort(); err != nil {
 		return err
 	}
-	s.hosts = []host{{addr: "127.0.0.1", socket: s.socket("a")}, {addr: "127.0.0.2", socket: s.socket("b")}}
+	s.hosts = s.twoHosts()
 	if s.topo == oneDaemon {
 		s.hosts = s.hosts[:1]
 	}
@@ -149,7 +153,7 @@ func (s *setup) daemons(ctx context.Context) error {
 	}
 	for i := range s.hosts {
 		h := &s.hosts[i]
-		p, err := s.daemon(*h, i == 0, tcpPort)
+		p, err := s.daemon(*h, i == 0)
 		if err != nil {
 			return err
 		}
@@ -165,18 +169,22 @@ func (s *setup) daemons(ctx context.Context) error {
 	return nil
 }
 
+func (s *setup) twoHosts() []host {
+	return []host{{addr: "127.0.0.1", socket: s.socket("a")}, {addr: "127.0.0.2", socket: s.socket("b")}}
+}
+
 func (s *setup) socket(name string) string {
 	return filepath.Join(s.dir, name+strconv.Itoa(s.count))
 }
 
-func (s *setup) daemon(h host, server bool, tcpPort int) (*process, error) {
+func (s *setup) daemon(h host, server bool) (*process, error) {
 	listen := []string{h.addr}
 	if server {
 		for i := range s.idlePeers {
 			listen = append(listen, idlePeer(i).String())
 		}
 	}
-	set := []string{"socket", h.socket, "listen", strings.Join(listen, ","), "port", strconv.Itoa(tcpPort), "crc", s.options.crc, "spin", s.spin.String()}
+	set := []string{"socket", h.socket, "listen", strings.Join(listen, ","), "port", strconv.Itoa(s.tcpPort), "crc", s.options.crc, "spin", s.spin.String()}
 	set = append(set, s.secured...)
 	var args []string
 	as := how{daemon: true, inOrder: s.profile != "", session: s.busy == sameSession}
@@ -290,9 +298,12 @@ func (s *setup) worker(role string, i int, addr string) (*process, error) {
 	args = append(args, s.testCase.args...)
 	args = append(args, [2][]string{s.serverArg, s.clientArg}[i]...)
 	as := how{session: s.busy == sameSession}
-	if s.topo.daemons() {
+	if s.topo.daemons() || s.topo == embeddedDaemons {
 		h := s.hosts[i]
 		args = append(args, "socket="+h.socket, "bind="+net.JoinHostPort(h.addr, strconv.Itoa([2]int{port, clientPort}[i])), "daemon="+strconv.Itoa(h.pid))
+	}
+	if s.topo == embeddedDaemons {
+		args = append(args, "embedded="+strconv.Itoa(s.tcpPort), "daemoncrc="+s.options.crc, "daemonspin="+s.spin.String())
 	}
 	if s.topo.relays() {
 		as.files = s.shared[min(i, len(s.shared)-1)].files

@@ -116,15 +116,15 @@ func zmqOpen(w *worker.Worker, kind C.int) (*zmqSocket, error) {
 	return z, w.Ready(C.GoString(&bound[0]))
 }
 
-// counter returns the 8 bytes of w.Msgs, for the atomic additions of the C loops.
-func counter(w *worker.Worker) *C.uint64_t { return (*C.uint64_t)(unsafe.Pointer(&w.Msgs)) }
+// zmqCounter returns the 8 bytes of w.Msgs, for the atomic additions of the C loops.
+func zmqCounter(w *worker.Worker) *C.uint64_t { return (*C.uint64_t)(unsafe.Pointer(&w.Msgs)) }
 
 func zmqEcho(w *worker.Worker) error {
 	z, err := zmqOpen(w, C.ZMQ_REP)
 	if err != nil {
 		return err
 	}
-	return w.Serve(func() error { return zmqError("echo", C.bench_echo(z.s, z.buf, z.size, counter(w))) })
+	return w.Serve(func() error { return zmqError("echo", C.bench_echo(z.s, z.buf, z.size, zmqCounter(w))) })
 }
 
 func zmqPing(w *worker.Worker) error {
@@ -146,7 +146,7 @@ func zmqSink(w *worker.Worker) error {
 	if err != nil {
 		return err
 	}
-	return w.Count(func() error { return zmqError("sink", C.bench_sink(z.s, counter(w))) })
+	return w.Count(func() error { return zmqError("sink", C.bench_sink(z.s, zmqCounter(w))) })
 }
 
 func zmqSource(w *worker.Worker) error {
@@ -154,5 +154,5 @@ func zmqSource(w *worker.Worker) error {
 	if err != nil {
 		return err
 	}
-	return w.Serve(func() error { return zmqError("source", C.bench_source(z.s, z.buf, z.size, counter(w))) })
+	return w.Serve(func() error { return zmqError("source", C.bench_source(z.s, z.buf, z.size, zmqCounter(w))) })
 }
