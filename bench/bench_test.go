@@ -79,7 +79,7 @@ func TestArguments(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"-n 0", "-n 0 is not from"},
 		{"-d 1ms", "-d 1ms is not from"},
-		{"-o xml", "none of benchfmt, history, json, table"},
+		{"-o xml", "none of benchfmt, history, json, summary, table"},
 		{"-history h.csv", "-history needs -plots"},
 		{"-read /nonexistent", "no such file"},
 		{"-run (", "-run: "},

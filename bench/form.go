@@ -16,6 +16,7 @@ var forms = map[string]func(*report, io.Writer) error{
 	"json":     (*report).writeJSON,
 	"benchfmt": (*report).writeBenchfmt,
 	"history":  (*report).writeHistory,
+	"summary":  (*report).writeSummary,
 }
 
 func formNames() string { return strings.Join(slices.Sorted(maps.Keys(forms)), ", ") }
