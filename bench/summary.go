@@ -6,84 +6,61 @@ import (
 	"strings"
 )
 
-// column is a column of a table of the summary: a figure of the cases whose names end with the suffix.
-type column struct {
-	head   string
-	suffix string
+// summaryColumns are the systems that the form "summary" compares.
+var summaryColumns = []string{"rdsd", "rdsd within each program", "TCP", "ZeroMQ", "NATS", "Aeron", "gRPC"}
+
+// summaryRow is a line of the summary: a figure of a case of each system, or of none ("").
+type summaryRow struct {
+	text   string
 	figure figureName
+	cases  []string // of the first systems; the others have none
 }
 
-// summaryTable is a table of the summary. Each row is a system by the prefix of its cases' names.
-type summaryTable struct {
-	title   string
-	columns []column
-	rows    [][2]string // prefix and text
+// summary is the table of today's figures in docs/performance.md.
+var summary = []summaryRow{
+	{"64 B one way, M/s", mainFigure, rates},
+	{"CPU of a message one way, µs", cpuFigure, rates},
+	{"64 B one way, a call for each datagram, M/s", mainFigure, []string{"rds-rate-1", "", "tcp-rate"}},
+	{"64 B round trip, µs", mainFigure, trips},
+	{"64 B round trip, p99, µs", p99Figure, trips},
+	{"CPU of a message of a round trip, µs", cpuFigure, trips},
+	{"64 B one way on one host, M/s", mainFigure, []string{"local-rate"}},
+	{"64 B round trip on one host, µs", mainFigure, []string{"local-rtt"}},
+	{"bulk data (RDMA writes of 1 MiB; TCP writes of 256 KiB), GB/s", mainFigure, []string{"rdma-write-1m", "", "tcp-bulk-1m"}},
+	{"RDMA reads of 1 MiB, GB/s", mainFigure, []string{"rdma-read-1m"}},
+	{"call and answer of 64 B, µs", mainFigure, []string{"rpc-rtt", "", "", "", "natsreq-rtt", "", "grpc-rtt"}},
+	{"calls and answers, 64 at a time, M/s", mainFigure, calls},
+	{"CPU of a call, 64 at a time, µs", cpuFigure, calls},
 }
 
-// messageRows are the systems of the first table.
-var messageRows = [][2]string{
-	{"rds", "rdsd, a daemon on each host"},
-	{"embedded", "rdsd, a daemon within each program"},
-	{"local", "rdsd, both programs on one host"},
-	{"tcp", "TCP, a write each"},
-	{"zmq", "ZeroMQ over TCP"},
-	{"nats", "NATS, its server in between"},
-	{"aeron", "Aeron, a driver for each"},
-	{"floor", "bare path"},
-	{"model", "model"},
-}
+var (
+	rates = []string{"rds-rate", "embedded-rate", "tcp-rate", "zmq-rate", "nats-rate", "aeron-rate"}
+	trips = []string{"rds-rtt", "embedded-rtt", "tcp-rtt", "zmq-rtt", "nats-rtt", "aeron-rtt"}
+	calls = []string{"rpc-rate", "", "", "", "natsreq-rate", "", "grpc-rate"}
+)
 
-// summary are the tables of the form "summary", which docs/performance.md has.
-var summary = []summaryTable{
-	{"Messages of 64 B", []column{
-		{"one way, M/s", "-rate", mainFigure}, {"CPU of that, µs a message", "-rate", cpuFigure},
-		{"round trip, µs", "-rtt", mainFigure}, {"round trip p99, µs", "-rtt", p99Figure}, {"CPU of that, µs a message", "-rtt", cpuFigure},
-	}, messageRows},
-	{"One way with a call for each datagram, 64 B", []column{
-		{"M/s", "-rate-1", mainFigure}, {"CPU, µs a message", "-rate-1", cpuFigure},
-	}, [][2]string{{"rds", "rdsd, a daemon on each host"}, {"model", "model"}}},
-	{"Bulk data between two hosts, walking 1 MiB", []column{
-		{"GB/s", "-1m", mainFigure},
-	}, [][2]string{{"rdma-write", "rdsd, RDMA writes of 1 MiB"}, {"rdma-read", "rdsd, RDMA reads of 1 MiB"}, {"tcp-bulk", "TCP, writes of 256 KiB"}, {"floor-bulk", "bare path, 1 MiB"}}},
-	{"Calls and answers of 64 B", []column{
-		{"one at a time, µs", "-rtt", mainFigure}, {"64 at a time, M/s", "-rate", mainFigure}, {"CPU of that, µs a call", "-rate", cpuFigure},
-	}, [][2]string{{"rpc", "rds/rpc, a daemon on each host"}, {"grpc", "gRPC over TCP"}, {"natsreq", "NATS requests"}}},
-}
-
-// writeSummary prints the figures of one run as tables in Markdown. What was not measured is left out.
+// writeSummary prints the figures of one run as a table in Markdown. A figure that was not measured
+// is a dash, and a row without figures is left out.
 func (r *report) writeSummary(w io.Writer) error {
 	date, _, _ := strings.Cut(r.Date, "T")
-	fmt.Fprintf(w, "%s, commit %s, %s, kernel %s, %s: median [range] of %d rounds of %g s.\n",
+	fmt.Fprintf(w, "%s, commit %s, %s, kernel %s, %s. Medians [range] of %d rounds of %g s, all in turn.\n\n",
 		date, r.Build, r.Machine, r.Kernel, strings.Replace(r.Go, "go", "Go ", 1), r.rounds(), r.Duration)
-	for _, t := range summary {
-		rows := r.rows(t)
-		if len(rows) == 0 {
-			continue
-		}
-		fmt.Fprintf(w, "\n| %s |", t.title)
-		for _, c := range t.columns {
-			fmt.Fprintf(w, " %s |", c.head)
-		}
-		fmt.Fprintf(w, "\n|%s\n%s\n", strings.Repeat("---|", len(t.columns)+1), strings.Join(rows, "\n"))
-	}
-	_, err := fmt.Fprintln(w)
-	return err
-}
-
-// rows returns the lines of a table that have a figure.
-func (r *report) rows(t summaryTable) (lines []string) {
-	for _, row := range t.rows {
-		line, any := "| "+row[1]+" |", false
-		for _, c := range t.columns {
-			cell := "–"
-			if f := r.find(ref{row[0] + c.suffix, c.figure}); f != nil {
-				cell, any = f.String(), true
+	fmt.Fprintf(w, "| | %s |\n%s|\n", strings.Join(summaryColumns, " | "), strings.Repeat("|---", len(summaryColumns)+1))
+	for _, row := range summary {
+		cells := make([]string, len(summaryColumns))
+		any := false
+		for i := range cells {
+			cells[i] = "–"
+			if i >= len(row.cases) {
+				continue
 			}
-			line += " " + cell + " |"
+			if f := r.find(ref{row.cases[i], row.figure}); f != nil {
+				cells[i], any = f.String(), true
+			}
 		}
 		if any {
-			lines = append(lines, line)
+			fmt.Fprintf(w, "| %s | %s |\n", row.text, strings.Join(cells, " | "))
 		}
 	}
-	return lines
+	return nil
 }

@@ -22,23 +22,19 @@ between=$(load)
 go test -count=1 -v -timeout 10m ./e2e/ledger -run '^TestPause$' -ledger.measure >"$dir/pause.log"
 after=$(load)
 
-# pauses prints a row for each of TestPause's two parts.
+# pauses prints a row for each of TestPause's two parts: p50, p99 and the longest, in ms.
 pauses() {
-	sed -nE "s/.*load (false|true): ([0-9]+) restarts; the ping-pong's pause p50 ([^,]*), p99 ([^,]*), max ([^;]*); what daemons say p50 ([^,]*), p99 ([^,]*), max [^;]*; a second without a restart ([^;]*);.*/| \1 | \2 | \3 | \4 | \5 | \6 | \7 | \8 |/p" "$dir/pause.log" |
-		sed -E 's/^\| false/| nothing/; s/^\| true/| streams and operations/' |
-		awk -F' \\| ' -v OFS=' | ' '{ for (i = 3; i <= NF; i++) $i = ms($i); print }
-			function ms(d,   n) { sub(/ \|$/, "", d); tail = i == NF ? " |" : ""
-				if (d !~ /^[0-9.]+(µs|ms|s)$/) return d tail
-				n = d + 0; if (d ~ /µs$/) n /= 1000; else if (d !~ /ms$/) n *= 1000
-				return sprintf(n < 10 ? "%.1f" : "%.0f", n) tail }'
+	sed -nE "s/.*load (false|true): ([0-9]+) restarts; the ping-pong's pause p50 ([^,]*), p99 ([^,]*), max ([^;]*);.*/\1 \2 \3 \4 \5/p" "$dir/pause.log" |
+		awk '{ print "| pause of a planned restart " ($1 == "true" ? "beside streams and operations" : "beside nothing else") ", p50 / p99 / longest of " $2 ", ms | " \
+				ms($3) " / " ms($4) " / " ms($5) " | – | – | – | – | – | – |" }
+			function ms(d,   n) { n = d + 0; if (d ~ /µs$/) n /= 1000; else if (d !~ /ms$/) n *= 1000
+				return sprintf(n < 10 ? "%.1f" : "%.0f", n) }'
 }
 
 {
 	echo "# Figures of one run"
 	echo
 	bin/bench -read "$dir/report.json" -o summary
-	echo "| Pause of a planned restart, beside it | restarts | p50, ms | p99, ms | longest, ms | the daemons' own, p50 | p99 | a second without a restart, ms |"
-	echo "|---|---|---|---|---|---|---|---|"
 	pauses
 	echo
 	echo "Load of the machine (1, 5 and 15 minutes): before $before; after the first part $between; at the end $after."
