@@ -53,7 +53,7 @@ func TestDependencies(t *testing.T) {
 	linked := map[string]bool{}
 	places := map[string][]string{}
 	versions := map[string]string{}
-	for place, args := range map[string][]string{"rdsd": {"./cmd/rdsd"}, "rdsctl": {"./cmd/rdsctl"}, "rds": {"./rds"}} {
+	for place, args := range map[string][]string{"rdsd": {"./cmd/rdsd"}, "rdsctl": {"./cmd/rdsctl"}, "rds": {"./rds"}, "release": {"./internal/sbom"}} {
 		all := modules(t, args...)
 		for path, version := range all {
 			places[path] = append(places[path], place)
@@ -71,7 +71,7 @@ func TestDependencies(t *testing.T) {
 			places[path] = []string{"tests"}
 		}
 	}
-	order := []string{"rdsd", "rdsctl", "rds", "tests"}
+	order := []string{"rdsd", "rdsctl", "rds", "release", "tests"}
 	for path, p := range places {
 		slices.SortFunc(p, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
 		want[path] = versions[path] + " in " + strings.Join(p, ", ")
