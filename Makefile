@@ -1,6 +1,8 @@
 # rdsd. `make demo` shows it, `make test` proves it; `make help` lists the rest.
 
 GO          ?= go
+# Where the programs, and in librds the libraries, are built. scripts/artifacts.sh has one for each architecture.
+BIN         ?= bin
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # The metrics listener speaks HTTP/1; without HTTP/2 rdsd is 0.4 MB smaller.
 TAGS         = nethttpomithttp2
@@ -19,7 +21,7 @@ VM          ?= ./test/vmlab/...
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all build build-ibv librds preload preload-test demo test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test bench bench-peers lint arm64 clean help need-go
+.PHONY: all programs build build-ibv librds preload preload-test demo test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -29,10 +31,11 @@ help: ## this list
 need-go:
 	@scripts/need-go.sh
 
-build: need-go ## bin/rdsd, bin/rdsctl, bin/blockstore, bin/nbd
-	@mkdir -p bin
-	$(GO) build $(BUILDFLAGS) -o bin/rdsd ./cmd/rdsd
-	$(GO) build $(BUILDFLAGS) -o bin/rdsctl ./cmd/rdsctl
+programs: need-go ## bin/rdsd, bin/rdsctl
+	@mkdir -p $(BIN)
+	$(GO) build $(BUILDFLAGS) -o $(BIN)/ ./cmd/rdsd ./cmd/rdsctl
+
+build: programs ## bin/rdsd, bin/rdsctl, bin/blockstore, bin/nbd
 	$(GO) build $(BUILDFLAGS) -o bin/blockstore ./examples/blockstore
 	$(GO) build $(BUILDFLAGS) -o bin/nbd ./examples/nbd
 
@@ -43,12 +46,12 @@ build-ibv: need-go ## bin/rdsd with RDMA devices (libibverbs, librdmacm, cgo)
 	CGO_ENABLED=1 $(GO) build $(BUILDFLAGS) -o bin/rdsd ./cmd/rdsd
 
 librds: need-go ## bin/librds: the C library, shared and static, rds.pc, manual pages (needs a C compiler)
-	@$(MAKE) -s -C librds OUT=$(CURDIR)/bin/librds VERSION=$(VERSION) all
-	@$(GO) run ./librds/gen man librds/include/rds bin/librds/man/man3
-	@mkdir -p bin/librds/man/man7 && cp librds/man/librds.7 bin/librds/man/man7
+	@$(MAKE) -s -C librds OUT=$(CURDIR)/$(BIN)/librds VERSION=$(VERSION) all
+	@GOARCH= $(GO) run ./librds/gen man librds/include/rds $(BIN)/librds/man/man3
+	@mkdir -p $(BIN)/librds/man/man7 && cp librds/man/librds.7 $(BIN)/librds/man/man7
 
 preload: ## bin/librds/librdsd-preload.so, for rdsctl run (needs a C compiler)
-	@$(MAKE) -s -C preload OUT=$(CURDIR)/bin/librds all
+	@$(MAKE) -s -C preload OUT=$(CURDIR)/$(BIN)/librds all
 
 preload-test: need-go ## the preload library's tests, with rds-tools built in RDS_TOOLS=DIR
 	@RDS_TOOLS='$(RDS_TOOLS)' $(GO) test -count=1 -v -timeout 20m ./preload $(PRELOADFLAGS)
@@ -116,12 +119,18 @@ page: need-go ## the status page in headless Chromium, with a screenshot in docs
 	@RDSD_CHROMIUM=$$(command -v chromium) RDSD_SCREENSHOT=$(CURDIR)/docs/page.png $(GO) test -count=1 -v ./test/page
 
 packages: STRIP = -s -w
-packages: build librds preload ## debs and rpms of rdsd, librds, librds-dev and librdsd-preload in bin/packages (nfpm through go run)
+packages: programs librds preload ## debs and rpms of rdsd, librds, librds-dev and librdsd-preload in bin/packages (nfpm through go run)
 	@rm -rf bin/packages
 	@GO='$(GO)' contrib/package/build.sh bin/packages '$(VERSION)'
 
 package-test: packages ## install, run, upgrade and remove deb and rpm in a fresh root folder (as root)
 	@GO='$(GO)' contrib/package/test.sh bin/packages/rdsd_*.deb bin/packages/rdsd-*.rpm
+
+artifacts: need-go ## all files of a release in bin/release: debs, rpms, programs, images, SBOM, checksums (ARCHS=amd64)
+	@ARCHS='$(ARCHS)' scripts/artifacts.sh bin/release '$(VERSION)'
+
+release-test: need-go ## make the files of a release of HEAD twice, in two folders, and compare them (ARCHS=amd64)
+	@ARCHS='$(ARCHS)' scripts/reproduce.sh '$(VERSION)'
 
 bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS='-groups rtt,rate -plots DIR')
 	@$(GO) build $(BUILDFLAGS) -o bin/bench ./bench

@@ -84,3 +84,15 @@ have_ibv() {
 }
 
 need_ibv() { have_ibv || need_packages gcc libc6-dev libibverbs-dev librdmacm-dev ibverbs-providers; }
+
+# need_clean_tree ends the script if there are changes that no commit has.
+need_clean_tree() {
+	git -C "$ROOT" rev-parse -q --verify HEAD >/dev/null || die "a release is made from a commit, and $ROOT is no git repository: clone it"
+	[ -z "$(git -C "$ROOT" status --porcelain)" ] || die "there are uncommitted changes: commit or stash them (git status)"
+}
+
+# tarball FOLDER NAME writes FOLDER/NAME as a tar archive. It depends on names and contents
+# alone; every time in it is SOURCE_DATE_EPOCH.
+tarball() {
+	tar --format=gnu --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -C "$1" -cf - "$2"
+}

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Builds debs and rpms from the programs and libraries in bin/ and writes them to FOLDER:
 #   contrib/package/build.sh FOLDER VERSION
+# For another architecture (GOARCH) BUILD is the folder with its programs and libraries, and
+# RDSCTL is an rdsctl that runs here. With SOURCE_DATE_EPOCH, which is that of the commit if
+# it is not set, the same input gives the same packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . scripts/lib.sh
@@ -13,24 +16,27 @@ case $VERSION in [0-9]*.*) ;; *) VERSION=0.0.0~$(printf %s "$VERSION" | tr -c 'A
 # would not change the version that librds-dev needs of librds.
 case $VERSION in *-*) VERSION=${VERSION%%-*}~$(printf %s "${VERSION#*-}" | tr - .) ;; esac
 ARCH=$(${GO:-go} env GOARCH)
-export VERSION ARCH
+BUILD=${BUILD:-bin}
+RDSCTL=${RDSCTL:-$BUILD/rdsctl}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export VERSION ARCH BUILD SOURCE_DATE_EPOCH
 mkdir -p "$out" bin/package
-bin/rdsctl config docs >bin/package/rdsd.toml
+"$RDSCTL" config docs >bin/package/rdsd.toml
 rm -rf bin/package/man bin/package/completion
-bin/rdsctl __manual man bin/package/man
+"$RDSCTL" __manual man bin/package/man
 gzip -n9 bin/package/man/*
 mkdir -p bin/package/completion
-for shell in bash zsh fish; do bin/rdsctl completion $shell >bin/package/completion/$shell; done
+for shell in bash zsh fish; do "$RDSCTL" completion $shell >bin/package/completion/$shell; done
 tool=${GO:-go}
 rm -rf bin/package/librds-man
 mkdir -p bin/package/librds-man
-cp bin/librds/man/man3/*.3 bin/librds/man/man7/*.7 bin/package/librds-man
+cp "$BUILD"/librds/man/man3/*.3 "$BUILD"/librds/man/man7/*.7 bin/package/librds-man
 gzip -n9 bin/package/librds-man/*
 for format in deb rpm; do
 	export LIBDIR=/usr/lib
 	[ $format = deb ] || LIBDIR=/usr/lib64
-	sed -e "s|^libdir=.*|libdir=$LIBDIR|" bin/librds/rds.pc >bin/package/rds.pc
+	sed -e "s|^libdir=.*|libdir=$LIBDIR|" "$BUILD"/librds/rds.pc >bin/package/rds.pc
 	for package in nfpm librds librds-dev librdsd-preload; do
-		"$tool" run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.2 package --config contrib/package/$package.yaml --packager $format --target "$out"
+		GOARCH= "$tool" run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.2 package --config contrib/package/$package.yaml --packager $format --target "$out"
 	done
 done
