@@ -67,7 +67,7 @@ int rdsi_import(rds_buffer *b, int fd, uint64_t off, uint64_t len)
 
 int rds_import(rds_client *c, int fd, uint64_t off, size_t len, rds_buffer **buffer)
 {
-	size_t page;
+	size_t page = 0; /* errno is not 0 where check fails, which gcc for arm64 cannot know */
 	*buffer = NULL;
 	if (rdsi_forked(c))
 		return -ESTALE;
