@@ -50,6 +50,9 @@ const helloTimeout = 5 * time.Second // how long a connection may be silent befo
 // begun.
 func (s *session) run() {
 	defer func() {
+		if s.again != nil && !mutant.On(mutant.AgainOpen) {
+			s.again.CloseFDs() // a request that is not carried out
+		}
 		s.detach()
 		s.d.admission.exit(s.connection)
 	}()

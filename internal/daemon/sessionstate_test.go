@@ -136,6 +136,10 @@ func TestSessionsEndBetween(t *testing.T) {
 	sealed.hears(sealed.id, &ipc.ImportOK{})
 	tracer.send(ctlRequest(t, ctl.Request{Kind: ctl.KindTrace, Do: ctl.DoBegin, Trace: &ctl.TraceSpec{Duration: time.Hour}}))
 	tracer.hears(tracer.id, &ipc.CtlPart{})
+	takesTurn(t, d, uint32(os.Getuid())) // so that a request is broken off, with its descriptor
+	again := filledMemory(t, 1<<20, unix.F_SEAL_SHRINK)
+	sealed.send(&ipc.Import{Len: 1 << 16}, again)
+	waitsIn(t, "enter")
 	x := part(t, d)
 	gone.close()
 	if _, err := unix.FcntlInt(uintptr(own), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err != nil {
@@ -151,6 +155,12 @@ func TestSessionsEndBetween(t *testing.T) {
 	if s := sealed.reason(); !strings.Contains(s, "F_SEAL_FUTURE_WRITE") {
 		t.Error(s)
 	}
+	eventually(t, "the descriptor of its request is closed", func() error {
+		if n := opened(t, again); n != 1 {
+			return fmt.Errorf("%d descriptors, one is the test's", n)
+		}
+		return nil
+	})
 	if s := tracer.reason(); !strings.Contains(s, errReplaced.Error()) {
 		t.Error(s)
 	}
@@ -158,6 +168,26 @@ func TestSessionsEndBetween(t *testing.T) {
 	if err := stays.ping(); err != nil {
 		t.Error(err)
 	}
+}
+
+// opened is how many descriptors of the file of fd this process has.
+func opened(t *testing.T, fd int) (n int) {
+	t.Helper()
+	var want unix.Stat_t
+	if err := unix.Fstat(fd, &want); err != nil {
+		t.Fatal(err)
+	}
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		var s unix.Stat_t
+		if unix.Stat("/proc/self/fd/"+e.Name(), &s) == nil && s.Dev == want.Dev && s.Ino == want.Ino {
+			n++
+		}
+	}
+	return n
 }
 
 // TestSessionsRefused: a state that was cut, or whose descriptors are others, is refused. The

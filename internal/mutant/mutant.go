@@ -233,6 +233,7 @@ const (
 	RequestForgotten           Name = "request-forgotten"             // a request that was broken off is not carried out again
 	HandoverRequest            Name = "handover-request"              // a session is handed over without its request that was broken off
 	RecessUnbounded            Name = "recess-unbounded"              // a recess waits for every session
+	AgainOpen                  Name = "again-open"                    // the descriptor of a request that was handed over stays open if its session ends first
 	PagerBlamed                Name = "pager-blamed"                  // an rdsctl that reads slowly in a planned restart is not told, and counts as a violation
 	LastNoRoom                 Name = "last-no-room"                  // a process with a full queue is not told why its session ends
 	SendNotTried               Name = "send-not-tried"                // an answer whose time passes before the first attempt to send it ends its session
@@ -287,8 +288,8 @@ func Names() []Name {
 		DescriptorsClosedInSession, HolesUncharged, UnmapLocks, FreedKept, HolesUnseen, ImportHoles, HolesBack, UnreadUnbounded, UnreadPiledUp,
 		RefsEndSession, HandoverUnread, UnreadLetGo, HandoverUnreadMost, UnreadUncounted, DescriptorsTakenInSession, WritableGiven, HugeOfAnyone,
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, RecessEndsUnread, PopulateAtOnce, UpdatesUncharged, AnyOwner,
-		SubordinatesApart, SourceTakesAll, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, PagerBlamed, LastNoRoom, SendNotTried,
-		BodyAwaited, RingsFirst, EndMisread, LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked, RunRefusedPartly,
-		HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
+		SubordinatesApart, SourceTakesAll, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, PagerBlamed, LastNoRoom,
+		SendNotTried, BodyAwaited, RingsFirst, EndMisread, LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked,
+		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
 	}
 }

@@ -222,6 +222,7 @@ var checks = []check{
 	{variant: mutant.UnreadUnbounded, pkg: "internal/daemon", test: "TestUnreadAnswers"},
 	{variant: mutant.RefsEndSession, pkg: "internal/daemon", test: "TestTooManyRefs"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},
+	{variant: mutant.AgainOpen, pkg: "internal/daemon", test: "TestSessionsEndBetween"},
 	{variant: mutant.PagerBlamed, pkg: "internal/daemon", test: "TestRecessPager"},
 	{variant: mutant.LastNoRoom, pkg: "internal/ipc", test: "TestLastHasRoom"},
 	{variant: mutant.SendNotTried, pkg: "internal/ipc", test: "TestSendTried"},
