@@ -8,12 +8,14 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// memPool lends memory for daemons and processes to one run after another. A run gives nothing
-// back before it ends, so the memory of a dead process can be looked at until then.
+// memPool lends memory for daemons and processes to one run after another. A process gives nothing
+// back before the run ends, so the memory of a dead process can be looked at until then.
 type memPool struct {
 	free [64][][]byte // index: the length's power of two
 	out  [][]byte
 	lent int // bytes of out
+
+	again map[int][][]byte // what the run has given back, by length
 }
 
 // mostLent bounds what a run is lent, bytes. A run of many planned restarts would be lent the pools of
@@ -27,6 +29,13 @@ const dirty = 1 << 20
 func (p *memPool) get(n int) []byte {
 	if p == nil {
 		return make([]byte, n)
+	}
+	if l := p.again[n]; len(l) > 0 {
+		m := l[len(l)-1]
+		if p.again[n] = l[:len(l)-1]; n < dirty {
+			clear(m)
+		}
+		return m
 	}
 	class := bits.Len(uint(max(n, 4096) - 1))
 	if p.lent+1<<class > mostLent {
@@ -47,6 +56,20 @@ func (p *memPool) get(n int) []byte {
 	return m[:n:n]
 }
 
+// back takes back what the run was lent and uses no more: the pools of a daemon that another one
+// has taken over from.
+func (p *memPool) back(all [][]byte) {
+	if p == nil {
+		return
+	}
+	if p.again == nil {
+		p.again = map[int][][]byte{}
+	}
+	for _, m := range all {
+		p.again[len(m)] = append(p.again[len(m)], m)
+	}
+}
+
 // end takes back all that the run was lent.
 func (p *memPool) end() {
 	if p == nil {
@@ -58,7 +81,7 @@ func (p *memPool) end() {
 		p.free[class] = append(p.free[class], p.out[i])
 		p.out[i] = nil
 	}
-	p.out, p.lent = p.out[:0], 0
+	p.out, p.lent, p.again = p.out[:0], 0, nil
 }
 
 // noise is the content of payload and regions. spoilt and spent are written where nothing may

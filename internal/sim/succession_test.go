@@ -32,6 +32,7 @@ func (h *host) succeed(version uint16) {
 	}
 	must(h.dev.Close())
 	h.dev = w.net.Device(h.addr)
+	pools := h.pools
 	e := h.engine()
 	if err := heirs.Adopt(e, state.Bytes()); err != nil {
 		broken("succession", "host %d is not taken over: %v", h.n, err)
@@ -48,6 +49,7 @@ func (h *host) succeed(version uint16) {
 		broken("succession", "host %d: what was adopted is written another way from byte %d on:\n%x\n%x", h.n, n,
 			a[max(n-64, 0):min(n+32, len(a))], b[max(n-64, 0):min(n+32, len(b))])
 	}
+	w.mem.back(pools)
 	h.e, h.behind = e, map[engine.MarkKey]lateMark{}
 	w.saw("taken over")
 	w.saw(fmt.Sprintf("taken over in version %d", version))

@@ -76,6 +76,8 @@ type host struct {
 	addr    netip.Addr
 	dev     *sim.Device
 	e       *engine.Engine
+	pools   [][]byte   // of e
+	making  bool       // e is being made: what it allocates are its pools
 	rand    *rand.Rand // the engine's
 	life    int
 	up      bool
@@ -175,10 +177,12 @@ func (h *host) engine() *engine.Engine {
 	w, o, r := h.w, &h.w.opt, h.rand
 	st, err := stats.NewBlock(make([]uint64, stats.Size/8+1), stats.Info{})
 	must(err)
+	h.pools, h.making = nil, true
+	defer func() { h.making = false }()
 	e, err := engine.New(turnDevice{h.dev, h}, engine.Config{
 		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits, MaxPiece: o.piece, CopySlice: o.slice,
 		MaxGrants: h.tableSize(), MaxPeers: o.maxPeers, HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
-		Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Rates: engine.Rates{Messages: o.rate}, Alloc: w.mem.get, Rand: r.Uint64,
+		Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Rates: engine.Rates{Messages: o.rate}, Alloc: h.alloc, Rand: r.Uint64,
 		StartSeq:   func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
 		KernelPeer: func(a netip.Addr) bool { return a == kwKernel },
 		Trace:      h.trace,
@@ -186,6 +190,15 @@ func (h *host) engine() *engine.Engine {
 	must(err)
 	must(e.AddLocal(h.addr))
 	return e
+}
+
+// alloc is the memory of the engine, and of its processes.
+func (h *host) alloc(n int) []byte {
+	m := h.w.mem.get(n)
+	if h.making {
+		h.pools = append(h.pools, m)
+	}
+	return m
 }
 
 func must(err error) {
