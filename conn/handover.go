@@ -3,7 +3,9 @@ package conn
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -62,10 +64,8 @@ func (c *Conn) encode(w *handover.Writer, number func(*Msg) uint32) {
 	w.I64(c.rtt.Least)
 	w.I64(c.rtt.At)
 	w.Count(len(c.in.refusing))
-	for p := range allPorts { // in order, so that the same state has the same bytes
-		if _, is := c.in.refusing[uint16(p)]; is {
-			w.U16(uint16(p))
-		}
+	for _, p := range slices.Sorted(maps.Keys(c.in.refusing)) { // so that the same state has the same bytes
+		w.U16(p)
 	}
 	var m [cong.Len]byte
 	if c.cong.remote.Empty() {
