@@ -242,6 +242,9 @@ func TestHandOverUnanswered(t *testing.T) {
 		t.Error(err)
 	}
 	parts.Resume()
+	if n := len(d.handing.handed); n != 1 {
+		t.Fatalf("%d sessions are handed over", n)
+	}
 	if s := p.reason(); !strings.Contains(s, errNotStood.Error()) {
 		t.Error(s)
 	}
