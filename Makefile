@@ -136,7 +136,7 @@ bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS=
 	@$(GO) build $(BUILDFLAGS) -o bin/bench ./bench
 	@exec bin/bench $(BENCHFLAGS)
 
-bench-peers: need-go ## bin/bench-peers: ZeroMQ and NATS for the bench, if the module proxy has them
+bench-peers: need-go ## bin/bench-peers: NATS, gRPC, ZeroMQ and, with AERON=DIR, Aeron for the bench
 	@bench/peers/build.sh bin/bench-peers
 
 lint: need-go ## golangci-lint; the first run builds it

@@ -4,6 +4,8 @@
 // Those that the Linux kernel has are its numbers (RDS_RDMA_* and RDS_MAX_MSG_SIZE of
 // linux/rds.h). They also lie in the memory that a process shares with the daemon, so
 // none may change without a new version of that (docs/ipc.md).
+//
+// Not covered by docs/stability.md: any release may change this package.
 package abi
 
 // Limits of messages and operations.

@@ -26,4 +26,6 @@
 // Socket.Interrupt ends the calls that wait with EINTR.
 //
 // docs/kernel.md lists every difference from the kernel with its reason.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package afrds

@@ -8,6 +8,8 @@
 // application's again. It says nothing about success.
 //
 // The package is a pure state machine: no I/O, clock, goroutine or lock.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package barrier
 
 import (

@@ -9,6 +9,8 @@
 //
 // Errors are of type *Error and match the errno of the kernel: errors.Is(err,
 // unix.EINVAL).
+//
+// Not covered by docs/stability.md: any release may change this package.
 package cmsg
 
 import (

@@ -10,4 +10,6 @@
 //
 // The example shows two Conns, their Hosts and the loop that drives them.
 // docs/protocol.md describes the frames.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package conn

@@ -14,4 +14,6 @@
 //
 // Everything here is a pure state machine with one owner: it has no I/O, clock, lock
 // or goroutine, and allocates nothing in steady state.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package rdmaop

@@ -17,6 +17,8 @@
 // An SGE names memory by an address in the address space of a registered region.
 // That space begins at RegMR's iova, for local and for remote use. No pointer
 // crosses the interface.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package verbs
 
 import (

@@ -1,6 +1,8 @@
 // Package cong keeps the congestion map of one address: a set of those of its 65,536
 // ports whose receivers have no room (kernel: cong.c). Peers send their maps to each
 // other, so that senders know where to wait.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package cong
 
 import (

@@ -7,6 +7,8 @@
 //
 // The functions keep no state, allocate nothing, and never look beyond the memory they
 // are given, whatever is in it.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package frames
 
 import "encoding/binary"

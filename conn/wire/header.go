@@ -5,6 +5,8 @@
 //
 // The package keeps no state and allocates nothing. Integers are big-endian unless a
 // comment says otherwise.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package wire
 
 import (

@@ -11,6 +11,8 @@
 // itself: it counts slots, returns completions in the order of posting, destroys a
 // queue pair that fails at once, and flushes what was outstanding. docs/verbs.md
 // says what differs between adapters.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package ibv
 
 import (

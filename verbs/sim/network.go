@@ -14,6 +14,8 @@
 //
 // Everything runs on one goroutine. The same seed and the same calls make the same
 // run; TraceHash shows it.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package sim
 
 import (

@@ -40,6 +40,8 @@
 // READ response delays the sends behind it. A SEND above 1 MiB from a sender with
 // AckLocal, or from another kind of peer, stops its stream until a receive is
 // posted. The local key of a region is also its remote key.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package soft
 
 import (

@@ -3,6 +3,8 @@
 // statement that it checks, and says the statement in words: A63, A97, ... are about
 // reliable connections, C numbers about package verbs. A provider that differs on
 // purpose declares a Deviation, which is checked instead of the statement.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package verbstest
 
 import (

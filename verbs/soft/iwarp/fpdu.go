@@ -11,6 +11,8 @@
 // The ULPDU is a DDP header (14 bytes tagged, 18 untagged), an RDMAP header in a
 // Read Request and in a Terminate, and the payload. Markers are sent to a peer that
 // asks for them, and never asked for.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package iwarp
 
 import (

@@ -7,6 +7,8 @@
 //
 // It leaves out early data, resumption (it makes no tickets and ignores those of the
 // peer), and client authentication after the handshake.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package tls13
 
 import (

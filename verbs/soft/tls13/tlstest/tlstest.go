@@ -1,4 +1,6 @@
 // Package tlstest makes certificates for tests.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package tlstest
 
 import (
