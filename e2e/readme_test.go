@@ -173,12 +173,8 @@ func TestReadmeTwoHosts(t *testing.T) {
 			t.Fatalf("a block is for nobody: %q", who)
 		}
 		switch { // what the README leaves to the reader
-		case strings.Contains(block, "rdsd -config"):
-			for h, addr := range map[*netHost]string{a: "10.0.0.1", b: "10.0.0.2"} {
-				if strings.Contains(block, `listen = ["`+addr) {
-					h.run(ready)
-				}
-			}
+		case strings.Contains(block, "rdsd -listen"):
+			map[string]*netHost{"# host A": a, "# host B": b}[who].run(ready)
 		case strings.Contains(block, "rdsctl ping"):
 			if !strings.Contains(out, "3 received") && !strings.Contains(out, "usec") {
 				t.Errorf("ping said:\n%s", out)

@@ -17,7 +17,7 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-var programs = []string{"echo", "ping", "fanin", "readserver", "counter", "packetconn", "epoll", "kv"}
+var programs = []string{"echo", "ping", "fanin", "readserver", "counter", "packetconn", "epoll", "kv", "hello"}
 
 func command(d *rdstest.Daemon, prog string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(outside.dir, prog), args...)

@@ -1,0 +1,70 @@
+package examples
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/loopback"
+)
+
+// TestHello runs the program that README.md shows, in two processes and without a daemon.
+func TestHello(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("hello/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(readme), "```go\n")
+	shown, _, _ = strings.Cut(shown, "```\n")
+	_, code, _ := strings.Cut(string(source), "package main\n")
+	if shown != "package main\n"+code {
+		t.Error("README.md does not show examples/hello/main.go")
+	}
+
+	net, err := loopback.Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = net.Close() })
+	at := [2]string{fmt.Sprintf("%v:4000", net.At(1)), fmt.Sprintf("%v:4000", net.At(2))}
+	hello := filepath.Join(outside.dir, "hello")
+	printer := exec.Command(hello, at[0])
+	printer.Stderr = os.Stderr
+	out, err := printer.StdoutPipe()
+	if err == nil {
+		err = printer.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = printer.Process.Kill(); _ = printer.Wait() })
+	lines := bufio.NewReader(out)
+	// A message that comes before the printer has bound its port comes back. So there is one more,
+	// until one is printed.
+	printed := make(chan string, 1)
+	go func() {
+		line, _ := lines.ReadString('\n')
+		printed <- line
+	}()
+	for {
+		if said, err := exec.Command(hello, at[1], at[0], "hello").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		select {
+		case line := <-printed:
+			if line != at[1]+": hello\n" {
+				t.Errorf("printed %q", line)
+			}
+			return
+		default:
+		}
+	}
+}
