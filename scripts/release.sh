@@ -39,7 +39,7 @@ files() {
 }
 
 if [ $# -eq 0 ]; then
-	version=$(git describe --exact-match --match 'v[0-9]*' HEAD 2>/dev/null) ||
+	version=$(git describe --tags --exact-match --match 'v[0-9]*' HEAD 2>/dev/null) ||
 		die "HEAD has no tag of a version: check out a release (git tag; git checkout vX.Y.Z), or make one (scripts/release.sh vX.Y.Z)"
 	files bin/release
 	exit
