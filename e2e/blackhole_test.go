@@ -87,3 +87,25 @@ func TestBlackHoleTLS(t *testing.T) {
 		t.Errorf("a large ping, in smaller segments: %s", out)
 	}
 }
+
+// TestBlackHoleRDSTCP has RDS/TCP on such a path. Its peer may be a kernel, which asks for no smaller
+// segments. The host's TCP finds a size that passes, if the host lets it look.
+func TestBlackHoleRDSTCP(t *testing.T) {
+	for _, sender := range []string{"10.0.0.1", "10.0.0.2"} {
+		t.Run("from "+sender, func(t *testing.T) {
+			a, b := twoNarrow(t, func(string) string { return "-tls-mode off -tcp-peers 10.0.0.0/24" })
+			from, to := a, "10.0.0.2"
+			if sender == "10.0.0.2" {
+				from, to = b, "10.0.0.1"
+			}
+			a.run("bin/rdsctl ping 10.0.0.2 -c 1")
+			for _, h := range []*netHost{a, b} {
+				h.run("sysctl -q -w net.ipv4.tcp_mtu_probing=1")
+				h.run(narrowPath)
+			}
+			if out := from.run("bin/rdsctl ping " + to + " -size 65536 -c 1 -timeout 60s"); !strings.Contains(out, "1 received") {
+				t.Errorf("a large ping: %s\n%s", out, from.run("cat /run/rdsd.log"))
+			}
+		})
+	}
+}
