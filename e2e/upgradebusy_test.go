@@ -113,7 +113,7 @@ func TestUpgradeBusy(t *testing.T) {
 			r.asks(&ipc.Hello{Role: ipc.RoleClient, Name: "comer", Params: big})
 			hellos = append(hellos, r)
 		}
-		here.upgrade()
+		here.upgradeWithin()
 		b.progress()
 		few.hears(&ipc.AddrsOK{})
 		for _, r := range allocs {

@@ -15,7 +15,13 @@ import (
 // startUpgradeWorker starts a client process with traffic that is to be killed.
 func startUpgradeWorker(t *testing.T, h *host, sink addrPort) *process {
 	t.Helper()
-	role, err := json.Marshal(worker{Socket: h.sock, At: h.at(0), Size: 4096, Sinks: []addrPort{sink}, Hub: sink, Cookie: 1})
+	return startWorker(t, h, h.at(0), sink)
+}
+
+// startWorker is startUpgradeWorker with the address of its socket.
+func startWorker(t *testing.T, h *host, at, sink addrPort) *process {
+	t.Helper()
+	role, err := json.Marshal(worker{Socket: h.sock, At: at, Size: 4096, Sinks: []addrPort{sink}, Hub: sink, Cookie: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

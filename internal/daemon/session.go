@@ -135,7 +135,8 @@ var errAnswersUnread = errors.New("the process does not read what the daemon sen
 
 // badClient counts and logs what a process did wrong, once per connection. It passes over
 // an ordinary end and over limits, which are no fault of one process. Connections that say
-// nothing are logged in sums.
+// nothing are logged in sums. An rdsctl that does not read has only harmed itself, so its end is
+// no violation.
 func (s *session) badClient(what string, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, errShutdown) ||
 		errors.Is(err, unix.EUSERS) || errors.Is(err, unix.ENOBUFS) {
@@ -147,16 +148,22 @@ func (s *session) badClient(what string, err error) {
 			s.d.engine.Count(stats.ClientViolations)
 			return
 		}
-		err = errAnswersUnread
+		if err = errAnswersUnread; s.role == ipc.RoleCtl && !mutant.On(mutant.ToolViolates) {
+			s.say(slog.LevelInfo, "rdsctl ended", err)
+			return
+		}
 	}
 	s.d.engine.Count(stats.ClientViolations)
 	s.warn("client ended: "+what, err)
 }
 
 // warn logs what the process did wrong.
-func (s *session) warn(msg string, err error, more ...any) {
+func (s *session) warn(msg string, err error, more ...any) { s.say(slog.LevelWarn, msg, err, more...) }
+
+// say logs something about the process.
+func (s *session) say(level slog.Level, msg string, err error, more ...any) {
 	args := append([]any{"pid", s.id.PID, "uid", s.id.UID}, more...)
-	s.d.summed.write(time.Now(), slog.LevelWarn, s.id.UID, msg, append(args, "err", err)...)
+	s.d.summed.write(time.Now(), level, s.id.UID, msg, append(args, "err", err)...)
 }
 
 // detach ends the session: the engine lets go of the client. The memory is unmapped when no

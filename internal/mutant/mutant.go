@@ -75,6 +75,7 @@ const (
 	HaltChoresLong   Name = "halt-chores-long"   // the end of chores is waited for without end
 	RecessEndsLast   Name = "recess-ends-last"   // processes whose sessions were lost in a recess end while nobody is served
 	LateAnswerKept   Name = "late-answer-kept"   // a session is handed over whose answer is still on its way
+	ToolViolates     Name = "tool-violates"      // an rdsctl that does not read counts as a process that breaks the rules
 	HomelessStays    Name = "homeless-stays"     // room for more peers is looked for when nobody waits for it any more
 	LongStays        Name = "long-stays"         // how an operation was cut is kept when its message has ended
 	PieceByLength    Name = "piece-by-length"    // whether an operation goes on in pieces depends on its length alone
@@ -291,5 +292,28 @@ func Names() []Name {
 		SubordinatesApart, SourceTakesAll, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, PagerBlamed, LastNoRoom,
 		SendNotTried, BodyAwaited, RingsFirst, EndMisread, LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked,
 		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
+		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, HandoverClock,
+		HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown,
+		HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver,
+		HandoverSteps, HandoverWaiters, HandoverLost, TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
+		WrongInstance, LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HaltCopies, HaltChoresIn, HaltChoresLong, RecessEndsLast, LateAnswerKept, ToolViolates, FaultsApart, HomelessStays, LongStays,
+		PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen,
+		HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach,
+		HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten,
+		SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
+		CongestionStays, Incarnation, NotPinned, TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked,
+		SlotReusedEarly, WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept, ReopenedClosed, ReopenedZeroCopy, ReopenedUnsettled,
+		ReopenedUnread, ReopenedIDs, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice,
+		CarriedRunsAgain, CarriedUnreceived, CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored,
+		RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold,
+		IdleKeepsPlace, OnceForMany, UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded,
+		PieceFailureLost, LimitLeavesPieces, EndUnblamed, UsedStaysOpen, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept,
+		QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession,
+		HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged,
+		SourceTakesAll, RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked,
+		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, UnmapLocks,
+		FaultRefuses, LargeLostForEver, RefsEndSession, StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest,
+		RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, RingsFirst, EndMisread, AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows,
+		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack, UnreadLetGo, HandoverUnreadMost, BodyAwaited, SendNotTried,
 	}
 }

@@ -68,6 +68,7 @@ var checks = []check{
 	{variant: mutant.HaltChoresLong, pkg: "internal/engine", test: "TestHaltEndlessChore"},
 	{variant: mutant.RecessEndsLast, pkg: "internal/daemon", test: "TestRecessEndsFirst"},
 	{variant: mutant.LateAnswerKept, pkg: "internal/daemon", test: "TestHandOverUnanswered"},
+	{variant: mutant.ToolViolates, pkg: "internal/daemon", test: "TestRecessUnreadTool"},
 	{variant: mutant.HomelessStays, pkg: "internal/engine", test: "TestGoesOn/the_last_homeless_destination_was_closed"},
 	{variant: mutant.LongStays, pkg: "internal/engine", test: "TestGoesOn/a_status_of_an_operation_of_many_pieces_waits"},
 	{variant: mutant.PieceByLength, pkg: "internal/engine", test: "TestLongOtherPiece"},
