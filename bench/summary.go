@@ -48,17 +48,17 @@ func (r *report) writeSummary(w io.Writer) error {
 	fmt.Fprintf(w, "| | %s |\n%s|\n", strings.Join(summaryColumns, " | "), strings.Repeat("|---", len(summaryColumns)+1))
 	for _, row := range summary {
 		cells := make([]string, len(summaryColumns))
-		any := false
+		measured := false
 		for i := range cells {
 			cells[i] = "–"
 			if i >= len(row.cases) {
 				continue
 			}
 			if f := r.find(ref{row.cases[i], row.figure}); f != nil {
-				cells[i], any = f.String(), true
+				cells[i], measured = f.String(), true
 			}
 		}
-		if any {
+		if measured {
 			fmt.Fprintf(w, "| %s | %s |\n", row.text, strings.Join(cells, " | "))
 		}
 	}
