@@ -3,13 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
 )
@@ -65,31 +63,6 @@ func TestRecessLoses(t *testing.T) {
 	other.call(&ipc.Addrs{})
 	if err := other.ping(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestRecessPager: an rdsctl that does not read its answers, as one whose output goes to a pager,
-// does not hold up a recess. It is told, and is not taken for a process that does wrong.
-func TestRecessPager(t *testing.T) {
-	d := startDaemon(t, nil)
-	p := rdsctlOf(t, d)
-	frame := ipc.AppendFrame(nil, 1, ctlRequest(t, ctl.Request{Kind: ctl.KindStatus}))
-	for err := error(nil); err == nil; { // until its own queue is full, too
-		p.c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
-		_, err = p.c.Write(frame)
-	}
-	var log lockedLog
-	d.summed.log = slog.New(slog.NewTextHandler(&log, nil))
-	if err := d.admission.recess(context.Background(), true); err != nil {
-		t.Fatal(err)
-	}
-	d.admission.resume()
-	if s := p.reason(); !strings.Contains(s, errReplaced.Error()) {
-		t.Errorf("rdsctl is told %q", s)
-	}
-	d.has(t, 0)
-	if s := log.String(); s != "" {
-		t.Errorf("log: %s", s)
 	}
 }
 

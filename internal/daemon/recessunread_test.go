@@ -1,14 +1,11 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -47,8 +44,9 @@ func TestRecessUnreadDescriptor(t *testing.T) {
 	}
 }
 
-// TestRecessUnreadTool: an rdsctl that does not read its answers loses its session in a recess. It
-// has broken no rule, unlike a process with sockets that does the same.
+// TestRecessUnreadTool: an rdsctl that does not read its answers, as one whose output goes to a
+// pager, loses its session in a recess, and is told why. It has broken no rule, unlike a process with
+// sockets that does the same.
 func TestRecessUnreadTool(t *testing.T) {
 	d := startDaemon(t, nil)
 	for want, p := range []*proc{rdsctlOf(t, d), attached(t, d)} {
@@ -56,11 +54,14 @@ func TestRecessUnreadTool(t *testing.T) {
 		if want == 0 {
 			m = ctlRequest(t, ctl.Request{Kind: ctl.KindStatus})
 		}
-		p.floods(m)
+		p.asksUnread(m)
 		if err := d.admission.recess(context.Background(), true); err != nil {
 			t.Fatal(err)
 		}
 		d.admission.resume()
+		if s := p.reason(); want == 0 && !strings.Contains(s, errReplaced.Error()) {
+			t.Errorf("rdsctl is told %q", s)
+		}
 		d.has(t, 1-want)
 		var end ctl.EventInfo
 		eventually(t, "the end is an event", func() error {
@@ -83,24 +84,11 @@ func TestRecessUnreadTool(t *testing.T) {
 	}
 }
 
-// floods sends a request until neither side's queue has room, because the process reads nothing.
-func (p *proc) floods(m ipc.Request) {
-	p.t.Helper()
-	for frame, err := ipc.AppendFrame(nil, 1, m), error(nil); !errors.Is(err, os.ErrDeadlineExceeded); {
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		_ = p.c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		_, err = p.c.Write(frame)
-	}
-}
-
 // waitsIn waits until a goroutine of this process is in the function of that name.
 func waitsIn(t *testing.T, name string) {
 	t.Helper()
-	stacks := make([]byte, 1<<20)
 	eventually(t, "a goroutine is in "+name, func() error {
-		if n := runtime.Stack(stacks, true); !bytes.Contains(stacks[:n], []byte("."+name+"(")) {
+		if !isIn("." + name + "(") {
 			return errors.New("none is")
 		}
 		return nil

@@ -71,14 +71,9 @@ func (s *session) run() {
 	} else {
 		err = s.serveCtl()
 	}
-	if err == nil {
-		return
+	if err != nil {
+		s.badClient("session", err)
 	}
-	if s.role == ipc.RoleCtl && errors.Is(err, os.ErrDeadlineExceeded) && s.d.admission.rests() && !mutant.On(mutant.PagerBlamed) {
-		s.goodbye(errReplaced) // its answers may wait, as those for a pager, but the daemon does not
-		return
-	}
-	s.badClient("session", err)
 }
 
 // greet answers Hello, unless a recess breaks that off. It returns false if the session ends
@@ -150,6 +145,9 @@ func (s *session) badClient(what string, err error) {
 		}
 		if err = errAnswersUnread; s.role == ipc.RoleCtl && !mutant.On(mutant.ToolViolates) {
 			s.say(slog.LevelInfo, "rdsctl ended", err)
+			if s.d.admission.rests() && !mutant.On(mutant.ToolUntold) {
+				s.goodbye(errReplaced)
+			}
 			return
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,12 +18,35 @@ import (
 func unreading(t *testing.T, d *Daemon) *proc {
 	t.Helper()
 	p := attached(t, d)
-	frame := ipc.AppendFrame(nil, 1, &ipc.Addrs{})
-	for err := error(nil); err == nil; { // until its own queue is full, too
-		p.c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
-		_, err = p.c.Write(frame)
-	}
+	p.asksUnread(&ipc.Addrs{})
 	return p
+}
+
+// asksUnread makes requests until the daemon waits to send an answer, and p's own queue is full, too.
+func (p *proc) asksUnread(r ipc.Request) {
+	p.t.Helper()
+	frame := ipc.AppendFrame(nil, 1, r)
+	eventually(p.t, "the daemon waits to send an answer", func() error {
+		for err := error(nil); err == nil; {
+			p.c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+			_, err = p.c.Write(frame)
+		}
+		if !isIn("(*session).run(", ".WriteMsgUnix(", "[IO wait") {
+			return errors.New("it does not yet")
+		}
+		return nil
+	})
+}
+
+// isIn reports whether a goroutine has all these in its stack.
+func isIn(all ...string) bool {
+	stacks := make([]byte, 1<<20)
+	for one := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if !slices.ContainsFunc(all, func(s string) bool { return !strings.Contains(one, s) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestToldBeforeFreed: the memory of a process whose session the engine has ended is given back
@@ -39,17 +63,14 @@ func TestToldBeforeFreed(t *testing.T) {
 	}
 	header := bytes.Clone(p.maps[0].Mem[:64])
 	p.badSend()
-	stacks := make([]byte, 1<<20)
 	eventually(t, "the engine lets go of the process", func() error {
 		if !bytes.Equal(header, p.maps[0].Mem[:64]) {
 			t.Fatal("the memory was given back before the process was told why its session ends")
 		}
-		for one := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
-			if bytes.Contains(one, []byte("(*session).free(")) && bytes.Contains(one, []byte(".goodbye(")) {
-				return nil
-			}
+		if !isIn("(*session).free(", ".goodbye(") {
+			return errors.New("it has not")
 		}
-		return errors.New("it has not")
+		return nil
 	})
 	for _, c := range d.connections() {
 		c.SetSendTimeout(-1)

@@ -235,7 +235,7 @@ const (
 	HandoverRequest            Name = "handover-request"              // a session is handed over without its request that was broken off
 	RecessUnbounded            Name = "recess-unbounded"              // a recess waits for every session
 	AgainOpen                  Name = "again-open"                    // the descriptor of a request that was handed over stays open if its session ends first
-	PagerBlamed                Name = "pager-blamed"                  // an rdsctl that reads slowly in a planned restart is not told, and counts as a violation
+	ToolUntold                 Name = "tool-untold"                   // an rdsctl that reads slowly in a planned restart is not told why it ends
 	LastNoRoom                 Name = "last-no-room"                  // a process with a full queue is not told why its session ends
 	SendNotTried               Name = "send-not-tried"                // an answer whose time passes before the first attempt to send it ends its session
 	BodyAwaited                Name = "body-awaited"                  // a client of the metrics that does not send the body of its request keeps its place
@@ -274,7 +274,7 @@ func Names() []Name {
 		HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverTCPSeen, HandoverTCPAgain, HandoverUs, HandoverMet, HandoverPast,
 		HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom,
 		HandoverTaken, HandoverOffset, HaltTimePasses, FaultRefuses, FaultsApart, HaltCopies, HaltChoresIn, HaltChoresLong, RecessEndsLast,
-		LateAnswerKept, HomelessStays, LongStays, PieceByLength, SocketFileTaken, CountersByPlace, GateAjar, HandoverClock, HandoverDrains,
+		LateAnswerKept, ToolViolates, HomelessStays, LongStays, PieceByLength, SocketFileTaken, CountersByPlace, GateAjar, HandoverClock, HandoverDrains,
 		HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin,
 		HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps,
 		HandoverWaiters, HandoverLost, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped, ReleasedEarly, HeldOvertakes, StopWanted,
@@ -289,31 +289,8 @@ func Names() []Name {
 		DescriptorsClosedInSession, HolesUncharged, UnmapLocks, FreedKept, HolesUnseen, ImportHoles, HolesBack, UnreadUnbounded, UnreadPiledUp,
 		RefsEndSession, HandoverUnread, UnreadLetGo, HandoverUnreadMost, UnreadUncounted, DescriptorsTakenInSession, WritableGiven, HugeOfAnyone,
 		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, RecessEndsUnread, PopulateAtOnce, UpdatesUncharged, AnyOwner,
-		SubordinatesApart, SourceTakesAll, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, PagerBlamed, LastNoRoom,
+		SubordinatesApart, SourceTakesAll, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, ToolUntold, LastNoRoom,
 		SendNotTried, BodyAwaited, RingsFirst, EndMisread, LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked,
 		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
-		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, HandoverClock,
-		HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown,
-		HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver,
-		HandoverSteps, HandoverWaiters, HandoverLost, TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
-		WrongInstance, LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HaltCopies, HaltChoresIn, HaltChoresLong, RecessEndsLast, LateAnswerKept, ToolViolates, FaultsApart, HomelessStays, LongStays,
-		PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen,
-		HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach,
-		HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten,
-		SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
-		CongestionStays, Incarnation, NotPinned, TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked,
-		SlotReusedEarly, WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept, ReopenedClosed, ReopenedZeroCopy, ReopenedUnsettled,
-		ReopenedUnread, ReopenedIDs, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice,
-		CarriedRunsAgain, CarriedUnreceived, CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored,
-		RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold,
-		IdleKeepsPlace, OnceForMany, UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded,
-		PieceFailureLost, LimitLeavesPieces, EndUnblamed, UsedStaysOpen, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept,
-		QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession,
-		HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged,
-		SourceTakesAll, RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked,
-		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, UnmapLocks,
-		FaultRefuses, LargeLostForEver, RefsEndSession, StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest,
-		RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, RingsFirst, EndMisread, AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows,
-		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesBack, UnreadLetGo, HandoverUnreadMost, BodyAwaited, SendNotTried,
 	}
 }

@@ -224,7 +224,7 @@ var checks = []check{
 	{variant: mutant.RefsEndSession, pkg: "internal/daemon", test: "TestTooManyRefs"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},
 	{variant: mutant.AgainOpen, pkg: "internal/daemon", test: "TestSessionsEndBetween"},
-	{variant: mutant.PagerBlamed, pkg: "internal/daemon", test: "TestRecessPager"},
+	{variant: mutant.ToolUntold, pkg: "internal/daemon", test: "TestRecessUnreadTool"},
 	{variant: mutant.LastNoRoom, pkg: "internal/ipc", test: "TestLastHasRoom"},
 	{variant: mutant.SendNotTried, pkg: "internal/ipc", test: "TestSendTried"},
 	{variant: mutant.BodyAwaited, pkg: "internal/metrics", test: "TestAnsweredGivesWay"},
