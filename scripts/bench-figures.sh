@@ -34,6 +34,9 @@ pauses() {
 {
 	echo "# Figures of one run"
 	echo
+	echo "This page is for somebody who doubts the figures of [performance.md](../performance.md): it has all that one run of"
+	echo "\`scripts/bench-figures.sh\` measured, which that page explains."
+	echo
 	bin/bench -read "$dir/report.json" -o summary
 	pauses
 	echo

@@ -97,5 +97,5 @@
 // # How fast
 //
 // measure.sh beside this file compares nbd with nbdkit. The figures are in
-// docs/performance.md, section "A block device".
+// docs/performance/2026-11-23-block-device.md.
 package main

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures the figures in docs/performance.md, section "A block device": a disk at
+# Measures the figures in docs/performance/2026-11-23-block-device.md: a disk at
 # another daemon, reached through rdsd, beside nbdkit's servers. It needs the programs
 # of make build, and fio, nbdkit and libnbd's nbdcopy. The servers take turns, ROUNDS=n
 # times (3), with MS_EACH=n ms (1000) of each fio run, and the figures are medians: one

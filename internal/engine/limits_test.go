@@ -15,7 +15,7 @@ import (
 )
 
 // atLimit is a world at one of the limits of docs/ipc.md. The longest turn, in processor
-// time of this thread, is printed for docs/performance.md. No test judges it.
+// time of this thread, is printed for docs/performance. No test judges it.
 type atLimit struct {
 	*world
 	longest time.Duration

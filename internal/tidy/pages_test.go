@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// pages returns the Markdown pages of the tree's top, docs, docs/adr and models,
+// pages returns the Markdown pages of the tree's top, docs, docs/adr, docs/performance and models,
 // by their paths from the top.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "models/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "docs/performance/*.md", "models/*.md"} {
 		names, err := filepath.Glob(filepath.Join("../..", pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -66,9 +66,10 @@ func TestLinks(t *testing.T) {
 }
 
 // TestIndex: docs/README.md leads to every page of docs, docs/adr/README.md to
-// every decision, and each decision's title has the number of its file.
+// every decision, docs/performance.md to every measurement, and each decision's title has the number of its file.
 func TestIndex(t *testing.T) {
-	indices := map[string]string{"docs": readDoc(t, "docs/README.md"), "docs/adr": readDoc(t, "docs/adr/README.md")}
+	indices := map[string]string{"docs": readDoc(t, "docs/README.md"), "docs/adr": readDoc(t, "docs/adr/README.md"),
+		"docs/performance": strings.ReplaceAll(readDoc(t, "docs/performance.md"), "(performance/", "(")}
 	number := regexp.MustCompile(`^0*(\d+)-`)
 	for _, page := range pages(t) {
 		dir, name := filepath.Split(page)
@@ -93,5 +94,13 @@ func TestIndex(t *testing.T) {
 func TestReadmeLength(t *testing.T) {
 	if n := strings.Count(readDoc(t, "README.md"), "\n"); n > 150 {
 		t.Errorf("README.md has %d lines, want at most 150", n)
+	}
+}
+
+// TestPerformanceLength: docs/performance.md is short enough to answer; what was measured before is in
+// docs/performance.
+func TestPerformanceLength(t *testing.T) {
+	if n := len(strings.Fields(readDoc(t, "docs/performance.md"))); n > 2500 {
+		t.Errorf("docs/performance.md has %d words, want at most 2500", n)
 	}
 }
