@@ -1,11 +1,15 @@
 package daemon
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
@@ -99,5 +103,139 @@ func TestHoles(t *testing.T) {
 			uid.Store(1001)
 			attached(t, d)
 		})
+	}
+}
+
+// holed attaches a process and punches a hole into memory that it shares with d.
+func holed(t *testing.T, d *Daemon) *proc {
+	t.Helper()
+	p := attached(t, d)
+	punch(t, p.fds[4], shm.WindowSize-4096, 4096)
+	return p
+}
+
+// TestHolesAgain: a user whose processes have holes one after the other loses all sessions of processes with the
+// second. Two that are found in one search are one. Other users lose none, nor do trusted ones.
+func TestHolesAgain(t *testing.T) {
+	d, uid := usersDaemon(t, nil)
+	uid.Store(1001)
+	innocent := attached(t, d)
+	uid.Store(0)
+	root := attached(t, d)
+	ended := func(p *proc) {
+		t.Helper()
+		if why := p.reason(); !strings.Contains(why, shm.ErrHoles.Error()) {
+			t.Error(why)
+		}
+	}
+	for range 2 {
+		p := holed(t, d)
+		d.endHoled()
+		ended(p)
+	}
+	uid.Store(1000)
+	tool := rdsctlOf(t, d)
+	another, later := attached(t, d), attached(t, d)
+	first, second := holed(t, d), holed(t, d)
+	d.endHoled()
+	ended(first)
+	ended(second)
+	if err := another.ping(); err != nil {
+		t.Errorf("another process of the user: %v", err)
+	}
+	punch(t, later.fds[4], 0, 4096)
+	d.endHoled()
+	ended(later)
+	for _, s := range d.admission.clientsLike(&session{connection: &connection{user: quota.User{Account: 1000}}}) {
+		if s.why.Load() == nil {
+			t.Fatalf("process %d of the user goes on", s.id.PID)
+		}
+	}
+	if why := another.reason(); !strings.Contains(why, "another process of the user has had "+shm.ErrHoles.Error()) {
+		t.Error(why)
+	}
+	for _, p := range []*proc{innocent, root} {
+		if err := p.ping(); err != nil {
+			t.Error(err)
+		}
+	}
+	tool.send(ctlRequest(t, ctl.Request{Kind: ctl.KindSockets}))
+	tool.hears(tool.id, &ipc.CtlPart{})
+}
+
+// TestHolesInHello: a process of such a user that is in the middle of its Hello does not get in.
+func TestHolesInHello(t *testing.T) {
+	d, _ := usersDaemon(t, nil)
+	first, second, comer := attached(t, d), attached(t, d), dialRaw(t, d)
+	leave := takesTurn(t, d, 1000)
+	comer.send(&ipc.Hello{Role: ipc.RoleClient, Params: fewParams})
+	eventually(t, "the Hello waits for memory", func() error {
+		if n := d.admission.clientsOf()[1000]; n != 3 {
+			return fmt.Errorf("%d processes", n)
+		}
+		return nil
+	})
+	for _, p := range []*proc{first, second} {
+		punch(t, p.fds[4], 0, 4096)
+		d.endHoled()
+	}
+	if why := comer.reason(); !strings.Contains(why, shm.ErrHoles.Error()) {
+		t.Error(why)
+	}
+	leave()
+}
+
+// TestHolesHandedOver: a user who is to wait because of holes waits in a successor, too. Holes that the
+// predecessor had no time to look for are found there, without a long turn. Others go on.
+func TestHolesHandedOver(t *testing.T) {
+	d, uid := usersDaemon(t, nil)
+	uid.Store(1001)
+	innocent := attached(t, d)
+	uid.Store(1000)
+	p := holed(t, d)
+	d.endHoled()
+	_ = p.reason()
+	uid.Store(1002)
+	other := holed(t, d)
+	next, handed, taken := succeed(t, d, nil)
+	if handed != nil || taken != nil {
+		t.Fatal(handed, taken)
+	}
+	next.admission.mu.Lock()
+	left := time.Until(next.admission.holed[1000])
+	next.admission.mu.Unlock()
+	if left < holedFor/2 || left > holedFor {
+		t.Errorf("processes of the user are admitted in %v", left)
+	}
+	if why := other.reason(); !strings.Contains(why, shm.ErrHoles.Error()) {
+		t.Error(why)
+	}
+	if err := innocent.ping(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHoledState: of a state no user waits longer than holedFor from now, and one who need not wait is not in it.
+func TestHoledState(t *testing.T) {
+	var a, b admission
+	now := time.Now()
+	a.holed = map[uint32]time.Time{999: now, 1000: now.Add(holedFor / 2), 1001: now.Add(time.Hour)}
+	w := handover.NewWriter(handover.Newest)
+	w.Begin(tagSessions)
+	a.encodeHoled(w)
+	w.End()
+	r, err := handover.NewReader(w.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Begin(tagSessions)
+	b.adoptHoled(r)
+	r.End()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	half, whole := b.holed[1000].Sub(now), b.holed[1001].Sub(now)
+	if len(b.holed) != 2 || half < holedFor/2-time.Second || half >= whole || whole < holedFor || whole > time.Since(now)+holedFor {
+		t.Errorf("%v and %v of %d", half, whole, len(b.holed))
 	}
 }

@@ -32,6 +32,7 @@ func (d *Daemon) adoptSessions(r *handover.Reader, f *inFiles) *heirs {
 		for range r.Count(mostSessions, 4+4) {
 			h.adoptEnded(r, f)
 		}
+		d.admission.adoptHoled(r)
 	}
 	r.End()
 	r.Faulty()

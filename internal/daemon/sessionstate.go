@@ -49,6 +49,7 @@ func (d *Daemon) encodeSessions(w *handover.Writer, f *outFiles) (number func(*e
 			w.U32(f.add(c.FD()))
 			w.U32(uint32(d.unreceived.by(c)))
 		}
+		d.admission.encodeHoled(w)
 	}
 	w.End()
 	return func(c *engine.Client) uint32 {

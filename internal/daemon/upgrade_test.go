@@ -51,6 +51,9 @@ func succeed(t *testing.T, d *Daemon, edit func(*config.Config)) (next *Daemon, 
 		if got, want := s.daemon.statistics.Snapshot(), uint64(len(s.daemon.inherited.heirs.all)); got.Values[stats.Clients].Value != want || got.Beat == 0 {
 			t.Errorf("the statistics of the successor begin with %d clients at %d, not with %d", got.Values[stats.Clients].Value, got.Beat, want)
 		}
+		if len(s.daemon.loop.long) == 0 {
+			t.Error("the successor is not about to look for holes in memory")
+		}
 		runDaemon(t, s.Daemon())
 		eventually(t, "the successor serves", func() error {
 			if u := s.Daemon().upgradeState(); u.Running {

@@ -20,7 +20,8 @@ package handover
 //	2  what hosts have left of their limits (engine), recent events and errors, and which
 //	   versions programs and peers speak (daemon)
 //	3  a successor says of which session an error is, see Fault (succession); connections
-//	   that ended with descriptors unread, a window that was not sent (daemon)
+//	   that ended with descriptors unread, a window that was not sent, users who are
+//	   not admitted because of holes in memory (daemon)
 const (
 	Newest uint16 = 3
 	Oldest uint16 = 1

@@ -207,6 +207,9 @@ const (
 	UnmapLocks                 Name = "unmap-locks"                   // a planned restart waits while memory that was freed is unmapped
 	FreedKept                  Name = "freed-kept"                    // memory that a process keeps mapped stays when it counts no more
 	HolesUnseen                Name = "holes-unseen"                  // memory that the daemon made may have holes
+	HolesAgain                 Name = "holes-again"                   // each process of a user can have its holes once
+	HandoverHoles              Name = "handover-holes"                // a successor admits users who wait because of holes
+	HandoverLong               Name = "handover-long"                 // a successor does not look for holes that its predecessor was to look for
 	ImportHoles                Name = "import-holes"                  // the daemon fills holes of what it imports
 	HolesBack                  Name = "holes-back"                    // a user whose process has punched holes comes back at once
 	UnreadUnbounded            Name = "unread-unbounded"              // descriptors that nobody receives have no limit
@@ -292,5 +295,29 @@ func Names() []Name {
 		SubordinatesApart, SourceTakesAll, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, ToolUntold, LastNoRoom,
 		SendNotTried, BodyAwaited, RingsFirst, EndMisread, LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked,
 		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
+		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, HandoverClock,
+		HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown,
+		HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver,
+		HandoverSteps, HandoverWaiters, HandoverLost, TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
+		WrongInstance, LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HaltCopies, FaultsApart, HomelessStays, LongStays,
+		PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen,
+		HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach,
+		HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten,
+		SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
+		CongestionStays, Incarnation, NotPinned, TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked,
+		SlotReusedEarly, WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept, ReopenedClosed, ReopenedZeroCopy, ReopenedUnsettled,
+		ReopenedUnread, ReopenedIDs, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice,
+		CarriedRunsAgain, CarriedUnreceived, CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored,
+		RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold,
+		IdleKeepsPlace, OnceForMany, UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded,
+		PieceFailureLost, LimitLeavesPieces, EndUnblamed, UsedStaysOpen, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept,
+		QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession,
+		HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged,
+		SourceTakesAll, RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked,
+		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, UnmapLocks,
+		FaultRefuses, LargeLostForEver, RefsEndSession, StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest,
+		RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, RingsFirst, EndMisread, AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows,
+		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesAgain, HandoverHoles, HandoverLong, ImportHoles, HolesBack, UnreadLetGo,
+		HandoverUnreadMost, BodyAwaited, SendNotTried,
 	}
 }
