@@ -37,7 +37,7 @@ type admission struct {
 	users           map[uint32]*admitted     // by quota.User.Account; guarded by mu
 	ending          map[*connection]struct{} // those that have ended and count, see exit; guarded by mu
 	inRecess        *recess                  // nil: there is none. Guarded by mu
-	holed           map[uint32]time.Time     // by quota.User.Account: until when no process of the user is admitted; guarded by mu
+	holed           map[uint32]holed         // by quota.User.Account; guarded by mu
 }
 
 // admitted counts the connections of one user that have said what they are.
@@ -136,7 +136,7 @@ func (a *admission) admit(c *connection, role ipc.Role, maxClients int) error {
 		if err := c.user.May(config.Clients, uint64(own.clients), 1); err != nil {
 			return err
 		}
-		if left := time.Until(a.holed[c.user.Account]); left > 0 {
+		if left := time.Until(a.holed[c.user.Account].until); left > 0 {
 			return fmt.Errorf("%w: processes of %v are admitted again in %v, because one of them took away pages of memory that it shared with the daemon",
 				unix.EUSERS, &c.user, left.Round(time.Second))
 		}

@@ -1,8 +1,11 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,18 +109,28 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// holed attaches a process and punches a hole into memory that it shares with d.
-func holed(t *testing.T, d *Daemon) *proc {
+// punched attaches a process and punches a hole into memory that it shares with d.
+func punched(t *testing.T, d *Daemon) *proc {
 	t.Helper()
 	p := attached(t, d)
 	punch(t, p.fds[4], shm.WindowSize-4096, 4096)
 	return p
 }
 
+// searchesAlone keeps the daemon from searching by itself, which it does after each turn that other programs
+// have made long, until goOn is called or the test ends.
+func searchesAlone(t *testing.T, d *Daemon) (goOn func()) {
+	d.searching.Lock()
+	goOn = sync.OnceFunc(d.searching.Unlock)
+	t.Cleanup(goOn)
+	return goOn
+}
+
 // TestHolesAgain: a user whose processes have holes one after the other loses all sessions of processes with the
 // second. Two that are found in one search are one. Other users lose none, nor do trusted ones.
 func TestHolesAgain(t *testing.T) {
 	d, uid := usersDaemon(t, nil)
+	searchesAlone(t, d)
 	uid.Store(1001)
 	innocent := attached(t, d)
 	uid.Store(0)
@@ -129,14 +142,14 @@ func TestHolesAgain(t *testing.T) {
 		}
 	}
 	for range 2 {
-		p := holed(t, d)
+		p := punched(t, d)
 		d.endHoled()
 		ended(p)
 	}
 	uid.Store(1000)
 	tool := rdsctlOf(t, d)
 	another, later := attached(t, d), attached(t, d)
-	first, second := holed(t, d), holed(t, d)
+	first, second := punched(t, d), punched(t, d)
 	d.endHoled()
 	ended(first)
 	ended(second)
@@ -166,6 +179,7 @@ func TestHolesAgain(t *testing.T) {
 // TestHolesInHello: a process of such a user that is in the middle of its Hello does not get in.
 func TestHolesInHello(t *testing.T) {
 	d, _ := usersDaemon(t, nil)
+	searchesAlone(t, d)
 	first, second, comer := attached(t, d), attached(t, d), dialRaw(t, d)
 	leave := takesTurn(t, d, 1000)
 	comer.send(&ipc.Hello{Role: ipc.RoleClient, Params: fewParams})
@@ -177,7 +191,12 @@ func TestHolesInHello(t *testing.T) {
 	})
 	for _, p := range []*proc{first, second} {
 		punch(t, p.fds[4], 0, 4096)
-		d.endHoled()
+		if rest := restAfter(time.Hour, d.endHoled()); rest != 0 {
+			t.Errorf("the next search waits %v", rest)
+		}
+	}
+	if rest := restAfter(time.Hour, d.endHoled()); rest != looksRest*time.Hour {
+		t.Errorf("after a search that found nothing the next one waits %v", rest)
 	}
 	if why := comer.reason(); !strings.Contains(why, shm.ErrHoles.Error()) {
 		t.Error(why)
@@ -185,27 +204,69 @@ func TestHolesInHello(t *testing.T) {
 	leave()
 }
 
+// TestHolesOfGone: holes of a session that ends because of them are not found twice. A process that has closed
+// its connection may have taken back memory of its own: two such processes do not end their user's other
+// sessions, three do.
+func TestHolesOfGone(t *testing.T) {
+	d, uid := usersDaemon(t, nil)
+	searchesAlone(t, d)
+	first := punched(t, d)
+	ending, why := d.admission.sessions()[0], shm.ErrHoles
+	ending.why.Store(&why)
+	if d.endIfHoled(ending, time.Now()) {
+		t.Error("holes of a session that ends")
+	}
+	ending.why.Store(nil)
+	if !d.endHoled() {
+		t.Error("no holes")
+	}
+	_ = first.reason()
+	uid.Store(1001)
+	closing, stays := []*proc{attached(t, d), attached(t, d), attached(t, d)}, attached(t, d)
+	last := slices.MaxFunc(d.admission.sessions(), func(a, b *session) int { return cmp.Compare(a.nth, b.nth) })
+	if err := d.admission.recess(t.Context(), true); err != nil { // so that the ends are not noticed
+		t.Fatal(err)
+	}
+	for i, p := range closing {
+		punch(t, p.fds[4], 0, 4096)
+		p.close()
+		if !d.endHoled() {
+			t.Error("no holes")
+		}
+		if ended := last.why.Load() != nil; ended != (i == 2) {
+			t.Errorf("%d processes closed: another one's session has ended: %v", i+1, ended)
+		}
+	}
+	d.admission.resume()
+	if why := stays.reason(); !strings.Contains(why, shm.ErrHoles.Error()) {
+		t.Error(why)
+	}
+}
+
 // TestHolesHandedOver: a user who is to wait because of holes waits in a successor, too. Holes that the
 // predecessor had no time to look for are found there, without a long turn. Others go on.
 func TestHolesHandedOver(t *testing.T) {
 	d, uid := usersDaemon(t, nil)
+	goOn := searchesAlone(t, d)
 	uid.Store(1001)
 	innocent := attached(t, d)
 	uid.Store(1000)
-	p := holed(t, d)
+	p := punched(t, d)
 	d.endHoled()
 	_ = p.reason()
 	uid.Store(1002)
-	other := holed(t, d)
+	other := punched(t, d)
+	goOn()
 	next, handed, taken := succeed(t, d, nil)
 	if handed != nil || taken != nil {
 		t.Fatal(handed, taken)
 	}
 	next.admission.mu.Lock()
-	left := time.Until(next.admission.holed[1000])
+	left := time.Until(next.admission.holed[1000].until)
+	marks := next.admission.holed[1000].marks
 	next.admission.mu.Unlock()
-	if left < holedFor/2 || left > holedFor {
-		t.Errorf("processes of the user are admitted in %v", left)
+	if left < holedFor/2 || left > holedFor || marks != heldMarks {
+		t.Errorf("processes of the user are admitted in %v, and it has %d marks", left, marks)
 	}
 	if why := other.reason(); !strings.Contains(why, shm.ErrHoles.Error()) {
 		t.Error(why)
@@ -219,7 +280,7 @@ func TestHolesHandedOver(t *testing.T) {
 func TestHoledState(t *testing.T) {
 	var a, b admission
 	now := time.Now()
-	a.holed = map[uint32]time.Time{999: now, 1000: now.Add(holedFor / 2), 1001: now.Add(time.Hour)}
+	a.holed = map[uint32]holed{999: {now, 1}, 1000: {now.Add(holedFor / 2), 1}, 1001: {now.Add(time.Hour), 3}}
 	w := handover.NewWriter(handover.Newest)
 	w.Begin(tagSessions)
 	a.encodeHoled(w)
@@ -234,8 +295,11 @@ func TestHoledState(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	half, whole := b.holed[1000].Sub(now), b.holed[1001].Sub(now)
+	half, whole := b.holed[1000].until.Sub(now), b.holed[1001].until.Sub(now)
 	if len(b.holed) != 2 || half < holedFor/2-time.Second || half >= whole || whole < holedFor || whole > time.Since(now)+holedFor {
 		t.Errorf("%v and %v of %d", half, whole, len(b.holed))
+	}
+	if b.holed[1000].marks != 1 || b.holed[1001].marks != 3 {
+		t.Errorf("%+v", b.holed)
 	}
 }

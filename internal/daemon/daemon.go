@@ -8,6 +8,7 @@ package daemon
 
 import (
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,7 @@ type Daemon struct {
 	admission  admission
 	unreceived unreceived
 	upgrades   *upgrades
+	searching  sync.Mutex // for holes in memory
 	handing    *handing   // to a successor
 	inherited  *inherited // nil: this daemon has taken over from nobody
 

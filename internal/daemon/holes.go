@@ -27,10 +27,20 @@ const (
 	// because of holes, and how long another one with holes ends all sessions of the user: each session can make
 	// one or two turns long before it ends.
 	holedFor = time.Minute
-	// looksRest is how many times as long as a search the pause after it is at least: the searches
-	// take a tenth of a processor at most.
+	// looksRest is how many times as long as a search that finds nothing the pause after it is at least: such
+	// searches take a tenth of a processor at most.
 	looksRest = 9
+
+	// A user whose processes get mostMarks within holedFor loses all sessions. A process that has closed its
+	// connection gets fewer, because it can take memory of its own back before the daemon lets go of it.
+	heldMarks, goneMarks, mostMarks = 2, 1, 3
 )
+
+// holed is a user in whose processes' memory holes were found.
+type holed struct {
+	until time.Time // no process of the user is admitted
+	marks int
+}
 
 // suspicion is that memory has holes.
 type suspicion chan struct{}
@@ -106,44 +116,65 @@ func (d *Daemon) lookForHoles(ctx context.Context) {
 			return
 		case <-d.loop.long:
 		}
+		d.searching.Lock()
 		from := time.Now()
-		d.endHoled()
+		found := d.endHoled()
+		took := time.Since(from)
+		d.searching.Unlock()
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(looksRest * time.Since(from)):
+		case <-time.After(restAfter(took, found)):
 		}
 	}
 }
 
-// endHoled ends the sessions whose memory has holes.
-func (d *Daemon) endHoled() {
-	began := time.Now()
-	for _, s := range d.admission.sessions() {
-		d.endIfHoled(s, began)
+// restAfter is how long the pause after a search is that took so long. After one that found something there
+// is none, because the user may have other processes that begin now.
+func restAfter(took time.Duration, found bool) time.Duration {
+	if found && !mutant.On(mutant.RestAfterFound) {
+		return 0
 	}
+	return looksRest * took
 }
 
-// endIfHoled ends s if its memory has holes. If another session of the same user had some, found before the
-// search that began at this time, all sessions of the user end.
-func (d *Daemon) endIfHoled(s *session, began time.Time) {
+// endHoled ends the sessions whose memory has holes. It reports whether there were any. d.searching is held.
+func (d *Daemon) endHoled() (found bool) {
+	began := time.Now()
+	for _, s := range d.admission.sessions() {
+		found = d.endIfHoled(s, began) || found
+	}
+	return found
+}
+
+// endIfHoled ends s if its memory has holes, and reports whether it has. If an earlier search than the one that
+// began at this time has found some in another session of the same user, all sessions of the user end.
+func (d *Daemon) endIfHoled(s *session, began time.Time) bool {
+	if s.why.Load() != nil && !mutant.On(mutant.HolesTwice) {
+		return false // it ends already
+	}
 	err := s.memory.looked.check()
 	switch {
 	case err == nil:
-		return
+		return false
 	case !errors.Is(err, shm.ErrHoles) && !errors.Is(err, shm.ErrUnseen):
 		d.summed.write(time.Now(), slog.LevelWarn, nil, "memory cannot be looked through for holes", "err", fmt.Errorf("uid %d: %w", s.id.UID, err))
-		return
+		return false
 	}
 	d.engine.Count(stats.ClientViolations)
-	again := d.admission.refuse(s.connection, began)
+	marks := heldMarks
+	if s.HungUp() && !mutant.On(mutant.GoneMarked) {
+		marks = goneMarks
+	}
+	again := d.admission.refuse(s.connection, began, marks)
 	s.expel(err)
 	if !again {
-		return
+		return true
 	}
 	for _, other := range d.admission.clientsLike(s) {
 		other.expel(fmt.Errorf("another process of the user has had %w", err))
 	}
+	return true
 }
 
 // expel has the engine end the client of s, or the session end before it has one.
@@ -177,34 +208,36 @@ func (a *admission) clientsLike(s *session) (all []*session) {
 	return all
 }
 
-// refuse has no process of c's user admitted for holedFor. It reports whether that was so already at
-// began. It does nothing to users that are trusted.
-func (a *admission) refuse(c *connection, began time.Time) (again bool) {
+// refuse has no process of c's user admitted for holedFor, and marks the user. It reports whether all sessions of the
+// user are to end: it has mostMarks, some of them from before began. It does nothing to users that are trusted.
+func (a *admission) refuse(c *connection, began time.Time, marks int) (again bool) {
 	if c.user.Trusted || mutant.On(mutant.HolesBack) {
 		return false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dropHoled(began)
-	until, is := a.holed[c.user.Account]
-	a.setHoled(c.user.Account, time.Now().Add(holedFor))
-	return is && until.Before(began.Add(holedFor)) && !mutant.On(mutant.HolesAgain)
+	was := a.holed[c.user.Account]
+	is := holed{time.Now().Add(holedFor), min(was.marks+marks, mostMarks)}
+	a.setHoled(c.user.Account, is)
+	before := was.marks > 0 && was.until.Before(began.Add(holedFor))
+	return before && is.marks == mostMarks && !mutant.On(mutant.HolesAgain)
 }
 
 // dropHoled drops the users whose processes are admitted again by now. Guarded by mu.
 func (a *admission) dropHoled(now time.Time) {
-	maps.DeleteFunc(a.holed, func(_ uint32, until time.Time) bool { return !until.After(now) })
+	maps.DeleteFunc(a.holed, func(_ uint32, h holed) bool { return !h.until.After(now) })
 }
 
 // setHoled is guarded by mu.
-func (a *admission) setHoled(account uint32, until time.Time) {
+func (a *admission) setHoled(account uint32, h holed) {
 	if a.holed == nil {
-		a.holed = map[uint32]time.Time{}
+		a.holed = map[uint32]holed{}
 	}
-	a.holed[account] = until
+	a.holed[account] = h
 }
 
-// encodeHoled writes for how long processes of which users are not admitted, in ms.
+// encodeHoled writes for how long processes of which users are not admitted, in ms, and their marks.
 func (a *admission) encodeHoled(w *handover.Writer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -216,7 +249,8 @@ func (a *admission) encodeHoled(w *handover.Writer) {
 	}
 	w.Count(len(users))
 	for _, u := range users {
-		w.U32s(u, uint32(a.holed[u].Sub(now).Milliseconds()))
+		h := a.holed[u]
+		w.U32s(u, uint32(h.until.Sub(now).Milliseconds()), uint32(h.marks))
 	}
 }
 
@@ -225,8 +259,8 @@ func (a *admission) adoptHoled(r *handover.Reader) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	for range r.Count(mostSessions, 4+4) {
-		u, left := r.U32(), time.Duration(r.U32())*time.Millisecond
-		a.setHoled(u, now.Add(min(left, holedFor)))
+	for range r.Count(mostSessions, 4+4+4) {
+		u, left, marks := r.U32(), time.Duration(r.U32())*time.Millisecond, r.Size(mostMarks)
+		a.setHoled(u, holed{now.Add(min(left, holedFor)), marks})
 	}
 }

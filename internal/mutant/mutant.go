@@ -210,6 +210,10 @@ const (
 	HolesAgain                 Name = "holes-again"                   // each process of a user can have its holes once
 	HandoverHoles              Name = "handover-holes"                // a successor admits users who wait because of holes
 	HandoverLong               Name = "handover-long"                 // a successor does not look for holes that its predecessor was to look for
+	SearchWaits                Name = "search-waits"                  // the search for holes waits while a process changes its memory file
+	RestAfterFound             Name = "rest-after-found"              // the search for holes rests after it has found some
+	HolesTwice                 Name = "holes-twice"                   // holes of a session that ends already are another session's
+	GoneMarked                 Name = "gone-marked"                   // holes of a process that has closed its connection count as those of another one
 	ImportHoles                Name = "import-holes"                  // the daemon fills holes of what it imports
 	HolesBack                  Name = "holes-back"                    // a user whose process has punched holes comes back at once
 	UnreadUnbounded            Name = "unread-unbounded"              // descriptors that nobody receives have no limit
@@ -317,7 +321,7 @@ func Names() []Name {
 		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, UnmapLocks,
 		FaultRefuses, LargeLostForEver, RefsEndSession, StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest,
 		RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, RingsFirst, EndMisread, AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows,
-		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesAgain, HandoverHoles, HandoverLong, ImportHoles, HolesBack, UnreadLetGo,
-		HandoverUnreadMost, BodyAwaited, SendNotTried,
+		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesAgain, HandoverHoles, HandoverLong, SearchWaits, RestAfterFound,
+		HolesTwice, GoneMarked, ImportHoles, HolesBack, UnreadLetGo, HandoverUnreadMost, BodyAwaited, SendNotTried,
 	}
 }

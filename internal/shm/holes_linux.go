@@ -38,21 +38,52 @@ func (m *Mapping) CheckWhole() error {
 
 // CheckFilled returns EINVAL, with what to do, if pages of i are missing in the file, so that whoever maps it
 // would allocate them in its own memory cgroup. It finds nothing in huge pages, and before Linux 5.14, where
-// memory that was populated looks like holes.
+// memory that was populated looks like holes. It waits for whoever changes the file.
 func (i *Import) CheckFilled() error {
 	if mutant.On(mutant.ImportHoles) {
 		return nil
 	}
-	err := i.checkWhole(i.fd)
+	err := i.seekHole(i.fd)
 	if errors.Is(err, ErrHoles) {
 		return fmt.Errorf("import %d bytes at %d: %w: the file has holes there; write to each page before the import (madvise MADV_POPULATE_WRITE; fallocate alone is not enough)", i.n, i.off, unix.EINVAL)
 	}
 	return err
 }
 
-// checkWhole is CheckWhole of imported memory, of which fd is the file. It finds nothing before Linux 5.14, where
-// Populate allocates pages and does not fill them, so that they look like holes, and in huge pages.
+// checkWhole is CheckWhole of imported memory, of which fd is the file. It finds nothing in huge pages, and before Linux 5.14.
 func (i *Import) checkWhole(fd int) error {
+	if i.Huge {
+		return nil
+	}
+	missing, err := i.missing(fd)
+	if err != nil {
+		return i.seekHole(fd)
+	}
+	if missing {
+		missing, err = i.missing(fd) // pages may have moved
+	}
+	if missing {
+		return ErrHoles
+	}
+	return err
+}
+
+// missing reports whether pages of i are neither in memory nor swapped. It takes no lock of the file: its owner could keep
+// such a lock for seconds, again and again (fallocate). It fails before Linux 6.5, and where a filter does not have cachestat.
+func (i *Import) missing(fd int) (bool, error) {
+	if mutant.On(mutant.SearchWaits) {
+		return false, unix.ENOSYS
+	}
+	at, is := unix.CachestatRange{Off: uint64(i.off), Len: i.Mapped()}, unix.Cachestat_t{}
+	if err := unix.Cachestat(uint(fd), &at, &is, 0); err != nil {
+		return false, os.NewSyscallError("cachestat", err)
+	}
+	return is.Cache+is.Evicted < i.Mapped()/i.page, nil
+}
+
+// seekHole returns ErrHoles if i has pages that are missing, or that nobody has filled. It finds nothing in huge pages, and
+// before Linux 5.14, where Populate allocates pages and does not fill them.
+func (i *Import) seekHole(fd int) error {
 	if i.Huge || !canPopulate() {
 		return nil
 	}

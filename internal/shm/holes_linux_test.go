@@ -137,6 +137,54 @@ func TestCheckFilled(t *testing.T) {
 	}
 }
 
+// TestCheckWaitsForNobody: the search takes no lock of an imported file, so it needs not open the file either.
+func TestCheckWaitsForNobody(t *testing.T) {
+	const page, size = 4096, 1 << 20
+	fd, err := unix.MemfdCreate("process", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Cachestat(uint(fd), &unix.CachestatRange{}, &unix.Cachestat_t{}, 0); err != nil {
+		t.Skip("before Linux 6.5: ", err)
+	}
+	if err := unix.Ftruncate(fd, 3*size-1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+		t.Fatal(err)
+	}
+	i, err := CheckImport(fd, 2*size, size-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := MapImport(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if m.FD = dup(t, fd); m.Populate(nil) != nil {
+		t.Fatal("no memory")
+	}
+	again, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(again)
+	if _, err := unix.FcntlInt(uintptr(again), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.CheckWhole(); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 3*size-page, page); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.CheckWhole(); err != ErrHoles {
+		t.Error(err)
+	}
+}
+
 // TestCheckUnseen: nobody waits for the owner of a file with a lease, and nothing is imported of it.
 func TestCheckUnseen(t *testing.T) {
 	fd, err := unix.MemfdCreate("process", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
