@@ -11,6 +11,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
+	"golang.org/x/sys/unix"
 )
 
 // rawConn is a connection to the daemon that does with the control protocol what it likes.
@@ -56,15 +57,39 @@ func (r *rawConn) asks(m ipc.Request) {
 	}
 }
 
-// floods sends a request until neither side's queue has room, because it reads no answer.
+// floods sends a request until neither side's queue has room, because it reads no answer. The daemon
+// may be slow, so there is no room only if it has taken nothing between two looks.
 func (r *rawConn) floods(m ipc.Request) {
 	r.t.Helper()
-	for frame, err := ipc.AppendFrame(nil, 1, m), error(nil); err == nil; {
-		r.c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		if _, err = r.c.Write(frame); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+	frame, last := ipc.AppendFrame(nil, 1, m), -1
+	for {
+		r.c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+		_, err := r.c.Write(frame)
+		if err == nil {
+			continue
+		}
+		now := r.untaken()
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			r.t.Fatal(err)
 		}
+		if now == last {
+			return
+		}
+		last = now
 	}
+}
+
+// untaken is how much the daemon has not taken of what was sent.
+func (r *rawConn) untaken() (n int) {
+	r.t.Helper()
+	raw, err := r.c.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return n
 }
 
 // TestUpgradeBusy: nothing that processes leave on their control connections keeps a daemon from
