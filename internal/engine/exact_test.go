@@ -15,6 +15,7 @@ import (
 // operation, and checks that its status is the truth, that nothing ran twice,
 // and that the messages around it arrive once and in order.
 func TestExactOutcome(t *testing.T) {
+	oneGoroutine(t)
 	points := []sim.PointKind{sim.BeforeWrite, sim.AfterWritePlaced, sim.BeforeReadSampled, sim.AfterReadSampled,
 		sim.BeforeAtomic, sim.AfterAtomic, sim.BeforeSendDelivered, sim.AfterSendDelivered, sim.BeforeCompletion}
 	kinds := map[string][]abi.OpKind{

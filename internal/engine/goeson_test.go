@@ -42,6 +42,7 @@ type played struct {
 // TestGoesOn: what processes and operators are told after a pause does not depend on whether the
 // same engine goes on or another one.
 func TestGoesOn(t *testing.T) {
+	oneGoroutine(t)
 	for _, all := range [][]scenario{goesRecv, goesSend, goesPlace, goesOp, goesPeer, goesHeld, goesAmid()} {
 		for i := range all {
 			sc := &all[i]

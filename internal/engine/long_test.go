@@ -93,6 +93,7 @@ func TestLongOperation(t *testing.T) {
 // TestLongExact breaks the connection once, at every point of every piece: the status is the
 // truth, and the messages around it arrive once and in order.
 func TestLongExact(t *testing.T) {
+	oneGoroutine(t)
 	points := []sim.PointKind{sim.BeforeWrite, sim.AfterWritePlaced, sim.BeforeReadSampled, sim.AfterReadSampled,
 		sim.BeforeSendDelivered, sim.AfterSendDelivered, sim.BeforeCompletion}
 	saw := map[string]int{}
@@ -152,6 +153,7 @@ func longExact(t *testing.T, name string, kind abi.OpKind, point sim.PointKind, 
 
 // TestLongAmid does something to the operation or to its peer at every point of its life.
 func TestLongAmid(t *testing.T) {
+	oneGoroutine(t)
 	type statuses map[abi.Status]bool
 	for name, c := range map[string]struct {
 		do   func(x *longRun)

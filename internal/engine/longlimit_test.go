@@ -15,6 +15,7 @@ import (
 // So the status waits for the pieces that are on their way, whatever happens meanwhile, but for a
 // cancel, and the mark does not wait for it.
 func TestLongGivenUp(t *testing.T) {
+	oneGoroutine(t)
 	dropped, cancelled := int(abi.StatusDropped), int(abi.StatusCanceled)
 	for name, c := range map[string]struct {
 		then func(x *longRun)

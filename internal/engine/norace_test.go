@@ -2,4 +2,8 @@
 
 package engine
 
+import "testing"
+
 const raceEnabled = false
+
+func oneGoroutine(*testing.T) {}
