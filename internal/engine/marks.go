@@ -22,7 +22,11 @@ func (e *Engine) raise(ce *cell) {
 // and has the mark published that waited for it.
 func (e *Engine) statusTold(ce *cell) {
 	ce.told++
-	if ce.told == ce.nextAt && ce.shown != ce.next && ce.live() {
+	rose := ce.shown != ce.mark.HWM() // perhaps after publishMark chose the next one
+	if mutant.On(mutant.MarkForgotten) {
+		rose = ce.shown != ce.next
+	}
+	if ce.told == ce.nextAt && rose && ce.live() {
 		e.raise(ce)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -144,4 +145,47 @@ func TestFloodIsNotPaced(t *testing.T) {
 		f.take(1 << 10)
 	}
 	w.clean(f.raw)
+}
+
+// TestMarkRisesLast: the status of a later operation waits for room in the ring while an earlier
+// operation is in progress, and while the mark is published. When the earlier one has ended and
+// the status is told, the mark follows.
+func TestMarkRisesLast(t *testing.T) {
+	w := newWorld(t, 1, Config{})
+	f := newFlood(w)
+	e := w.es[0]
+	e.Turn(w.net.Now(), Wall(w.net.Now()))
+	ce := f.cl.cells[0]
+	var ops [3]barrier.Op
+	for i := range ops {
+		if err := ce.mark.Issue(&ops[i], uint64(i)+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends := func(o *barrier.Op, statusWaits bool) {
+		if statusWaits {
+			ce.queued++
+		}
+		if rose, err := ce.mark.Complete(o); err != nil {
+			t.Fatal(err)
+		} else if rose {
+			e.raise(ce)
+		}
+		e.publishMarks(f.cl)
+	}
+	shown := func(when string, want uint64) {
+		t.Helper()
+		if e.publishMarks(f.cl); f.cl.table.Cell(0).LoadHWM() != want {
+			t.Errorf("%s: the mark is %d, not %d", when, f.cl.table.Cell(0).LoadHWM(), want)
+		}
+	}
+	ends(&ops[0], true)
+	ends(&ops[2], true)
+	shown("two statuses wait", 0)
+	e.statusTold(ce)
+	shown("the first status is told", 1)
+	ends(&ops[1], false)
+	shown("the last status waits", 1)
+	e.statusTold(ce)
+	shown("all is told", 3)
 }

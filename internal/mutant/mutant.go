@@ -255,6 +255,7 @@ const (
 	RoomNotRung         Name = "room-not-rung"         // a sleeping daemon does not ask to be rung for room in an event ring
 	ReceiveShareIgnored Name = "receive-share-ignored" // one socket may take all receive memory of its process
 	HandleReused        Name = "handle-reused"         // a new socket has the handle that a closed one had
+	MarkForgotten       Name = "mark-forgotten"        // a mark that rises while statuses of its cell wait stays behind for ever, if it had not risen when they began to
 	MarkWaitsForAll     Name = "mark-waits-for-all"    // the high-water mark waits until no status of the process waits for room
 
 	// Runs.
@@ -293,35 +294,12 @@ func Names() []Name {
 		GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, UsedWhenRefused,
 		NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded, PieceFailureLost, LimitLeavesPieces, EndUnblamed,
 		UsedStaysOpen, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted,
-		DescriptorsClosedInSession, HolesUncharged, UnmapLocks, FreedKept, HolesUnseen, ImportHoles, HolesBack, UnreadUnbounded, UnreadPiledUp,
-		RefsEndSession, HandoverUnread, UnreadLetGo, HandoverUnreadMost, UnreadUncounted, DescriptorsTakenInSession, WritableGiven, HugeOfAnyone,
-		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, RecessEndsUnread, PopulateAtOnce, UpdatesUncharged, AnyOwner,
-		SubordinatesApart, SourceTakesAll, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, ToolUntold, LastNoRoom,
-		SendNotTried, BodyAwaited, RingsFirst, EndMisread, LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked,
-		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
-		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, HandoverClock,
-		HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown,
-		HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver,
-		HandoverSteps, HandoverWaiters, HandoverLost, TCPAckUnheard, TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate,
-		WrongInstance, LastCredit, CancelEarly, HaltBreaksOps, HaltTold, HaltRequest, HaltTimePasses, HaltCopies, FaultsApart, HomelessStays, LongStays,
-		PieceByLength, GateAjar, CountersByPlace, SocketFileTaken, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverTCPSeen,
-		HandoverTCPAgain, HandoverGrants, HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach,
-		HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, PeersStay, PastForgotten, LaneForgotten,
-		SilenceIgnored, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped, ReleasedEarly, HeldOvertakes, NoSockNotSent, LostNotTold,
-		CongestionStays, Incarnation, NotPinned, TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked,
-		SlotReusedEarly, WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept, ReopenedClosed, ReopenedZeroCopy, ReopenedUnsettled,
-		ReopenedUnread, ReopenedIDs, RequestOvertakes, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice,
-		CarriedRunsAgain, CarriedUnreceived, CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored,
-		RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold,
-		IdleKeepsPlace, OnceForMany, UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded,
-		PieceFailureLost, LimitLeavesPieces, EndUnblamed, UsedStaysOpen, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept,
-		QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, HandoverOffset, WritableGiven, DescriptorsClosedInSession, DescriptorsTakenInSession,
-		HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, PopulateAtOnce, LogWaits, UpdatesUncharged,
-		SourceTakesAll, RoomNotRung, UnreadUnbounded, UnreadUncounted, HandoverUnread, ReceiveShareIgnored, HandleReused, MarkWaitsForAll, RunUnchecked,
-		RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked, PauseUnnoticed, FreedKept, UnmapLocks,
-		FaultRefuses, LargeLostForEver, RefsEndSession, StoppedKept, KeptAtOnce, TakenBackLast, MemoryUnbroken, RequestForgotten, HandoverRequest,
-		RecessUnbounded, UnreadPiledUp, HolesUncharged, StopWanted, RingsFirst, EndMisread, AdoptedReturned, LookAtOnce, StopsWalked, OutageNarrows,
-		RecessEndsUnread, SubordinatesApart, AnyOwner, HolesUnseen, HolesAgain, HandoverHoles, HandoverLong, SearchWaits, RestAfterFound,
-		HolesTwice, GoneMarked, ImportHoles, HolesBack, UnreadLetGo, HandoverUnreadMost, BodyAwaited, SendNotTried,
+		DescriptorsClosedInSession, HolesUncharged, UnmapLocks, FreedKept, HolesUnseen, HolesAgain, HandoverHoles, HandoverLong, SearchWaits,
+		RestAfterFound, HolesTwice, GoneMarked, ImportHoles, HolesBack, UnreadUnbounded, UnreadPiledUp, RefsEndSession, HandoverUnread, UnreadLetGo,
+		HandoverUnreadMost, UnreadUncounted, DescriptorsTakenInSession, WritableGiven, HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports,
+		HandoverJournal, RecessUnheeded, RecessEndsUnread, PopulateAtOnce, UpdatesUncharged, AnyOwner, SubordinatesApart, SourceTakesAll, MemoryUnbroken,
+		RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, ToolUntold, LastNoRoom, SendNotTried, BodyAwaited, RingsFirst, EndMisread,
+		LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkForgotten, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
+		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
 	}
 }

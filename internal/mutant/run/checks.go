@@ -231,6 +231,7 @@ var checks = []check{
 	{variant: mutant.RefsEndSession, pkg: "internal/daemon", test: "TestTooManyRefs"},
 	{variant: mutant.HandoverUnread, pkg: "internal/daemon", test: "TestUnreadHandedOver"},
 	{variant: mutant.AgainOpen, pkg: "internal/daemon", test: "TestSessionsEndBetween"},
+	{variant: mutant.MarkForgotten, pkg: "internal/engine", test: "TestMarkRisesLast"},
 	{variant: mutant.ToolUntold, pkg: "internal/daemon", test: "TestRecessUnreadTool"},
 	{variant: mutant.LastNoRoom, pkg: "internal/ipc", test: "TestLastHasRoom"},
 	{variant: mutant.SendNotTried, pkg: "internal/ipc", test: "TestSendTried"},
