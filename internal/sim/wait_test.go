@@ -47,7 +47,7 @@ func (c *client) blocking(call func()) {
 func (e *endpoint) addNow(r *region) {
 	w := e.w
 	k := pick(w.rOp, r.words...)
-	if !k.counted || k.n == perCounted {
+	if !k.counted || k.n == perCounted || e.h.pausing.on { // a full ring that no daemon empties would hold the call for ever, in real time
 		return
 	}
 	o := &op{w: w, token: uint64(len(w.ops) + 1), e: e, r: r, a: &atomicOp{word: k, kind: rds.FetchAdd, add: 1 << (2 * k.n)}, off: k.off, n: 8}
