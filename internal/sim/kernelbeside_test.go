@@ -56,7 +56,8 @@ func (w *kworld) goesOn() {
 	}
 	gap := int64(100_000)
 	switch {
-	case w.host.w.depth > 0: // a call waits
+	case w.host.w.depth > 0: // a call waits, and the process does not look meanwhile
+		w.proc.deaf = w.net.Now() + gap + 1
 	case w.resting || len(w.in)+len(w.out) > wantMessages:
 		if w.readAll(); w.quiet() {
 			gap = 5_000_000
