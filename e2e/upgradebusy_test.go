@@ -68,10 +68,10 @@ func (r *rawConn) floods(m ipc.Request) {
 		if err == nil {
 			continue
 		}
-		now := r.untaken()
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			r.t.Fatal(err)
 		}
+		now := r.untaken()
 		if now == last {
 			return
 		}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the figures of docs/performance.md in one run and writes the report to DIR/report.md: rates, round trips,
-# CPU and RDMA with the peers in turn, then the pauses of planned restarts. Needs `make bench-peers` for the peers.
-# Takes about ten minutes.
+# CPU and RDMA with the peers in turn, then the pauses of planned restarts. Needs
+# bin/rdsd, bin/bench and bin/bench-peers as `make bench` builds them. Takes about ten minutes.
 #
 #   scripts/bench-figures.sh DIR [ROUNDS [SECONDS]]
 set -euo pipefail

@@ -45,7 +45,7 @@ type Daemon struct {
 	admission  admission
 	unreceived unreceived
 	upgrades   *upgrades
-	searching  sync.Mutex // for holes in memory
+	searching  sync.Mutex // during a search for holes. Tests hold it, so that only theirs runs
 	handing    *handing   // to a successor
 	inherited  *inherited // nil: this daemon has taken over from nobody
 

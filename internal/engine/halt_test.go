@@ -109,83 +109,88 @@ func TestHaltEndlessChore(t *testing.T) {
 	}
 }
 
-// TestHaltFullRings: what a process leaves in its rings adds no turn to a pause.
-func TestHaltFullRings(t *testing.T) {
-	full := func(t *testing.T, r *raw) {
-		t.Helper()
-		if n := r.cl.ev.Free(); n != 0 {
-			t.Fatalf("the event ring has room for %d", n)
+// ringsLeft are states in which a process leaves its rings.
+var ringsLeft = []struct {
+	name  string
+	leave func(t *testing.T, w *world) *raw
+}{
+	{"statuses are unread", func(t *testing.T, w *world) *raw {
+		f := newFlood(w)
+		f.submit(shm.Sub{}, f.op(abi.OpWrite, 5, 0))
+		w.run()
+		if n := f.seg.EventConsumer().Avail(); n != 1 {
+			t.Fatalf("%d events", n)
 		}
-	}
-	for _, c := range []struct {
-		name  string
-		leave func(t *testing.T, w *world) *raw
-	}{
-		{"statuses are unread", func(t *testing.T, w *world) *raw {
-			f := newFlood(w)
-			f.submit(shm.Sub{}, f.op(abi.OpWrite, 5, 0))
+		return f.raw
+	}},
+	{"statuses wait for room", func(t *testing.T, w *world) *raw {
+		f := newFlood(w)
+		for len(f.ids) > 0 {
+			f.fill()
 			w.run()
-			if n := f.seg.EventConsumer().Avail(); n != 1 {
-				t.Fatalf("%d events", n)
-			}
-			return f.raw
-		}},
-		{"statuses wait for room", func(t *testing.T, w *world) *raw {
-			f := newFlood(w)
-			for len(f.ids) > 0 {
-				f.fill()
+		}
+		f.isFull(t)
+		if f.cl.pendOps.N == 0 {
+			t.Fatal("no status waits")
+		}
+		return f.raw
+	}},
+	{"messages wait for room", func(t *testing.T, w *world) *raw {
+		p := smallParams()
+		p.MaxRx = 256
+		from, r := w.opSide(0, 11), w.attach(0, p)
+		r.bind(12)
+		from.open(from.sock, 0, 0, hostAddr(0), 12)
+		for range 2 * r.cl.ev.Free() {
+			from.submit(shm.Sub{Len: 4})
+		}
+		w.run()
+		r.isFull(t)
+		if r.cl.pendSocks.N == 0 {
+			t.Fatal("no message waits")
+		}
+		from.at.Close()
+		w.run()
+		return r
+	}},
+	{"ids of messages were not taken back", func(t *testing.T, w *world) *raw {
+		r := w.attach(0, smallParams())
+		s := r.bind(11)
+		r.open(s, 0, 0, hostAddr(0), 9)
+		for id := range r.cl.params.MaxMsgs {
+			r.sendMsg(s, 0, id, 4)
+			if id%64 == 63 {
 				w.run()
 			}
-			full(t, f.raw)
-			if f.cl.pendOps.N == 0 {
-				t.Fatal("no status waits")
-			}
-			return f.raw
-		}},
-		{"messages wait for room", func(t *testing.T, w *world) *raw {
-			p := smallParams()
-			p.MaxRx = 256
-			from, r := w.opSide(0, 11), w.attach(0, p)
-			r.bind(12)
-			from.open(from.sock, 0, 0, hostAddr(0), 12)
-			for range 2 * r.cl.ev.Free() {
-				from.submit(shm.Sub{Len: 4})
-			}
-			w.run()
-			full(t, r)
-			if r.cl.pendSocks.N == 0 {
-				t.Fatal("no message waits")
-			}
-			from.at.Close()
-			w.run()
-			return r
-		}},
-		{"ids of messages were not taken back", func(t *testing.T, w *world) *raw {
-			r := w.attach(0, smallParams())
-			s := r.bind(11)
-			r.open(s, 0, 0, hostAddr(0), 9)
-			for id := range r.cl.params.MaxMsgs {
-				r.sendMsg(s, 0, id, 4)
-				if id%64 == 63 {
-					w.run()
-				}
-			}
-			if n := r.seg.SendRetConsumer().Avail(); n != int(r.cl.params.MaxMsgs) {
-				t.Fatalf("%d ids", n)
-			}
-			return r
-		}},
-		{"the submission ring is full", func(t *testing.T, w *world) *raw {
-			r := w.attach(0, smallParams())
-			s := r.bind(11)
-			r.open(s, 0, 0, nobody(1), 9)
-			w.run()
-			for id := range r.cl.params.SubEntries {
-				r.sendMsg(s, 0, id, 4)
-			}
-			return r
-		}},
-	} {
+		}
+		if n := r.seg.SendRetConsumer().Avail(); n != int(r.cl.params.MaxMsgs) {
+			t.Fatalf("%d ids", n)
+		}
+		return r
+	}},
+	{"the submission ring is full", func(t *testing.T, w *world) *raw {
+		r := w.attach(0, smallParams())
+		s := r.bind(11)
+		r.open(s, 0, 0, nobody(1), 9)
+		w.run()
+		for id := range r.cl.params.SubEntries {
+			r.sendMsg(s, 0, id, 4)
+		}
+		return r
+	}},
+}
+
+// isFull fails unless the event ring of r is full.
+func (r *raw) isFull(t *testing.T) {
+	t.Helper()
+	if n := r.cl.ev.Free(); n != 0 {
+		t.Fatalf("the event ring has room for %d", n)
+	}
+}
+
+// TestHaltFullRings: what a process leaves in its rings adds no turn to a pause.
+func TestHaltFullRings(t *testing.T) {
+	for _, c := range ringsLeft {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, 1, Config{})
 			r := c.leave(t, w)

@@ -7,8 +7,8 @@ import (
 
 // SendLast sends the last frame of a connection, which says why it ends. The frame finds room
 // although the other side's queue is full, because the queue is widened first: so a process that
-// has not read is told as well, as soon as it reads again. It blocks and fails as Send does when
-// the kernel lets the queue not grow (net.core.wmem_max).
+// has not read is told as well, as soon as it reads again. Where the
+// kernel does not let the queue grow (net.core.wmem_max), SendLast blocks and fails as Send does.
 func (c *Conn) SendLast(m Body) error {
 	if !mutant.On(mutant.LastNoRoom) {
 		c.widen()
@@ -16,7 +16,7 @@ func (c *Conn) SendLast(m Body) error {
 	return c.Send(0, m)
 }
 
-// widen doubles what the other side's queue takes, once in effect.
+// widen doubles what the other side's queue takes, up to twice net.core.wmem_max.
 func (c *Conn) widen() {
 	raw, err := c.c.SyscallConn()
 	if err != nil {

@@ -8,20 +8,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestConnNoWait: a Send that may not wait fails if the queue is full, and works while it is not.
-func TestConnNoWait(t *testing.T) {
-	a, b := connPair(t)
-	a.SetSendTimeout(-1)
-	sent := uint32(0)
+// fillUp sends frames with ids from 1 on until the other side's queue is full, and returns how many.
+// No Send of c may wait.
+func (c *Conn) fillUp(t *testing.T) (sent uint32) {
+	t.Helper()
 	for {
-		err := a.Send(sent+1, &Goodbye{Text: "x"})
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break
+		if err := c.Send(sent+1, &Goodbye{Text: "x"}); errors.Is(err, os.ErrDeadlineExceeded) {
+			return sent
 		} else if err != nil {
 			t.Fatal(err)
 		}
 		sent++
 	}
+}
+
+// TestConnNoWait: a Send that may not wait fails if the queue is full, and works while it is not.
+func TestConnNoWait(t *testing.T) {
+	a, b := connPair(t)
+	a.SetSendTimeout(-1)
+	sent := a.fillUp(t)
 	for i := range sent {
 		if m, err := b.Recv(); err != nil || m.ID != i+1 {
 			t.Fatalf("frame %d of %d: %+v, %v", i+1, sent, m, err)

@@ -104,8 +104,8 @@ func (w *kworld) rest() {
 	w.done = true
 	w.verify()
 	for what, n := range w.saw {
-		if w.host.w.saw("kernel: " + what); n == 0 {
-			delete(w.host.w.sights, "kernel: "+what)
+		if n > 0 {
+			w.host.w.saw("kernel: " + what)
 		}
 	}
 	w.proc.kill()
