@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -246,6 +247,44 @@ func TestCgroupHoles(t *testing.T) {
 	if err := p.ping(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestCgroupRecords: what the daemon may come to remember of processes counts in its cgroup while
+// they are attached, and no longer.
+func TestCgroupRecords(t *testing.T) {
+	d, _ := usersDaemon(t, nil)
+	held := func() uint64 { return d.engine.Memory().Sum().Records }
+	each := engine.RecordBytes(fewParams)
+	p := attached(t, d)
+	if n := held(); n != each || each == 0 {
+		t.Fatalf("%d bytes for one process, want %d", n, each)
+	}
+	more := fewParams
+	more.MaxMsgs = 1 << 16
+	all := d.engine.Memory().Sum()
+	limit := (d.engine.OwnMemory() + all.Shared + all.Records + engine.RecordBytes(more)) * 8 / 7 // without its rings
+	root := cgroupFiles(t, "0::/a\n", map[string]string{"sys/fs/cgroup/a/memory.max": fmt.Sprint(limit), "sys/fs/cgroup/a/memory.current": "0\n"})
+	d.populator.mu.Lock()
+	d.populator.cgroups = openCgroups(root)
+	d.populator.mu.Unlock()
+	greedy := dialRaw(t, d)
+	if e, ok := greedy.call(&ipc.Hello{Role: ipc.RoleClient, Params: more}).Body.(*ipc.Err); !ok || e.Errno != uint32(unix.ENOMEM) || !strings.Contains(e.Text, "cgroup") {
+		t.Errorf("records of %d bytes in a cgroup of %d: %+v", engine.RecordBytes(more), limit, e)
+	}
+	greedy.close()
+	eventually(t, "those of the refused process count no more", func() error {
+		if n := held(); n != each {
+			return fmt.Errorf("%d bytes, want %d", n, each)
+		}
+		return nil
+	})
+	p.close()
+	eventually(t, "nothing counts", func() error {
+		if n := held(); n != 0 {
+			return fmt.Errorf("%d bytes", n)
+		}
+		return nil
+	})
 }
 
 // TestStatsOfKilledDaemon: what a killed daemon left in a file system without

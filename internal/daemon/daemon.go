@@ -47,6 +47,7 @@ type Daemon struct {
 	upgrades   *upgrades
 	searching  sync.Mutex // during a search for holes. Tests hold it, so that only theirs runs
 	handing    *handing   // to a successor
+	mostHanded int        // records of processes that may go over, see engine.Excess. Set before Run
 	inherited  *inherited // nil: this daemon has taken over from nobody
 
 	statFile, listFile *stats.File

@@ -142,6 +142,7 @@ func (o *opening) openEngine() (err error) {
 		limits.close()
 		return err
 	}
+	o.mostHanded = mostRecords
 	o.engine.KeepLists(o.lists)
 	o.populator = newPopulator(limits, o.engine.Memory())
 	o.populator.own = o.engine.OwnMemory()

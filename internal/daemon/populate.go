@@ -29,7 +29,7 @@ type populator struct {
 	turns chan struct{}
 	most  int    // the most sessions that made memory at one time
 	now   int    // sessions that make memory
-	made  uint64 // how often a session made memory
+	made  uint64 // how often a session made memory to its end
 	bytes uint64 // reserved by these sessions
 }
 
@@ -60,6 +60,9 @@ func (p *populator) populate(c *connection, size int, create func() (*shm.Mappin
 		go file.Close() // the kernel takes about as long as for populating it
 		return nil, err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.made++
 	return file, nil
 }
 
@@ -114,16 +117,15 @@ func (p *populator) begin(u *quota.User, size, own uint64) error {
 	}
 	p.bytes += size
 	p.now++
-	p.made++
 	p.most = max(p.most, p.now)
 	return nil
 }
 
 // mapped is how many bytes the daemon may come to need beside size more: what all sessions
-// have, and its own buffers.
+// have, its records of that, and its own buffers.
 func (p *populator) mapped(size uint64) uint64 {
 	all := p.memory.Sum()
-	has := all.Shared + all.Registered
+	has := all.Shared + all.Registered + all.Records
 	return p.own + has - min(has, size+p.waiting.Load())
 }
 

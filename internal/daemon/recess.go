@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"time"
@@ -24,9 +25,18 @@ import (
 // takes over.
 var errReplaced = errors.New("the daemon is being replaced by a new one: run the command again")
 
-// errNotStood ends a session that does not stand.
-var errNotStood = errors.New("a planned restart of the daemon could not take this session over: " +
-	"the process does not read its answers, or its request could not be broken off")
+var (
+	// errNotStood ends a session that does not stand.
+	errNotStood = errors.New("a planned restart of the daemon could not take this session over: " +
+		"the process does not read its answers, or its request could not be broken off")
+	// errTooMuch ends a session of which too much would go over.
+	errTooMuch = fmt.Errorf("a planned restart of the daemon could not take this session over: "+
+		"all processes have more than %d messages and destinations, and its user has most of them", mostRecords)
+)
+
+// mostRecords bounds what all processes have in the state that goes over, see engine.Excess. It
+// takes some two seconds beside load.
+const mostRecords = 1 << 21
 
 const (
 	recessTime = 2 * time.Second        // after which sessions are lost that do not stand
@@ -144,18 +154,18 @@ func (a *admission) stood(p *recess, late bool) bool {
 		c.SetSendTimeout(-1)
 	}
 	for _, s := range moving {
-		s.lose()
+		s.lose(errNotStood)
 	}
 	return true
 }
 
-// lose ends the session at once, whatever its goroutine is doing.
-func (s *session) lose() {
+// lose ends the session at once because of why, whatever its goroutine is doing.
+func (s *session) lose(why error) {
 	if s.closed() {
 		return
 	}
-	s.warn("session lost in a planned restart", errNotStood, "request", ipc.Type(s.request.Load()).String())
-	_ = s.SendLast(&ipc.Goodbye{Text: errNotStood.Error()})
+	s.warn("session lost in a planned restart", why, "request", ipc.Type(s.request.Load()).String())
+	_ = s.SendLast(&ipc.Goodbye{Text: why.Error()})
 	_ = s.Close() // so that a goodbye in progress comes to its end
 	s.end()
 }

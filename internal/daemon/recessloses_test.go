@@ -97,6 +97,51 @@ func TestRecessEndsFirst(t *testing.T) {
 	d.has(t, 1)
 }
 
+// TestRecessTooMuch: of processes that have more than may go over, that one is lost which has most,
+// while the engine serves others.
+func TestRecessTooMuch(t *testing.T) {
+	d := startDaemon(t, nil)
+	little, much := attached(t, d), attached(t, d)
+	for p, n := range map[*proc]int{little: 2, much: 3} {
+		for range n {
+			p.call(&ipc.Alloc{Size: 1}).CloseFDs()
+		}
+	}
+	all := 0
+	for ; ; all++ {
+		more := false
+		if err := d.loop.ask(context.Background(), func() { more = len(d.engine.Excess(all)) > 0 }); err != nil {
+			t.Fatal(err)
+		}
+		if !more {
+			break
+		}
+	}
+	for left := 2; left > 0; left-- {
+		d.mostHanded = all - 2 + left
+		if err := d.admission.recess(context.Background(), true); err != nil {
+			t.Fatal(err)
+		}
+		halted, err := d.standStill(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := engine.Clients(d.engine)
+		d.loop.goOn(halted)
+		d.admission.resume()
+		if n != left {
+			t.Fatalf("%d processes are left with at most %d records of %d, want %d", n, d.mostHanded, all, left)
+		}
+	}
+	if s := much.reason(); !strings.Contains(s, errTooMuch.Error()) {
+		t.Error(s)
+	}
+	d.has(t, 1)
+	if err := little.ping(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRecessBreaksMemory: a recess does not wait for memory that is being made, nor for the turns
 // of those who wait for theirs. All of it is there after the recess, and counts once.
 func TestRecessBreaksMemory(t *testing.T) {
@@ -111,6 +156,12 @@ func TestRecessBreaksMemory(t *testing.T) {
 		}
 		return nil
 	})
+	made := func() uint64 {
+		d.populator.mu.Lock()
+		defer d.populator.mu.Unlock()
+		return d.populator.made
+	}
+	before := made()
 	waits.send(&ipc.GrowSend{})
 	comer.send(&ipc.Hello{Role: ipc.RoleClient, Params: fewParams})
 	end.send(&ipc.Alloc{Size: 1 << 20})
@@ -123,6 +174,9 @@ func TestRecessBreaksMemory(t *testing.T) {
 	}
 	if n := d.engine.Memory().Sum().Registered; n != 0 {
 		t.Errorf("%d bytes count in the recess", n)
+	}
+	if n := made() - before; n != 0 {
+		t.Errorf("memory was made %d times to its end, although its request was broken off", n)
 	}
 	d.admission.resume()
 	big.hears(big.id, &ipc.AllocOK{})

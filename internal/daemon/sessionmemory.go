@@ -29,6 +29,7 @@ type sessionMemory struct {
 	client         *shm.Doorbell             // the daemon rings it
 	daemon         *shm.Doorbell             // the client rings it
 	buffers        map[uint32]*sessionBuffer // by the engine's number
+	records        uint64                    // bytes that the engine's records may take
 
 	// remains says that the process keeps the pages: another daemon goes on with them, or
 	// there is none any more. Otherwise they are given back before they count no more.
@@ -114,9 +115,26 @@ func (m *sessionMemory) remain() {
 	m.remains = true
 }
 
+// hold counts what the engine may come to remember of a client with parameters p, until drop.
+func (m *sessionMemory) hold(p shm.Params) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.records = engine.RecordBytes(p); mutant.On(mutant.RecordsUncharged) {
+		m.records = 0
+	}
+	m.engine.Memory().Hold(&m.conn.user, m.records)
+}
+
+// drop ends hold, if it was called. Guarded by mu.
+func (m *sessionMemory) drop() {
+	m.engine.Memory().Drop(&m.conn.user, m.records)
+	m.records = 0
+}
+
 // makeFor makes the segment, the table, the doorbells and the arenas of a client. What it
 // made before an error stays for free.
 func (m *sessionMemory) makeFor(p shm.Params) (err error) {
+	m.hold(p)
 	if m.segment, err = m.memfd(failpoint.Segment, shm.SegmentSize(p), false); err != nil {
 		return err
 	}
@@ -231,6 +249,7 @@ func (m *sessionMemory) undo() {
 		}
 	}
 	m.segment, m.table, m.send, m.recv, m.client, m.daemon = nil, nil, nil, nil, nil, nil
+	m.drop()
 }
 
 // free unmaps and closes everything but buffers, which end one by one.
@@ -246,6 +265,7 @@ func (m *sessionMemory) forget() []*shm.Mapping {
 	defer m.mu.Unlock()
 	all := m.files()
 	m.segment, m.table, m.send, m.recv = nil, nil, nil, nil
+	m.drop()
 	for _, bell := range []*shm.Doorbell{m.client, m.daemon} {
 		if bell != nil {
 			_ = bell.Close()

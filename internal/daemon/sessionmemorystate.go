@@ -60,6 +60,7 @@ func (m *sessionMemory) adopt(r *handover.Reader, f *inFiles, p shm.Params) {
 		r.Fail("%v", err)
 		return
 	}
+	m.hold(p)
 	r.Begin(tagMemory)
 	m.segment = m.adoptFile(r, f, failpoint.Segment, shm.SegmentSize(p))
 	m.table = m.adoptFile(r, f, failpoint.Table, shm.TableSize(p.Slots, p.Cells))

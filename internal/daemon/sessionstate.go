@@ -77,6 +77,17 @@ func (a *admission) endRest(gone map[*session]bool) (any bool) {
 	return any
 }
 
+// loseExcess ends the sessions of clients, which have too much for a planned restart.
+func (a *admission) loseExcess(clients []*engine.Client) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.open {
+		if s.cl != nil && slices.Contains(clients, s.cl) {
+			s.lose(errTooMuch)
+		}
+	}
+}
+
 // answerAll waits until no answer is on its way. Nobody serves in that time, so a session whose
 // answer is still on its way after recessSend is lost.
 func (a *admission) answerAll() {
@@ -92,7 +103,7 @@ func (a *admission) answerAll() {
 		case <-late.C:
 			for _, s := range to {
 				if !mutant.On(mutant.LateAnswerKept) {
-					s.lose()
+					s.lose(errNotStood)
 				}
 			}
 			return

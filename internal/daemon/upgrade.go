@@ -294,10 +294,16 @@ func (p *predecessor) still(version uint16) (parcel succession.Parcel, err error
 	return succession.Parcel{State: w.Bytes(), Files: f.all}, err
 }
 
-// standStill has the engine end what lost its session in the recess, and stand still then.
+// standStill has the engine end what lost its session in the recess or has too much to be handed
+// over, and stand still then.
 func (d *Daemon) standStill(ctx context.Context) (*pause, error) {
 	if !mutant.On(mutant.RecessEndsLast) {
-		if err := d.loop.ask(ctx, func() { d.admission.endRest(map[*session]bool{}) }); err != nil {
+		if err := d.loop.ask(ctx, func() {
+			if !mutant.On(mutant.ExcessKept) {
+				d.admission.loseExcess(d.engine.Excess(d.mostHanded))
+			}
+			d.admission.endRest(map[*session]bool{})
+		}); err != nil {
 			return nil, err
 		}
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -37,6 +38,23 @@ func GrantParams(want shm.Params) (shm.Params, error) {
 		}
 	}
 	return p, nil
+}
+
+// RecordBytes is how many bytes the engine's tables and records of a process may come to take:
+// all messages, slots and cells that p has room for.
+func RecordBytes(p shm.Params) uint64 {
+	const entry = 8 // of a table
+	size := func(n uint32, of ...reflect.Type) (sum uint64) {
+		for _, t := range of {
+			sum += uint64(t.Size())
+		}
+		return sum * uint64(n)
+	}
+	return entry*(uint64(p.MaxMsgs)+uint64(p.Slots)+uint64(p.Cells)) +
+		size(p.MaxMsgs, reflect.TypeFor[txMsg]()) +
+		size(p.MaxRx, reflect.TypeFor[rxEntry](), reflect.TypeFor[uint32]()) +
+		size(p.Slots, reflect.TypeFor[slot](), reflect.TypeFor[pin]()) +
+		size(p.Cells, reflect.TypeFor[cell]())
 }
 
 // BufferSize is what a buffer of n bytes takes: whole pages.

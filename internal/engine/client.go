@@ -17,6 +17,7 @@ import (
 // Client is one attached process: its shared memory and its state in the engine.
 // Engine-owned from attach to detach.
 type Client struct {
+	inState
 	name string
 	pid  int
 	user quota.User

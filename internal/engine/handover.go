@@ -32,42 +32,16 @@ type handing struct {
 	*Engine
 	w     *handover.Writer
 	name  func(*Client) uint32
-	procs numbered[Client]
-	socks numbered[socket]
-	cells numbered[cell]
-	slots numbered[slot]
-	pins  numbered[pin]
-	txs   numbered[txMsg]
-	msgs  numbered[conn.Msg] // those of txs first, then pieces, then internal messages
-	of    *Client            // whose part is being written, nil: a part that is shared
-	err   error              // of a part that is shared
-	fault map[*Client]error  // the first of each part that is not
-}
-
-// numbered gives records their numbers.
-type numbered[T any] struct {
-	all []*T
-	of  map[*T]uint32
-}
-
-// noNumber is the number of no record.
-const noNumber = ^uint32(0)
-
-// number returns the number of x, which gets the next one if it has none.
-func (n *numbered[T]) number(x *T) uint32 {
-	if x == nil {
-		return noNumber
-	}
-	if i, ok := n.of[x]; ok {
-		return i
-	}
-	if n.of == nil {
-		n.of = map[*T]uint32{}
-	}
-	i := uint32(len(n.all))
-	n.of[x] = i
-	n.all = append(n.all, x)
-	return i
+	procs numbered[Client, *Client]
+	socks numbered[socket, *socket]
+	cells numbered[cell, *cell]
+	slots numbered[slot, *slot]
+	pins  numbered[pin, *pin]
+	txs   numbered[txMsg, *txMsg]
+	parts numbered[piece, *piece]
+	of    *Client           // whose part is being written, nil: a part that is shared
+	err   error             // of a part that is shared
+	fault map[*Client]error // the first of each part that is not
 }
 
 // taking is an engine that is being made from a state.
@@ -87,7 +61,7 @@ type taking struct {
 	away    []away
 	untold  map[*Client]int   // messages in its arena that it has not been told of
 	used    map[*rxEntry]bool // those that wait for room
-	found   map[*conn.Msg]bool
+	found   []bool            // of msgs: a connection has it
 }
 
 // Encode writes what an engine needs that takes this one's place. The engine is Halted.
@@ -120,7 +94,7 @@ func (e *Engine) Encode(w *handover.Writer, number func(*Client) uint32) error {
 	h.encodeArrived()
 	h.encodeLists()
 	h.of = nil
-	h.fail(e.encodeRemotes(w, h.msgs.number))
+	h.fail(e.encodeRemotes(w, h.message))
 	w.End()
 	return cmp.Or(h.err, h.faults())
 }
@@ -286,19 +260,16 @@ func (h *handing) collect() {
 		h.collectSocket(at.Of.sock)
 	}
 	for _, t := range h.txs.all {
-		h.msgs.number(&t.m)
-	}
-	for _, t := range h.txs.all {
 		if t.long != nil {
 			for at := t.long.pieces.Head; at != nil; at = at.Next {
-				h.msgs.number(&at.Of.m)
+				h.parts.number(at.Of)
 			}
 		}
 	}
 }
 
 func (h *handing) collectSocket(s *socket) {
-	if _, ok := h.socks.of[s]; ok {
+	if h.socks.has(s) {
 		return
 	}
 	h.socks.number(s)
@@ -316,7 +287,7 @@ func (h *handing) collectCell(ce *cell) {
 }
 
 func (h *handing) collectSlot(sl *slot) {
-	if _, ok := h.slots.of[sl]; ok {
+	if h.slots.has(sl) {
 		return
 	}
 	h.slots.number(sl)

@@ -49,7 +49,7 @@ func (e *Engine) withClients() (all []*account) {
 	return all
 }
 
-func encodeNumbers[T any](h *handing, l *lists.List[T], of *numbered[T]) {
+func encodeNumbers[T any, P record[T]](h *handing, l *lists.List[T], of *numbered[T, P]) {
 	h.w.Count(l.N)
 	for at := l.Head; at != nil; at = at.Next {
 		h.w.U32(of.number(at.Of))

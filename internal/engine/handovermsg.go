@@ -12,7 +12,10 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-const mostMsgs = 1 << 28 // in a state
+const (
+	mostMsgs = 1 << 28 // in a state
+	usualMsg = 128     // bytes of a message without operations there, more or less
+)
 
 // What a message's record says of it.
 const (
@@ -34,6 +37,7 @@ const (
 func (h *handing) encodeMessages() {
 	w := h.w
 	w.Begin(handover.TagMessages)
+	w.Grow(len(h.txs.all) * usualMsg)
 	w.Count(len(h.txs.all))
 	for _, t := range h.txs.all {
 		h.encodeMessage(t)
@@ -130,6 +134,7 @@ func (t *taking) adoptMessages() {
 			}
 		}
 	}
+	t.found = make([]bool, len(t.msgs))
 	r.End()
 }
 
@@ -265,19 +270,16 @@ func (t *taking) find(n uint32) *conn.Msg {
 			return nil
 		}
 	}
-	if t.found == nil {
-		t.found = map[*conn.Msg]bool{}
-	}
-	t.found[m] = true
+	t.found[n] = true
 	return m
 }
 
 // linkMessages checks that connections have all messages that they had.
 func (t *taking) linkMessages() {
-	for _, m := range t.msgs {
+	for n, m := range t.msgs {
 		x, ok := m.Owner.(*txMsg)
 		switch {
-		case t.found[m]:
+		case t.found[n]:
 		case ok && (x.done || !x.handed || x.long != nil && x.long.ended):
 		default:
 			t.part(nil)

@@ -10,10 +10,14 @@ import (
 )
 
 // TestEachValueMatters: whatever value that the engine writes of its state is left out, a scenario
-// of TestGoesOn notices, or the next engine does not take the state. Connections, grants and rings
-// write their own: see the tests of these packages.
+// of TestGoesOn or TestRationHandedOver notices, or the next engine does not take the state.
+// Connections, grants and rings write their own: see the tests of these packages.
 func TestEachValueMatters(t *testing.T) {
-	leaveout.Each(t, leaveout.Check{Run: TestGoesOn, Tests: "^TestGoesOn$", Of: regexp.MustCompile("^engine/"), Except: exceptions})
+	run := func(t *testing.T) {
+		t.Run("goes on", TestGoesOn)
+		t.Run("ration", TestRationHandedOver)
+	}
+	leaveout.Each(t, leaveout.Check{Run: run, Tests: "^(TestGoesOn|TestRationHandedOver)$", Of: regexp.MustCompile("^engine/"), Except: exceptions})
 }
 
 // exceptions are values that no scenario notices, and why.
@@ -21,6 +25,7 @@ var exceptions = map[string]string{
 	// These make no difference.
 	"engine/handoverlanes.go: w.U64(begun)":         "the next attempt to connect sets it",
 	"engine/handovermsg.go: w.U32(uint32(t.errno))": "is read in the turn that sets it",
+	"engine/handoverlists.go: w.U32(a.uid)":         "the processes count for whom /etc/subuid says now",
 	"engine/handoverrx.go: w.I64(m.began)":          "is read while a message is in assembly, or traced",
 	"engine/handovermsg.go: w.Flags(t.done, t.handed, t.ungranted && !mutant.On(mutant.HandoverUngranted), t.toldUngranted, t.inQ.On(), t.slot.asks == t, m.Silent, #7": "asks for an ack a little earlier",
 

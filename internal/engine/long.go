@@ -43,6 +43,7 @@ type long struct {
 
 // piece is a part of an operation on its way to the peer. Pooled.
 type piece struct {
+	inState
 	m     conn.Msg
 	op    rdmaop.Op
 	t     *txMsg

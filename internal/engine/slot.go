@@ -11,6 +11,7 @@ import (
 
 // slot is a destination (address and port) of one socket.
 type slot struct {
+	inState
 	cl     *Client
 	idx    uint32
 	sock   *socket
@@ -75,6 +76,7 @@ type told struct {
 
 // cell counts the operations of one socket to one address.
 type cell struct {
+	inState
 	idx    uint32
 	sock   *socket
 	addr   netip.Addr

@@ -14,6 +14,7 @@ import (
 
 // socket is one bound RDS socket. Engine-owned.
 type socket struct {
+	inState
 	cl     *Client
 	handle uint32 // shm.SockHandle
 	local  *localAddr

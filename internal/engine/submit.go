@@ -17,6 +17,7 @@ const cancelled = conn.Cancelled
 // txMsg is a submitted message. It exists from the message's descriptor to the return of
 // its id. Pooled.
 type txMsg struct {
+	inState
 	m      conn.Msg
 	all    lists.Link[txMsg] // socket.txs
 	inTo   lists.Link[txMsg] // slot.txs

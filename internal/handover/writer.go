@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 )
 
 // Writer builds a state. What it is given is the daemon's own, so a value that the format
@@ -62,6 +63,9 @@ func (w *Writer) Bytes() []byte {
 	}
 	return w.b
 }
+
+// Grow makes room for n more bytes, if they are known to follow.
+func (w *Writer) Grow(n int) { w.b = slices.Grow(w.b, n) }
 
 func (w *Writer) U8(v uint8)   { w.u8(kept(v, 0)) }
 func (w *Writer) U16(v uint16) { w.u16(kept(v, 0)) }

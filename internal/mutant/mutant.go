@@ -74,6 +74,8 @@ const (
 	HaltChoresIn     Name = "halt-chores-in"     // chores that were begun are done while nobody is served
 	HaltChoresLong   Name = "halt-chores-long"   // the end of chores is waited for without end
 	RecessEndsLast   Name = "recess-ends-last"   // processes whose sessions were lost in a recess end while nobody is served
+	RecordsUncharged Name = "records-uncharged"  // the daemon's records of what a process has do not count in its cgroup
+	ExcessKept       Name = "excess-kept"        // all of a process goes over, however much it is
 	LateAnswerKept   Name = "late-answer-kept"   // a session is handed over whose answer is still on its way
 	ToolViolates     Name = "tool-violates"      // an rdsctl that does not read counts as a process that breaks the rules
 	HomelessStays    Name = "homeless-stays"     // room for more peers is looked for when nobody waits for it any more
@@ -282,24 +284,24 @@ func Names() []Name {
 		HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverTCPSeen, HandoverTCPAgain, HandoverUs, HandoverMet, HandoverPast,
 		HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom,
 		HandoverTaken, HandoverOffset, HaltTimePasses, FaultRefuses, FaultsApart, HaltCopies, HaltChoresIn, HaltChoresLong, RecessEndsLast,
-		LateAnswerKept, ToolViolates, HomelessStays, LongStays, PieceByLength, SocketFileTaken, CountersByPlace, GateAjar, HandoverClock, HandoverDrains,
-		HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin,
-		HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps,
-		HandoverWaiters, HandoverLost, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped, ReleasedEarly, HeldOvertakes, StopWanted,
-		AdoptedReturned, LookAtOnce, StopsWalked, StoppedKept, KeptAtOnce, TakenBackLast, NoSockNotSent, LostNotTold, CongestionStays, Incarnation,
-		NotPinned, TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly, WakeUpLost, ShareIgnored,
-		GainUnheard, BindBehindClose, WakeUpKept, RequestOvertakes, ReopenedClosed, ReopenedZeroCopy, ReopenedUnsettled, ReopenedUnread, ReopenedIDs,
-		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, CarriedRunsAgain, CarriedUnreceived,
-		CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
-		GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, UsedWhenRefused,
-		NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded, PieceFailureLost, LimitLeavesPieces, EndUnblamed,
-		UsedStaysOpen, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted,
-		DescriptorsClosedInSession, HolesUncharged, UnmapLocks, FreedKept, HolesUnseen, HolesAgain, HandoverHoles, HandoverLong, SearchWaits,
-		RestAfterFound, HolesTwice, GoneMarked, ImportHoles, HolesBack, UnreadUnbounded, UnreadPiledUp, RefsEndSession, HandoverUnread, UnreadLetGo,
-		HandoverUnreadMost, UnreadUncounted, DescriptorsTakenInSession, WritableGiven, HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports,
-		HandoverJournal, RecessUnheeded, RecessEndsUnread, PopulateAtOnce, UpdatesUncharged, AnyOwner, SubordinatesApart, SourceTakesAll, MemoryUnbroken,
-		RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, ToolUntold, LastNoRoom, SendNotTried, BodyAwaited, RingsFirst, EndMisread,
-		LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkForgotten, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
-		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
+		RecordsUncharged, ExcessKept, LateAnswerKept, ToolViolates, HomelessStays, LongStays, PieceByLength, SocketFileTaken, CountersByPlace, GateAjar,
+		HandoverClock, HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark,
+		HandoverShown, HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus,
+		HandoverOver, HandoverSteps, HandoverWaiters, HandoverLost, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped, ReleasedEarly,
+		HeldOvertakes, StopWanted, AdoptedReturned, LookAtOnce, StopsWalked, StoppedKept, KeptAtOnce, TakenBackLast, NoSockNotSent, LostNotTold,
+		CongestionStays, Incarnation, NotPinned, TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked,
+		SlotReusedEarly, WakeUpLost, ShareIgnored, GainUnheard, BindBehindClose, WakeUpKept, RequestOvertakes, ReopenedClosed, ReopenedZeroCopy,
+		ReopenedUnsettled, ReopenedUnread, ReopenedIDs, MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice,
+		CarriedRunsAgain, CarriedUnreceived, CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored,
+		RevokeDoesNotWait, LanesNotFlushed, GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold,
+		IdleKeepsPlace, OnceForMany, UsedWhenRefused, NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded,
+		PieceFailureLost, LimitLeavesPieces, EndUnblamed, UsedStaysOpen, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept,
+		QuotaNotGivenBack, LoopbackTrusted, LocalTrusted, DescriptorsClosedInSession, HolesUncharged, UnmapLocks, FreedKept, HolesUnseen, HolesAgain,
+		HandoverHoles, HandoverLong, SearchWaits, RestAfterFound, HolesTwice, GoneMarked, ImportHoles, HolesBack, UnreadUnbounded, UnreadPiledUp,
+		RefsEndSession, HandoverUnread, UnreadLetGo, HandoverUnreadMost, UnreadUncounted, DescriptorsTakenInSession, WritableGiven, HugeOfAnyone,
+		PartialUncharged, RecessAnswers, HandoverImports, HandoverJournal, RecessUnheeded, RecessEndsUnread, PopulateAtOnce, UpdatesUncharged, AnyOwner,
+		SubordinatesApart, SourceTakesAll, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, ToolUntold, LastNoRoom,
+		SendNotTried, BodyAwaited, RingsFirst, EndMisread, LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkForgotten, MarkWaitsForAll,
+		RunUnchecked, RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
 	}
 }

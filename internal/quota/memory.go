@@ -46,10 +46,12 @@ type Memory struct {
 	users map[uint32]*Taken // by User.Account; users without memory are not in it
 }
 
-// Taken is what is reserved: mappings, bytes of rings, tables and arenas, bytes of buffers.
+// Taken is what is reserved: mappings, bytes of rings, tables and arenas, bytes of buffers, and
+// what the daemon's records of all that may take.
 type Taken struct {
 	Maps               int
 	Shared, Registered uint64
+	Records            uint64
 }
 
 // NewMemory returns a Memory of which all clients together have at most so many mappings and
@@ -119,6 +121,34 @@ func (m *Memory) take(u *User, own *Taken, shared, registered uint64) {
 	m.all.add(1, shared, registered)
 }
 
+// Hold counts n bytes of the daemon's own memory, in which it may come to have records of what
+// u has, and Drop ends that. Only the daemon's memory cgroup limits them.
+func (m *Memory) Hold(u *User, n uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	own := m.of(u)
+	m.users[u.Account] = own
+	own.Records += n
+	m.all.Records += n
+}
+
+// Drop ends a Hold of n bytes.
+func (m *Memory) Drop(u *User, n uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	own := m.of(u)
+	own.Records -= n
+	m.all.Records -= n
+	m.forget(u, own)
+}
+
+// forget drops a user that has nothing. Guarded by mu.
+func (m *Memory) forget(u *User, own *Taken) {
+	if own.Maps == 0 && own.Records == 0 {
+		delete(m.users, u.Account)
+	}
+}
+
 // Give returns maps mappings with so many bytes in all.
 func (m *Memory) Give(u *User, maps int, shared, registered uint64) {
 	if maps == 0 {
@@ -129,9 +159,7 @@ func (m *Memory) Give(u *User, maps int, shared, registered uint64) {
 	m.all.add(-maps, -shared, -registered)
 	own := m.users[u.Account]
 	own.add(-maps, -shared, -registered)
-	if own.Maps == 0 {
-		delete(m.users, u.Account)
-	}
+	m.forget(u, own)
 }
 
 func (t *Taken) add(maps int, shared, registered uint64) {
@@ -140,12 +168,14 @@ func (t *Taken) add(maps int, shared, registered uint64) {
 	t.Registered += registered
 }
 
-// Of is how many bytes account has reserved, of both kinds.
+func (t *Taken) bytes() uint64 { return t.Shared + t.Registered + t.Records }
+
+// Of is how many bytes account has reserved, of all kinds.
 func (m *Memory) Of(account uint32) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t := m.users[account]; t != nil {
-		return t.Shared + t.Registered
+		return t.bytes()
 	}
 	return 0
 }

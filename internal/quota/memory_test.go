@@ -72,7 +72,7 @@ func TestKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if sum := m.Sum(); sum != (Taken{2, 160, 160}) {
+	if sum := m.Sum(); sum != (Taken{2, 160, 160, 0}) {
 		t.Errorf("%+v", sum)
 	}
 	if err := m.Take(&u, 1, 0); !errors.Is(err, unix.ENOBUFS) {

@@ -67,6 +67,8 @@ var checks = []check{
 	{variant: mutant.HaltChoresIn, pkg: "internal/engine", test: "TestHaltChores"},
 	{variant: mutant.HaltChoresLong, pkg: "internal/engine", test: "TestHaltEndlessChore"},
 	{variant: mutant.RecessEndsLast, pkg: "internal/daemon", test: "TestRecessEndsFirst"},
+	{variant: mutant.RecordsUncharged, pkg: "internal/daemon", test: "TestCgroupRecords"},
+	{variant: mutant.ExcessKept, pkg: "internal/daemon", test: "TestRecessTooMuch"},
 	{variant: mutant.LateAnswerKept, pkg: "internal/daemon", test: "TestHandOverUnanswered"},
 	{variant: mutant.ToolViolates, pkg: "internal/daemon", test: "TestRecessUnreadTool"},
 	{variant: mutant.HomelessStays, pkg: "internal/engine", test: "TestGoesOn/the_last_homeless_destination_was_closed"},
