@@ -32,6 +32,8 @@ func (a *app) manual(args []string) int {
 	return exitOK
 }
 
+const diagnostics = "Every error is one line on standard error: the cause, and what to do about it. With JSON the document has it in its field error, too, with a code for programs."
+
 // manualFiles are the files of one form of the manual, by name.
 func manualFiles(form string) map[string]string {
 	files := map[string]string{}
@@ -68,6 +70,32 @@ func exitTerms() (terms []term) {
 	return terms
 }
 
+// exits adds the exit statuses that verbs have in common.
+func (p *page) exits() {
+	p.heading("Exit status")
+	p.terms(exitTerms())
+}
+
+// flags adds the flags of a verb, its own first.
+func (p *page) flags(terms []term) {
+	p.heading("Flags")
+	common := commonTerms()
+	own := slices.DeleteFunc(slices.Clone(terms), func(t term) bool { return slices.Contains(common, t) })
+	if len(own) > 0 {
+		p.terms(own)
+	}
+	if shared := slices.DeleteFunc(terms, func(t term) bool { return slices.Contains(own, t) }); len(shared) > 0 {
+		p.blocks = append(p.blocks, block{terms: shared, common: true, flags: true})
+	}
+}
+
+// commonTerms are the flags that many verbs have, with the same meaning.
+func commonTerms() []term {
+	fs := newFlagSet("")
+	newOptions().declare(fs, &verb{forms: allForms, names: func() (columns, fields []string) { return nil, nil }, watch: true})
+	return flagTerms(fs)
+}
+
 func rdsctlPage() *page {
 	p := &page{name: "rdsctl", section: 1, summary: "ask a running rdsd what it does, and change what it may"}
 	p.heading("Synopsis")
@@ -94,14 +122,16 @@ func rdsctlPage() *page {
 		terms = append(terms, term{strings.TrimSpace(v.name + " " + v.args), v.summary})
 	}
 	flush()
+	p.heading("Common flags")
+	p.text("The page of each verb says which of them it has.")
+	p.terms(commonTerms())
 	p.heading("Environment")
 	p.terms([]term{{"RDSD_SOCKET", "control socket of the daemon, where -socket does not name it"}, {"NO_COLOR", "if it is not empty, tables on a terminal have no colours"}})
-	p.heading("Exit status")
-	p.terms(exitTerms())
+	p.exits()
 	p.heading("Examples")
 	p.code("rdsctl status", "rdsctl peers -filter 'remote=10.0.0.0/24,state!=up'", "rdsctl backlog -filter 'oldest>1s' -o jsonl", "rdsctl check daemon -o nagios")
 	p.heading("Diagnostics")
-	p.text("Every error is one line: the cause, and what to do about it. rdsctl doctor looks for what is wrong by itself.")
+	p.text(diagnostics + " rdsctl doctor looks for what is wrong by itself.")
 	p.heading("See also")
 	p.text("rdsd(8), rdsd.toml(5), rdsctl-rds-info(1), rdsctl-rds-ping(1), rdsctl-rds-stress(1)")
 	return p
@@ -124,8 +154,7 @@ func verbPage(v *verb) *page {
 		newOptions().declare(fs, v)
 		v.prepare(fs)
 		if terms := flagTerms(fs); terms != nil {
-			p.heading("Flags")
-			p.terms(terms)
+			p.flags(terms)
 		}
 	} else {
 		v.rawFlags(p)
@@ -136,11 +165,11 @@ func verbPage(v *verb) *page {
 		p.text("Columns of the table: %s.", strings.Join(columns, ", "))
 		p.text("Fields of the JSON, and of -columns, -filter and -sort: %s.", strings.Join(fields, ", "))
 	}
-	p.heading("Exit status")
 	if v.name == "check" {
+		p.heading("Exit status")
 		p.terms([]term{{"0", "ok"}, {"1", "warning"}, {"2", "critical, also: no daemon, or it does not answer"}, {"3", "unknown, also: wrong usage"}})
 	} else {
-		p.terms(exitTerms())
+		p.common(p.exits)
 	}
 	p.heading("Examples")
 	tries := v.tries
@@ -152,8 +181,10 @@ func verbPage(v *verb) *page {
 		lines = append(lines, "rdsctl "+t)
 	}
 	p.code(lines...)
-	p.heading("Diagnostics")
-	p.text("Every error is one line on standard error: the cause, and what to do about it. With JSON the document has it in its field error, too, with a code for programs.")
+	p.common(func() {
+		p.heading("Diagnostics")
+		p.text(diagnostics)
+	})
 	return p
 }
 
@@ -267,12 +298,13 @@ func oldPage(name, summary, synopsis, text, example string) *page {
 	p.code(synopsis)
 	p.heading("Description")
 	p.text("A link named %s to rdsctl. %s", strings.TrimPrefix(name, "rdsctl-"), text)
-	p.heading("Exit status")
-	p.terms(exitTerms())
+	p.common(p.exits)
 	p.heading("Examples")
 	p.code(example)
-	p.heading("Diagnostics")
-	p.text("Every error is one line: the cause, and what to do about it.")
+	p.common(func() {
+		p.heading("Diagnostics")
+		p.text("Every error is one line: the cause, and what to do about it.")
+	})
 	p.heading("See also")
 	p.text("rdsctl(1), rdsd(8)")
 	return p

@@ -19,6 +19,8 @@ type block struct {
 	text    string   // a paragraph
 	code    []string // lines as they are
 	terms   []term   // a list of terms and what they mean
+	common  bool     // also in rdsctl's page, to which docs/cli refers instead
+	flags   bool     // terms are flags, which docs/cli names
 }
 
 type term struct{ name, text string }
@@ -29,6 +31,15 @@ func (p *page) text(format string, a ...any) {
 }
 func (p *page) code(lines ...string) { p.blocks = append(p.blocks, block{code: lines}) }
 func (p *page) terms(terms []term)   { p.blocks = append(p.blocks, block{terms: terms}) }
+
+// common marks the blocks that add adds as those that rdsctl's page has, too.
+func (p *page) common(add func()) {
+	n := len(p.blocks)
+	add()
+	for i := range p.blocks[n:] {
+		p.blocks[n+i].common = true
+	}
+}
 
 // roff is p as a page for man.
 func (p *page) roff() string {
@@ -71,26 +82,51 @@ func roffLine(s string) string {
 	return s
 }
 
-// markdown is p as a page of docs/cli.
+// markdown is p as a page of docs/cli. What the pages have in common is in rdsctl.md alone.
 func (p *page) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n%s\n", strings.ReplaceAll(p.name, "rdsctl-", "rdsctl "), markText(p.summary))
+	refer := false
 	for _, x := range p.blocks {
 		switch {
+		case x.common && x.flags:
+			b.WriteString(markFlags(x.terms))
+		case x.common:
+			refer = true
 		case x.heading != "":
 			fmt.Fprintf(&b, "\n## %s\n", x.heading)
 		case x.code != nil:
 			fmt.Fprintf(&b, "\n```\n%s\n```\n", strings.Join(x.code, "\n"))
 		case x.terms != nil:
-			b.WriteString("\n| | |\n|---|---|\n")
-			for _, t := range x.terms {
-				fmt.Fprintf(&b, "| `%s` | %s |\n", strings.ReplaceAll(t.name, "|", "\\|"), markText(t.text))
-			}
+			b.WriteString(markTerms(x.terms))
 		default:
 			fmt.Fprintf(&b, "\n%s\n", markText(x.text))
 		}
 	}
+	if refer {
+		b.WriteString("\nExit status and errors: [rdsctl](rdsctl.md#exit-status).\n")
+	}
 	return b.String()
+}
+
+// markTerms is a table of terms.
+func markTerms(terms []term) string {
+	var b strings.Builder
+	b.WriteString("\n| | |\n|---|---|\n")
+	for _, t := range terms {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", strings.ReplaceAll(t.name, "|", "\\|"), markText(t.text))
+	}
+	return b.String()
+}
+
+// markFlags names the common flags among terms.
+func markFlags(terms []term) string {
+	var names []string
+	for _, t := range terms {
+		flag, _, _ := strings.Cut(t.name, " ")
+		names = append(names, "`"+flag+"`")
+	}
+	return fmt.Sprintf("\n[Common](rdsctl.md#common-flags): %s.\n", strings.Join(names, ", "))
 }
 
 // markText escapes s, so that it has no markup.
