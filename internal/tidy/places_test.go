@@ -138,27 +138,22 @@ func (p places) qualified(name string) bool {
 	return false
 }
 
-// TestPlaces: what the table "Where each thing is decided" of docs/architecture.md and the
-// column "where" of docs/glossary.md name is where they say.
+// TestPlaces: what the column "where" of docs/glossary.md names is where it says.
 func TestPlaces(t *testing.T) {
 	p := newPlaces(packages(t))
-	_, decided, _ := strings.Cut(readDoc(t, "docs/architecture.md"), "\n## Where each thing is decided\n")
-	decided, _, _ = strings.Cut(decided, "\n## ")
-	for page, text := range map[string]string{"docs/architecture.md": decided, "docs/glossary.md": readDoc(t, "docs/glossary.md")} {
-		seen := 0
-		for line := range strings.Lines(text) {
-			if !strings.HasPrefix(line, "| ") {
-				continue
-			}
-			cells := strings.Split(strings.Trim(line, "|\n"), "|")
-			seen++
-			for _, what := range p.check(cells[len(cells)-1]) {
-				t.Errorf("%s, %s: %s", page, strings.TrimSpace(cells[0]), what)
-			}
+	seen := 0
+	for line := range strings.Lines(readDoc(t, "docs/glossary.md")) {
+		if !strings.HasPrefix(line, "| ") {
+			continue
 		}
-		if seen < 20 {
-			t.Errorf("%s: %d rows say where something is", page, seen)
+		cells := strings.Split(strings.Trim(line, "|\n"), "|")
+		seen++
+		for _, what := range p.check(cells[len(cells)-1]) {
+			t.Errorf("docs/glossary.md, %s: %s", strings.TrimSpace(cells[0]), what)
 		}
+	}
+	if seen < 20 {
+		t.Errorf("docs/glossary.md: %d rows say where something is", seen)
 	}
 }
 
