@@ -31,7 +31,7 @@ const (
 // goroutine that receives the blockstore's answers sends the replies through out.
 type conn struct {
 	net.Conn
-	disk *volume
+	disk *session
 	log  *slog.Logger
 	in   *bufio.Reader
 	out  *out
@@ -51,11 +51,11 @@ type conn struct {
 // largestOf returns the most bytes of a READ or WRITE if a piece has block bytes.
 func largestOf(block int) uint32 { return uint32(max(maxRequest/block, 1) * block) }
 
-func newConn(c net.Conn, v *volume, log *slog.Logger) *conn {
-	n := largestOf(v.block)
-	return &conn{Conn: c, disk: v, log: log, largest: n,
+func newConn(c net.Conn, s *session, log *slog.Logger) *conn {
+	n := largestOf(s.Block)
+	return &conn{Conn: c, disk: s, log: log, largest: n,
 		in: bufio.NewReaderSize(c, readAhead), out: newOut(c),
-		room:  make(chan struct{}, v.pieces(uint64(n), uint64(v.block))),
+		room:  make(chan struct{}, int(n)/s.Block),
 		small: make(chan struct{}, maxSmall), plain: make(chan struct{}, maxPlain)}
 }
 
@@ -128,7 +128,7 @@ func (c *conn) read() error {
 				}
 				<-c.plain
 			})
-		case int(r.length) <= c.disk.small && c.disk.whole(r.offset, uint64(r.length)):
+		case int(r.length) <= c.disk.Small:
 			err = c.beginSmall(r)
 		default:
 			err = c.beginLarge(r)
@@ -181,7 +181,8 @@ func (c *conn) change(r request) errno {
 		if c.disk.readOnly {
 			return eOK
 		}
-		return c.failed(r, c.disk.ask(m))
+		_, err := c.disk.answer(m)
+		return c.failed(r, err)
 	}
 	m.Kind = store.KindZero
 	switch {
@@ -199,7 +200,7 @@ func (c *conn) change(r request) errno {
 	for at, left := r.offset, uint64(r.length); left > 0; {
 		n := min(left, store.MaxZero)
 		m.Block, m.Length = at, uint32(n)
-		if err := c.disk.ask(m); err != nil {
+		if _, err := c.disk.answer(m); err != nil {
 			return c.failed(r, err)
 		}
 		at, left = at+n, left-n
@@ -217,14 +218,14 @@ func (c *conn) failed(r request, err error) errno {
 	return e
 }
 
-// extents carries out a BLOCK_STATUS.
+// extents carries out a BLOCK_STATUS. The extents may end before the range does.
 func (c *conn) extents(r request) {
-	es, err := c.disk.extents(r.offset, uint64(r.length))
+	m, err := c.disk.answer(store.Message{Kind: store.KindMap, Block: r.offset, Length: r.length})
 	if err != nil {
 		c.answer(r, c.failed(r, err))
 		return
 	}
-	c.out.reply(c.reply(r, eOK), statusOf(es, r.flags&askOne != 0), nil)
+	c.out.reply(c.reply(r, eOK), statusOf(m.Extents, r.flags&askOne != 0), nil)
 	c.out.flush()
 }
 

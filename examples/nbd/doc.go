@@ -2,10 +2,7 @@
 // device. nbd-client, qemu, nbdcopy and fio can use it as a disk. The data moves by RDMA
 // between the hosts.
 //
-//	nbd [flags] [NAME=]DISK...
-//
-// A DISK is a REMOTE (a blockstore), a mirror of several (REMOTE,REMOTE) or stripes over
-// several (PART+PART), where each PART is a REMOTE or a mirror.
+//	nbd [flags] [NAME=]REMOTE...
 //
 // For example:
 //
@@ -37,46 +34,6 @@
 //
 // A reset of the connection between the daemons ends no session: messages go on
 // with the next connection, and operations that the reset dropped are asked for again.
-//
-// # Mirrors
-//
-// Several REMOTEs with commas between them are the legs of a mirror: each has the whole
-// content. -anew makes the mirror, from the content of the first leg, and keeps the last
-// 64 KiB of each leg for a superblock and a map of regions.
-//
-// A write is answered when all legs have it that are in sync, and a FLUSH when it is on
-// their stable storage. Reads go to the legs in sync by turns. A leg whose session ends
-// has failed: requests go on with the others. Before any write is answered that a failed
-// leg has missed, the superblocks of the others say that it is not in sync any more. nbd
-// tries to reach a failed leg again, and gives it the regions (of 1 MiB, or more where a
-// map of those has no room) that it may have missed, which include all that was written to
-// it since the last FLUSH. Then it is in sync. A leg that comes back with another
-// superblock than it had, or an earlier one, is given everything.
-//
-// The map of each leg says in which regions the legs may differ. A group of 16 regions
-// comes into the map, on stable storage, before the first of them is written. It leaves the
-// map some seconds after its last write if all legs are in sync and a FLUSH has covered
-// the write. So when nbd is started again, in an orderly way or after it was killed, it
-// copies only what is in the map to legs that may have missed something or have changes
-// that nobody acknowledged. A new leg is given everything.
-//
-// When nbd starts, the legs have to be there that the newest superblock calls in sync, so
-// that no leg is used alone that does not have everything.
-//
-// TRIM writes zeros to a mirror, or makes holes, because all legs must read the same
-// afterwards.
-//
-// # Stripes
-//
-// Several PARTs with plus signs between them share the bytes by turns: the first -stripe
-// bytes are in the first PART, the next ones in the next PART, and so on. -anew makes the
-// stripes. It keeps the last 64 KiB of each REMOTE for a superblock, and the content of the
-// new disk is what the PARTs had. Later starts read the size of the stripes from the
-// superblocks. All PARTs must be there, and in the same order.
-//
-// A request goes to all PARTs that it concerns at the same time. A FLUSH is answered when
-// all PARTs have answered it. If a PART that is no mirror fails, so do the requests, and the
-// clients are disconnected: writes that were not flushed may be lost.
 //
 // # Who does what
 //

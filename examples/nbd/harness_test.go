@@ -62,7 +62,7 @@ func newWorld(t *testing.T, size int64, storeFlags ...string) *world {
 	w := &world{t: t, d: rdstest.StartDaemons(t, 2), file: filepath.Join(t.TempDir(), "disk")}
 	sized(t, w.file, size)
 	w.kill = w.store(storeFlags...)
-	w.serve(w.d[1], "-patience", "5s", "disk="+w.d[0].Addr().String())
+	w.serve("-patience", "5s", "disk="+w.d[0].Addr().String())
 	return w
 }
 
@@ -78,9 +78,9 @@ func sized(t *testing.T, path string, size int64) {
 	}
 }
 
-// serve runs nbd beside the daemon d, until w.end is called or the test ends.
-func (w *world) serve(d *rdstest.Daemon, args ...string) {
-	t := w.t
+// serve runs nbd until w.end is called or the test ends.
+func (w *world) serve(args ...string) {
+	t, d := w.t, w.d[1]
 	t.Helper()
 	dir, err := os.MkdirTemp("", "nbd")
 	if err != nil {

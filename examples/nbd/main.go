@@ -53,17 +53,10 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	return exitFailed
 }
 
-const usage = `usage: nbd [flags] [NAME=]DISK...
+const usage = `usage: nbd [flags] [NAME=]REMOTE...
 
-Each DISK is an export with its NAME. The first one is also what a client gets that asks
-for no name. A DISK is one of:
-
-  REMOTE              the ADDRESS[:PORT] of a blockstore server (port 4000 if not given)
-  REMOTE,REMOTE...    a mirror: each REMOTE has all bytes
-  PART+PART...        stripes: each PART, a REMOTE or a mirror, has a share of the bytes
-
-A mirror and stripes are made once, with -anew. Later starts name the same REMOTEs in the
-same order.
+Each REMOTE, the ADDRESS[:PORT] of a blockstore server (port 4000 if not given), is an export
+with its NAME. The first one is also what a client gets that asks for no name.
 
 `
 
@@ -77,11 +70,8 @@ func parse(args []string, stderr io.Writer) (*server, string, error) {
 	}
 	srv := &server{log: slog.New(slog.NewTextHandler(stderr, nil))}
 	d := diskOptions{log: srv.log}
-	var bind, listen, unit string
-	var anew bool
+	var bind, listen string
 	fs.StringVar(&listen, "listen", "127.0.0.1:10809", "where NBD clients connect: `address`:port, or unix:PATH; who can connect has the disks")
-	fs.BoolVar(&anew, "anew", false, "make mirrors and stripes anew: in a mirror the first REMOTE's content is copied to the others, and the last 64 KiB of each REMOTE are written over")
-	fs.StringVar(&unit, "stripe", "", "`bytes` of one PART in a stripe, a power of two from 4K to 64M (with -anew 256K if not given; else what the disk was made with)")
 	fs.IntVar(&srv.connections, "connections", 16, "clients at a time")
 	fs.StringVar(&d.daemon, "socket", "", "control socket of the daemon (default: $RDSD_SOCKET, else the usual places)")
 	fs.StringVar(&bind, "bind", "", "local `address[:port]` (default: the address that routes to REMOTE)")
@@ -99,7 +89,7 @@ func parse(args []string, stderr io.Writer) (*server, string, error) {
 	case err != nil:
 		return usage("%v", err)
 	case fs.NArg() == 0:
-		return usage("0 arguments, want [NAME=]DISK...")
+		return usage("0 arguments, want [NAME=]REMOTE...")
 	case d.block < store.MinBlock || d.block > store.MaxBlock:
 		return usage("-block %d: want %d to %d", d.block, store.MinBlock, store.MaxBlock)
 	case d.small < 0 || d.small > store.MaxSmall:
@@ -107,13 +97,8 @@ func parse(args []string, stderr io.Writer) (*server, string, error) {
 	case srv.connections < 1 || d.wait.Answer <= 0 || d.wait.GiveUp <= 0:
 		return usage("-connections, -patience and -give-up must be positive")
 	}
-	if unit != "" {
-		if d.unit, err = parseUnit(unit); err != nil {
-			return nil, "", err
-		}
-	}
 	for _, arg := range fs.Args() {
-		if err := srv.export(d, arg, bind, anew); err != nil {
+		if err := srv.export(d, arg, bind); err != nil {
 			return nil, "", err
 		}
 	}
@@ -121,11 +106,11 @@ func parse(args []string, stderr io.Writer) (*server, string, error) {
 }
 
 // export adds the disk that arg names.
-func (s *server) export(o diskOptions, arg, bind string, anew bool) (err error) {
-	d := &disk{diskOptions: o, anew: anew}
-	remotes := arg
+func (s *server) export(o diskOptions, arg, bind string) (err error) {
+	d := &disk{diskOptions: o}
+	at := arg
 	if name, rest, ok := strings.Cut(arg, "="); ok {
-		d.name, remotes = name, rest
+		d.name, at = name, rest
 	}
 	switch {
 	case len(d.name) > 4096:
@@ -133,34 +118,11 @@ func (s *server) export(o diskOptions, arg, bind string, anew bool) (err error) 
 	case slices.Contains(s.names(), d.name):
 		return &store.UsageError{Text: fmt.Sprintf("%s: there is an export %q already", arg, d.name)}
 	}
-	parts := strings.Split(remotes, "+")
-	switch {
-	case len(parts) > maxParts:
-		return &store.UsageError{Text: fmt.Sprintf("%s: stripes go over at most %d parts", arg, maxParts)}
-	case len(parts) == 1 && o.unit > 0:
-		return &store.UsageError{Text: fmt.Sprintf("%s: -stripe needs several parts, with + between them", arg)}
+	if d.server, err = store.ParseRemote(at, netip.Addr{}); err != nil {
+		return err
 	}
-	seen := map[netip.AddrPort]bool{}
-	for _, part := range parts {
-		if strings.Count(part, ",") >= maxLegs {
-			return &store.UsageError{Text: fmt.Sprintf("%s: a mirror has at most %d legs", arg, maxLegs)}
-		}
-		var legs []remote
-		for at := range strings.SplitSeq(part, ",") {
-			var r remote
-			if r.server, err = store.ParseRemote(at, netip.Addr{}); err != nil {
-				return err
-			}
-			if seen[r.server] {
-				return &store.UsageError{Text: fmt.Sprintf("%s: %v is named twice", arg, r.server)}
-			}
-			seen[r.server] = true
-			if r.bind, err = store.LocalFor(bind, r.server); err != nil {
-				return err
-			}
-			legs = append(legs, r)
-		}
-		d.parts = append(d.parts, legs)
+	if d.bind, err = store.LocalFor(bind, d.server); err != nil {
+		return err
 	}
 	s.disks = append(s.disks, d)
 	return nil

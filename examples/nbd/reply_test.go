@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
 	"testing"
-
-	"github.com/rdsd/rdsd/examples/blockstore/store"
 )
 
 func metaBytes(name string, queries ...string) []byte {
@@ -47,33 +44,6 @@ func TestAsksFor(t *testing.T) {
 	}
 }
 
-// TestMerge: the extents of stripes are those of the parts in turn, as far as all are known.
-func TestMerge(t *testing.T) {
-	type es = []store.Extent
-	hole := func(n uint64) store.Extent { return store.Extent{Length: n, Hole: true} }
-	data := func(n uint64) store.Extent { return store.Extent{Length: n} }
-	g := geometry{10, 2}
-	for _, c := range []struct {
-		off, n uint64
-		of     []es
-		want   es
-	}{
-		{0, 40, []es{{hole(20)}, {hole(20)}}, es{hole(40)}},
-		{0, 40, []es{{hole(20)}, {data(20)}}, es{hole(10), data(10), hole(10), data(10)}},
-		{5, 30, []es{{hole(10)}, {data(3), hole(12)}}, es{hole(5), data(3), hole(12)}},
-		{5, 30, []es{{hole(15)}, {data(3), hole(12)}}, es{hole(5), data(3), hole(22)}},
-		{0, 15, []es{{data(10)}, {data(5)}}, es{data(15)}},
-	} {
-		if got := g.merge(c.off, c.n, c.of); !slices.Equal(got, c.want) {
-			t.Errorf("%d bytes at %d: %v, want %v", c.n, c.off, got, c.want)
-		}
-	}
-	long := es{hole(1 << 40)}
-	if got := g.merge(0, 1<<30, []es{long, {data(1 << 40)}}); len(got) != store.MaxMore {
-		t.Errorf("%d extents, want %d", len(got), store.MaxMore)
-	}
-}
-
 // structured returns a client that has negotiated structured replies and block status.
 func (w *world) structured() *client {
 	w.t.Helper()
@@ -100,39 +70,35 @@ func (c *client) chunk(r request) (kind uint16, payload []byte) {
 // TestStructured: reads, small and large, and block status come in chunks, also their errors.
 // Other replies stay simple.
 func TestStructured(t *testing.T) {
-	t.Run("one blockstore", func(t *testing.T) { structured(t, newWorld(t, stripeSize)) })
-	t.Run("mirror", func(t *testing.T) { structured(t, stripedOf(t, stripeSize, ",").world) })
-	t.Run("stripes", func(t *testing.T) { structured(t, newStriped(t, "+").world) })
-}
-
-func structured(t *testing.T, w *world) {
+	const unit, size = 64 << 10, 8 << 20
+	w := newWorld(t, size)
 	c := w.structured()
-	data := noise(6 * unitForTests)
+	data := noise(6 * unit)
 	c.write(0, data)
-	for _, n := range []int{100, 4 * unitForTests} {
+	for _, n := range []int{100, 4 * unit} {
 		kind, p := c.chunk(request{command: cmdRead, offset: 7, length: uint32(n)})
 		if kind != chunkData || len(p) != 8+n || binary.BigEndian.Uint64(p) != 7 || !bytes.Equal(p[8:], data[7:7+n]) {
 			t.Errorf("read of %d bytes: type %d, %d bytes", n, kind, len(p))
 		}
 	}
-	hole := request{command: cmdTrim, offset: 2 * unitForTests, length: 2 * unitForTests}
+	hole := request{command: cmdTrim, offset: 2 * unit, length: 2 * unit}
 	if e := c.do(hole, nil); e != eOK {
 		t.Fatalf("trim: error %d", e)
 	}
 	var want []byte
-	for _, e := range []uint32{2 * unitForTests, 0, 2 * unitForTests, stateHole, unitForTests, 0} {
+	for _, e := range []uint32{2 * unit, 0, 2 * unit, stateHole, unit, 0} {
 		want = binary.BigEndian.AppendUint32(want, e)
 	}
 	want = append([]byte{0, 0, 0, metaAllocationID}, want...)
-	kind, p := c.chunk(request{command: cmdStatus, length: 5 * unitForTests})
+	kind, p := c.chunk(request{command: cmdStatus, length: 5 * unit})
 	if kind != chunkStatus || !bytes.Equal(p, want) {
 		t.Errorf("block status: type %d, %x; want %x", kind, p, want)
 	}
-	if _, p := c.chunk(request{command: cmdStatus, flags: askOne, length: 5 * unitForTests}); !bytes.Equal(p, want[:12]) {
+	if _, p := c.chunk(request{command: cmdStatus, flags: askOne, length: 5 * unit}); !bytes.Equal(p, want[:12]) {
 		t.Errorf("block status of one: %x; want %x", p, want[:12])
 	}
 	for _, r := range []request{
-		{command: cmdRead, offset: 1 << 40, length: 1}, {command: cmdStatus, offset: stripeSize, length: 1},
+		{command: cmdRead, offset: 1 << 40, length: 1}, {command: cmdStatus, offset: size, length: 1},
 	} {
 		if kind, p := c.chunk(r); kind != chunkError || len(p) != 6 || errno(binary.BigEndian.Uint32(p)) != eInval {
 			t.Errorf("command %d: type %d, %x; want error %d", r.command, kind, p, eInval)

@@ -48,7 +48,7 @@ func (s *server) run(ctx context.Context, listen string, stderr io.Writer) error
 		return err
 	}
 	for _, d := range s.disks {
-		fmt.Fprintf(stderr, "serving %v as %q at %v\n", d, d.name, l.Addr())
+		fmt.Fprintf(stderr, "serving %v as %q at %v\n", d.server, d.name, l.Addr())
 	}
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
@@ -105,7 +105,7 @@ func (s *server) accept(ctx context.Context, l net.Listener) {
 // client serves one client. It returns nil if the client has disconnected properly, or if
 // ctx has ended.
 func (s *server) client(ctx context.Context, c net.Conn) error {
-	var held *volume
+	var held *session
 	defer func() {
 		if held != nil {
 			held.leave()
@@ -119,14 +119,14 @@ func (s *server) client(ctx context.Context, c net.Conn) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, handshakePatience)
 		defer cancel()
-		v, err := d.use(ctx)
+		sess, err := d.use(ctx)
 		_ = c.SetDeadline(time.Now().Add(handshakePatience)) // the blockstore's time does not count as the client's
 		if err != nil {
-			s.log.Warn("no session at the blockstore", "disk", d, "err", err)
+			s.log.Warn("no session at the blockstore", "disk", d.server, "err", err)
 			return export{}, err
 		}
-		held = v
-		return export{name, v.size, v.flags(), largestOf(v.block)}, nil
+		held = sess
+		return export{name, sess.size, sess.flags(), largestOf(sess.Block)}, nil
 	}}
 	unhook := context.AfterFunc(ctx, func() { c.Close() })
 	err := h.run()

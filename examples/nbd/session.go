@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,16 +22,15 @@ type ended struct{ why error }
 func (e *ended) Error() string { return "session over: " + e.why.Error() }
 func (e *ended) Unwrap() error { return e.why }
 
-// session is one session at a blockstore. It ends when something happened after which writes
-// that were not flushed may be lost.
+// errClosed ends a session in an orderly way.
+var errClosed = errors.New("closed")
+
+// session is one session at a blockstore, shared by all connections. It ends when something
+// happened after which writes that were not flushed may be lost, or when its last user leaves.
 type session struct {
 	*store.Client
 	size     uint64
 	readOnly bool
-	// strict ends the session if any answer is missing. Otherwise a request that changes
-	// nothing is repeated.
-	strict bool
-	idle   func() // sends the replies that were collected
 
 	ctx  context.Context // ends with the session
 	end  context.CancelCauseFunc
@@ -39,68 +38,81 @@ type session struct {
 
 	mu    sync.Mutex // guards the fields below
 	free  []*store.Slot
-	moves int           // in progress
-	still chan struct{} // not nil if no move may begin any more; closed when none is in progress
+	users int
+	dirty []*conn // have replies to send
 }
 
-// openSession opens the export at server for writing, or for reading if it is
-// read-only.
-func openSession(ctx context.Context, o diskOptions, bind, server netip.AddrPort, strict bool, idle func()) (*session, error) {
-	s := &session{strict: strict, idle: idle}
+// openSession opens the export of d for writing, or for reading if it is read-only.
+func openSession(ctx context.Context, d *disk) (*session, error) {
+	s := &session{}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	c, err := store.Connect(s.ctx, store.Options{
-		Daemon: rds.Options{Socket: o.daemon}, Bind: bind, Server: server, Wait: o.wait, Small: o.small, Idle: idle, Impatient: strict,
+		Daemon: rds.Options{Socket: d.daemon}, Bind: d.bind, Server: d.server, Wait: d.wait, Small: d.small, Idle: s.flush,
 	})
 	if err != nil {
 		s.end(err)
 		return nil, err
 	}
 	s.Client = c
-	size, err := c.Open(ctx, o.block, true)
+	size, err := c.Open(ctx, d.block, true)
 	var f *store.Failure
 	if errors.As(err, &f) && f.Status == store.StatusReadOnly {
 		s.readOnly = true
-		size, err = c.Open(ctx, o.block, false)
+		size, err = c.Open(ctx, d.block, false)
 	}
 	if err != nil {
-		s.close(err)
-		return nil, fmt.Errorf("blockstore %v: %w", server, err)
+		s.end(err)
+		c.Close()
+		return nil, fmt.Errorf("blockstore %v: %w", d.server, err)
 	}
 	s.size = uint64(size)
 	s.hand = make(chan struct{}, c.Limit)
 	return s, nil
 }
 
-// close ends the session, waits until no move is in progress, and closes the client, which
-// unmaps the buffers.
-func (s *session) close(why error) {
-	s.end(why)
+func (s *session) join() {
 	s.mu.Lock()
-	s.still = make(chan struct{})
-	if s.moves == 0 {
-		close(s.still)
-	}
+	s.users++
 	s.mu.Unlock()
-	<-s.still
-	s.Client.Close()
 }
 
-// hold keeps the buffers mapped until release. It returns false if the session is closed.
-func (s *session) hold() bool {
+// leave ends one use of the session. The last one closes the client, which unmaps the buffers.
+func (s *session) leave() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.still != nil {
-		return false
+	s.users--
+	last := s.users == 0
+	s.mu.Unlock()
+	if last {
+		s.end(errClosed)
+		s.Close()
 	}
-	s.moves++
-	return true
 }
 
-func (s *session) release() {
+// flags returns NBD's transmission flags for the export.
+func (s *session) flags() uint16 {
+	if s.readOnly {
+		return hasFlags | hasMulti | hasReadOnly
+	}
+	return hasFlags | hasMulti | hasFlush | hasFUA | hasTrim | hasZeroes | hasFastZero
+}
+
+// touch notes that c has replies to send, for the next flush.
+func (s *session) touch(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.moves--; s.moves == 0 && s.still != nil {
-		close(s.still)
+	if !slices.Contains(s.dirty, c) {
+		s.dirty = append(s.dirty, c)
+	}
+}
+
+// flush sends the replies of all connections that have some.
+func (s *session) flush() {
+	s.mu.Lock()
+	dirty := s.dirty
+	s.dirty = nil
+	s.mu.Unlock()
+	for _, c := range dirty {
+		c.out.flush()
 	}
 }
 
@@ -133,7 +145,7 @@ func (s *session) begin(slot *store.Slot, m store.Message, done func(data []byte
 		go func() {
 			a, err := s.persist(slot, m, err)
 			done(a.Data, err)
-			s.idle()
+			s.flush()
 		}()
 	}
 	if err := s.enter(); err != nil {
@@ -150,69 +162,7 @@ func (s *session) begin(slot *store.Slot, m store.Message, done func(data []byte
 	})
 }
 
-// move carries out the READ or WRITE m with the bytes b, and calls done as begin does.
-func (s *session) move(m store.Message, b []byte, done func(error)) {
-	if !s.hold() {
-		go func() {
-			done(&ended{context.Cause(s.ctx)})
-			s.idle()
-		}()
-		return
-	}
-	held := done
-	done = func(err error) {
-		s.release()
-		held(err)
-	}
-	if int(m.Length) <= s.Small {
-		if m.Kind == store.KindWrite {
-			m.Data = b[:m.Length]
-		}
-		s.begin(nil, m, func(data []byte, err error) {
-			if err == nil && m.Kind == store.KindRead {
-				copy(b, data)
-			}
-			done(err)
-		})
-		return
-	}
-	slot, err := s.take()
-	if err != nil {
-		go func() {
-			done(s.over(err))
-			s.idle()
-		}()
-		return
-	}
-	if m.Kind == store.KindWrite {
-		copy(slot.Bytes(), b[:m.Length])
-	}
-	s.begin(slot, m, func(_ []byte, err error) {
-		if err == nil && m.Kind == store.KindRead {
-			copy(b, slot.Bytes()[:m.Length])
-		}
-		var e *ended
-		if !errors.As(err, &e) {
-			s.put(slot)
-		}
-		done(err)
-	})
-}
-
-// moveNow does what move does, and waits for the result.
-func (s *session) moveNow(m store.Message, b []byte) error {
-	result := make(chan error, 1)
-	s.move(m, b, func(err error) { result <- err })
-	return <-result
-}
-
-// ask carries out a request without data.
-func (s *session) ask(m store.Message) error {
-	_, err := s.answer(m)
-	return err
-}
-
-// answer carries out a request without data and returns m with what was answered.
+// answer carries out a request without data and returns m with the extents of a MAP.
 func (s *session) answer(m store.Message) (store.Message, error) {
 	err := s.once(nil, &m)
 	if err != nil {
@@ -271,7 +221,7 @@ func check(m, a store.Message, err error) error {
 // Otherwise the session ends. If the request comes late, after the OPEN of the next
 // session, the server refuses it. So it cannot overwrite a newer write to the same place.
 func (s *session) persist(slot *store.Slot, m store.Message, err error) (store.Message, error) {
-	harmless := !s.strict && (m.Kind == store.KindRead || m.Kind == store.KindFlush || m.Kind == store.KindMap)
+	harmless := m.Kind == store.KindRead || m.Kind == store.KindFlush || m.Kind == store.KindMap
 	start := time.Now()
 	for suspect := 1; err != nil; err = s.once(slot, &m) {
 		var f *store.Failure

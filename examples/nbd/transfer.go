@@ -35,7 +35,7 @@ func (c *conn) beginSmall(r request) error {
 	}
 	c.small <- struct{}{} // waits for replies, which have a limit
 	c.wg.Add(1)
-	c.disk.begin(m, func(data []byte, err error) {
+	c.disk.begin(nil, m, func(data []byte, err error) {
 		if buf != nil {
 			buffers.Put(buf)
 		}
@@ -53,37 +53,32 @@ func (c *conn) beginSmall(r request) error {
 type large struct {
 	c      *conn
 	r      request
-	pieces []extent
+	slots  []*store.Slot
+	pieces [][]byte // as much of each slot's memory as its piece needs
 
 	mu   sync.Mutex // guards the fields below
 	left int        // pieces in hand
 	err  error      // of a piece; ended comes before others
 }
 
-// extent is a piece of a request: some bytes that are together in one part.
-type extent struct {
-	part part
-	at   uint64 // the offset in the part
-	buf  *buffer
-	b    []byte // as much of buf as the piece needs
-}
-
-// beginLarge begins all pieces of a READ or WRITE whose bytes travel by RDMA, or which is in
-// several parts.
+// beginLarge begins all pieces of a READ or WRITE whose bytes travel by RDMA.
 func (c *conn) beginLarge(r request) error {
 	l := &large{c: c, r: r}
 	err := l.take()
 	if err == nil && r.command == cmdWrite {
-		err = c.payload(l.bytes()...)
+		err = c.payload(l.pieces...)
 	}
 	if err != nil {
 		l.release(nil)
 		return err
 	}
 	c.wg.Add(1)
-	l.left = len(l.pieces)
-	for _, p := range l.pieces {
-		p.part.begin(p.buf, message(r, p.at, len(p.b)), func(_ []byte, err error) { l.done(err) })
+	l.left = len(l.slots)
+	at := r.offset
+	for i, slot := range l.slots {
+		n := len(l.pieces[i])
+		c.disk.begin(slot, message(r, at, n), func(_ []byte, err error) { l.done(err) })
+		at += uint64(n)
 	}
 	c.disk.flush() // pieces may have been answered before begin returned
 	return nil
@@ -91,30 +86,19 @@ func (c *conn) beginLarge(r request) error {
 
 // take takes the buffers for the request.
 func (l *large) take() error {
-	v := l.c.disk
-	for off, n := l.r.offset, uint64(l.r.length); n > 0; {
-		i, at, left := v.place(off)
-		k := min(n, left, uint64(v.block))
+	s := l.c.disk
+	for n := int(l.r.length); n > 0; {
 		l.c.room <- struct{}{} // waits for replies, which have a limit
-		p := v.parts[i]
-		b, err := p.take()
+		slot, err := s.take()
 		if err != nil {
 			<-l.c.room
-			return v.over(err)
+			return s.over(err)
 		}
-		l.pieces = append(l.pieces, extent{p, at, b, b.b[:k]})
-		off, n = off+k, n-k
+		k := min(n, s.Block)
+		l.slots, l.pieces = append(l.slots, slot), append(l.pieces, slot.Bytes()[:k])
+		n -= k
 	}
 	return nil
-}
-
-// bytes returns the memory of all pieces.
-func (l *large) bytes() [][]byte {
-	bs := make([][]byte, len(l.pieces))
-	for i := range bs {
-		bs[i] = l.pieces[i].b
-	}
-	return bs
 }
 
 // done ends a piece; the last one replies.
@@ -132,7 +116,7 @@ func (l *large) done(err error) {
 	}
 	c := l.c
 	if l.r.command == cmdRead && l.err == nil {
-		c.out.replyPieces(c.reply(l.r, eOK), l.bytes(), func() { l.release(nil) })
+		c.out.replyPieces(c.reply(l.r, eOK), l.pieces, func() { l.release(nil) })
 	} else {
 		c.out.reply(c.reply(l.r, c.failed(l.r, l.err)), nil, nil)
 		l.release(l.err)
@@ -145,9 +129,9 @@ func (l *large) done(err error) {
 // operation may still touch them.
 func (l *large) release(failed error) {
 	var e *ended
-	for _, p := range l.pieces {
+	for _, slot := range l.slots {
 		if !errors.As(failed, &e) {
-			p.part.put(p.buf)
+			l.c.disk.put(slot)
 		}
 		<-l.c.room
 	}

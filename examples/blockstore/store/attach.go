@@ -29,9 +29,6 @@ type Options struct {
 	// Small is the most bytes of a read or write that travels in the message. The server
 	// may lower it.
 	Small int
-	// Impatient makes all requests fail as soon as the server's host is unreachable.
-	// Otherwise they wait for the host, as long as Wait allows.
-	Impatient bool
 	// Idle, if not nil, is called by the receiving goroutine after each batch of answers.
 	Idle func()
 }
@@ -181,10 +178,6 @@ func (c *Client) notices() {
 			switch o.Kind {
 			case rds.NoSocket:
 				c.calls.fail(fmt.Errorf("%v: no blockstore server is bound there", c.Server))
-			case rds.Unreachable:
-				if c.Impatient {
-					c.calls.fail(fmt.Errorf("%v: the host is not reached: %v", c.Server, o.Reason))
-				}
 			case rds.Lost:
 				c.calls.unknownAll("lost by a restart of the server's daemon")
 			}

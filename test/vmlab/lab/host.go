@@ -21,6 +21,7 @@ type Host struct {
 	listener net.Listener
 	conn     net.Conn
 	ended    chan struct{} // closed when qemu has ended
+	heard    chan struct{} // closed when no line of the host comes any more
 
 	mu   sync.Mutex
 	jobs map[int]*Job
@@ -50,13 +51,14 @@ func (h *Host) ready() error {
 		return fmt.Errorf("it said %q: %w", line, err)
 	}
 	conn.SetReadDeadline(time.Time{})
-	h.conn = conn
+	h.conn, h.heard = conn, make(chan struct{})
 	go h.listen(in)
 	return nil
 }
 
 // listen passes the ends of jobs to those that wait for them.
 func (h *Host) listen(in *bufio.Reader) {
+	defer close(h.heard)
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {

@@ -39,10 +39,12 @@ type Config struct {
 
 // Lab is a running lab. It ends with its test.
 type Lab struct {
-	A, B  *Host // B is nil in a lab with one host
+	A, B  *Host  // B is nil in a lab with one host
+	base  string // the folder of what boots
 	dir   string
 	hosts []*Host
 	end   time.Time
+	c     Config
 }
 
 //go:embed boot.sh
@@ -67,14 +69,13 @@ func Boot(t *testing.T, c Config) *Lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Lab{dir: dir, end: time.Now().Add(c.Limit)}
-	t.Cleanup(func() { l.close(t, base) })
+	l := &Lab{base: base, dir: dir, end: time.Now().Add(c.Limit), c: c}
+	t.Cleanup(func() { l.close(t) })
 	if err := os.WriteFile(l.File("boot"), bootScript, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"A", "B"}[:c.Hosts]
-	for _, name := range names {
-		h, err := l.start(base, name, names, &c)
+	for _, name := range names[:c.Hosts] {
+		h, err := l.start(name)
 		if err != nil {
 			t.Fatalf("host %s: %v", name, err)
 		}
@@ -90,6 +91,31 @@ func Boot(t *testing.T, c Config) *Lab {
 		}
 	}
 	return l
+}
+
+// names of the hosts.
+var names = []string{"A", "B"}
+
+// PowerOff ends h at once, as a power failure does. Its jobs end with the status Gone, and its
+// RAM disk is lost. What is in /xfer stays.
+func (l *Lab) PowerOff(h *Host) {
+	h.qemu.Process.Signal(os.Interrupt) // to timeout, which passes it on
+	<-h.ended
+	<-h.heard
+	h.conn.Close()
+}
+
+// PowerOn boots h again after PowerOff.
+func (l *Lab) PowerOn(t *testing.T, h *Host) {
+	t.Helper()
+	fresh, err := l.start(h.name)
+	if err != nil {
+		t.Fatalf("host %s: %v", h.name, err)
+	}
+	h.qemu, h.listener, h.ended = fresh.qemu, fresh.listener, fresh.ended
+	if err := h.ready(); err != nil {
+		t.Fatalf("host %s did not come up again: %v", h.name, err)
+	}
 }
 
 func (c *Config) defaults() {
@@ -123,7 +149,8 @@ func (l *Lab) File(name string) string { return filepath.Join(l.dir, name) }
 func (l *Lab) Hosts() []*Host { return l.hosts }
 
 // start starts qemu for one host.
-func (l *Lab) start(base, name string, names []string, c *Config) (*Host, error) {
+func (l *Lab) start(name string) (*Host, error) {
+	base, c, names := l.base, l.c, names[:l.c.Hosts]
 	release, err := os.ReadFile(filepath.Join(base, "release"))
 	if err != nil {
 		return nil, fmt.Errorf("%w: make vm", err)
@@ -180,7 +207,7 @@ func (l *Lab) start(base, name string, names []string, c *Config) (*Host, error)
 }
 
 // close ends the hosts. If the test failed, it keeps the lab's files beside the machine's files.
-func (l *Lab) close(t *testing.T, base string) {
+func (l *Lab) close(t *testing.T) {
 	for _, h := range l.hosts {
 		h.halt()
 	}
@@ -192,7 +219,7 @@ func (l *Lab) close(t *testing.T, base string) {
 				}
 			}
 		}
-		keep := filepath.Join(base, "failed-"+strings.ReplaceAll(t.Name(), "/", "-"))
+		keep := filepath.Join(l.base, "failed-"+strings.ReplaceAll(t.Name(), "/", "-"))
 		os.RemoveAll(keep)
 		if err := os.CopyFS(keep, regular{l.dir}); err != nil {
 			t.Logf("keeping the lab's files: %v", err)

@@ -28,9 +28,9 @@ lacking() {
 [ "$(uname -m)" = x86_64 ] || lacking "the virtual machines run Debian's amd64 kernel, and this machine is $(uname -m)"
 
 # The programs that are needed, and the packages that have them and the headers.
-programs="qemu-system-x86_64 busybox cpio gzip xz make gcc modprobe depmod rping rdma dpkg apt-get ib_write_bw ss nft tshark ping nbd-client mkfs.ext4"
+programs="qemu-system-x86_64 busybox cpio gzip xz make gcc modprobe depmod rping rdma dpkg apt-get ib_write_bw ss nft tshark ping nbd-client mkfs.ext4 mdadm"
 packages="qemu-system-x86 busybox-static cpio gzip xz-utils make gcc libc6-dev kmod rdmacm-utils perftest nftables tshark iproute2
-	rdma-core ibverbs-providers libibverbs-dev librdmacm-dev iputils-ping nbd-client e2fsprogs"
+	rdma-core ibverbs-providers libibverbs-dev librdmacm-dev iputils-ping nbd-client e2fsprogs mdadm"
 
 need_programs() {
 	local p
