@@ -35,6 +35,50 @@
 // A reset of the connection between the daemons ends no session: messages go on
 // with the next connection, and operations that the reset dropped are asked for again.
 //
+// # Mirrors and stripes
+//
+// Linux's md makes a mirror (RAID 1) of several disks, each of which is a leg with all bytes, or
+// stripes over them (RAID 0). A mirror of the blockstores of two hosts:
+//
+//	here$  nbd -patience 5s -give-up 5s -listen unix:/run/disk.sock a=10.0.0.1 b=10.0.0.2
+//	here$  nbd-client -unix /run/disk.sock -N a -timeout 20 -block-size 4096 /dev/nbd0
+//	here$  nbd-client -unix /run/disk.sock -N b -timeout 20 -block-size 4096 /dev/nbd1
+//	here$  mdadm --create /dev/md0 --level=1 --bitmap=internal --raid-devices=2 /dev/nbd0 /dev/nbd1
+//
+// When the second host is gone, reads and writes of /dev/md0 wait for at most some 25 seconds.
+// Then md goes on with the first leg. When the host and its blockstore are back, md copies what
+// the leg has missed:
+//
+//	here$  mdadm /dev/md0 --remove /dev/nbd1
+//	here$  nbd-client -d /dev/nbd1
+//	here$  nbd-client -unix /run/disk.sock -N b -timeout 20 -block-size 4096 /dev/nbd1
+//	here$  mdadm /dev/md0 --re-add /dev/nbd1  # --add if the blockstore has another file
+//
+// If this host or nbd has failed, connect both devices again and assemble the mirror:
+//
+//	here$  mdadm --assemble /dev/md0 /dev/nbd0 /dev/nbd1
+//
+// These options matter:
+//
+//   - nbd-client -timeout makes a dead leg fail. Without it, requests to a connection that has
+//     ended wait for ever, and so does md. With -nonetlink, too, they fail as soon as nbd
+//     disconnects, but they wait for ever if nbd itself hangs.
+//   - nbd -patience and -give-up have to end the session before -timeout ends. Twice -patience
+//     and once -give-up must be less than -timeout. A blockstore refuses late writes of a
+//     session that is over. Otherwise such a write could come after the leg was rebuilt.
+//   - nbd-client -persist must not be used. A leg whose session has ended has missed writes, and
+//     may have lost others that were not flushed. Only --re-add repairs that.
+//   - mdadm --bitmap=internal has md note on stable storage where the legs may differ. Without
+//     it md copies all bytes to a leg that comes back.
+//   - mdadm --write-mostly before a leg makes md read from the others, for example if one
+//     blockstore is on this host.
+//
+// Stripes are made with --level=0, and without --bitmap. If one disk of the stripes fails, so do
+// the requests.
+//
+// test/vmlab/nbd does all this with Linux 6.1, nbd-client 3.24 and mdadm 4.2: a host loses its
+// power while ext4 is written, and its leg is rebuilt; then nbd is killed.
+//
 // # Who does what
 //
 // A connection's reader takes requests from its client, many at a time, and sends

@@ -1,3 +1,3 @@
-// Package nbd tests examples/nbd as a disk of Linux: ext4 on /dev/nbd0, over a mirror whose
-// legs, daemons and connections fail.
+// Package nbd tests examples/nbd as disks of Linux: md's stripes and mirror over two of them, and
+// ext4 on the mirror, while hosts, daemons' connections and nbd fail.
 package nbd
