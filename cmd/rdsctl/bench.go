@@ -13,7 +13,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/loadgen"
-	"github.com/rdsd/rdsd/internal/loadgen/proto"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -57,7 +56,7 @@ func benchVerb(fs *flag.FlagSet) action {
 		if err != nil {
 			return usage("%v", err)
 		}
-		m, err := proto.ParseMode(*mode)
+		m, err := loadgen.ParseMode(*mode)
 		switch {
 		case err != nil:
 			return usage("-mode: %v", err)
@@ -74,7 +73,7 @@ func benchVerb(fs *flag.FlagSet) action {
 			return b.serve(ctx, local)
 		}
 		if *depth == 0 {
-			*depth = map[proto.Mode]int{proto.RTT: 1, proto.Rate: 64, proto.RDMARead: 8, proto.RDMAWrite: 8}[m]
+			*depth = map[loadgen.Mode]int{loadgen.RTT: 1, loadgen.Rate: 64, loadgen.RDMARead: 8, loadgen.RDMAWrite: 8}[m]
 		}
 		return b.measure(ctx, loadgen.Params{Mode: m, Local: local.Addr(), Server: server, Size: *size, Depth: *depth, Sockets: *sockets,
 			Rate: *rate, WarmUp: *warm, Duration: *duration, Interval: *interval, Timeout: o.timeout, Verify: *verify})

@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,13 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/loadgen/proto"
 	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/rds/rpc"
 )
 
 // Params describe a measurement.
 type Params struct {
-	Mode     proto.Mode
+	Mode     Mode
 	Local    netip.Addr     // of this host's daemon
 	Server   netip.AddrPort // zero for a server in this process
 	Size     int            // bytes of a message or operation
@@ -39,16 +40,13 @@ var (
 	ErrTimeout  = errors.New("no answer in time")
 )
 
-// silence is how long the server may send nothing during a measurement.
-const silence = 10 * time.Second
-
 // run is a measurement in progress.
 type run struct {
 	env    Env
 	p      Params
-	hello  proto.Hello
+	hello  hello
 	client *rds.Client
-	ctl    *rds.Socket
+	caller *rpc.Caller
 	socks  []*rds.Socket
 	to     []netip.AddrPort
 	cookie rds.Cookie
@@ -57,8 +55,6 @@ type run struct {
 	start  time.Time     // of the open loop
 	report Report
 
-	working  sync.WaitGroup
-	answers  chan any // of the server, to Bye
 	all      context.Context
 	fail     context.CancelCauseFunc
 	sending  context.Context // ends when sending has to end
@@ -68,12 +64,9 @@ type run struct {
 // Measure runs a measurement. An end of ctx ends the measurement and is no error. The
 // report is nil if nothing was measured.
 func Measure(ctx context.Context, env Env, p Params) (*Report, error) {
-	r := &run{env: env, p: p, rec: newRecorder(), answers: make(chan any, 4)}
-	r.hello = proto.Hello{Mode: p.Mode, Verify: p.Verify, Sockets: uint16(p.Sockets), Size: uint32(p.Size), Depth: uint32(p.Depth), Sample: sampleOf(p.Size)}
-	if p.Sockets < 1 || p.Sockets > proto.MaxSockets || p.Depth < 1 || p.Depth > proto.MaxDepth || p.Size < 0 || p.Size > proto.MaxSize {
-		return nil, fmt.Errorf("%w: %d sockets, %d outstanding, %d bytes", proto.ErrLimits, p.Sockets, p.Depth, p.Size)
-	}
-	if err := r.hello.Check(); err != nil {
+	r := &run{env: env, p: p, rec: newRecorder()}
+	r.hello = hello{Version: env.speaks(), Mode: p.Mode, Verify: p.Verify, Sockets: p.Sockets, Size: p.Size, Depth: p.Depth, Sample: sampleOf(p.Size)}
+	if err := r.hello.check(env.speaks()); err != nil {
 		return nil, err
 	}
 	all, cancel := context.WithCancelCause(context.Background())
@@ -88,7 +81,8 @@ func Measure(ctx context.Context, env Env, p Params) (*Report, error) {
 		}
 		defer stop()
 	}
-	if err := r.attach(ctx); err != nil {
+	var err error
+	if r.client, err = env.Open(ctx); err != nil {
 		return nil, err
 	}
 	defer r.client.Close()
@@ -99,10 +93,100 @@ func Measure(ctx context.Context, env Env, p Params) (*Report, error) {
 }
 
 // sampleOf is n such that in mode Rate the server answers every nth message of size.
-func sampleOf(size int) uint32 { return uint32(max(1, min(64, (64<<10)/max(size, 1)))) }
+func sampleOf(size int) int { return max(1, min(64, (64<<10)/max(size, 1))) }
+
+// serveHere runs a server in this process.
+func (r *run) serveHere(ctx context.Context) (stop func(), err error) {
+	s, err := NewServer(ctx, Env{Open: r.env.Open, corrupt: r.env.corrupt}, netip.AddrPortFrom(r.p.Local, 0))
+	if err != nil {
+		return nil, err
+	}
+	r.p.Server = s.Addr()
+	r.report.OneProcess = true
+	serving, cancel := context.WithCancel(context.Background())
+	var server sync.WaitGroup
+	server.Go(func() {
+		if err := s.Run(serving); err != nil {
+			r.fail(err)
+		}
+	})
+	return func() {
+		cancel()
+		server.Wait()
+	}, nil
+}
+
+// begin binds the sockets and asks the server for a session.
+func (r *run) begin(ctx context.Context) error {
+	ctl, err := r.client.Bind(netip.AddrPortFrom(r.p.Local, 0))
+	if err != nil {
+		return err
+	}
+	if r.socks, err = bind(r.client, r.p.Local, &r.hello); err != nil {
+		return err
+	}
+	r.caller = rpc.NewCaller(ctl, rpc.CallerOptions{})
+	var w welcome
+	err = r.call(ctx, callBegin, r.p.Timeout, &r.hello, &w)
+	var reason rds.Reason
+	at := r.p.Server
+	switch {
+	case errors.Is(err, rpc.ErrNoSocket):
+		return fmt.Errorf("%w: no rdsctl bench -serve at %v", ErrNoServer, at)
+	case errors.As(err, &reason):
+		return fmt.Errorf("%w: %v is not reached: %v; is there a daemon (rdsctl ping %v)?", ErrTimeout, at, reason, at.Addr())
+	case errors.Is(err, ErrTimeout):
+		return fmt.Errorf("%w: %v said nothing within %v; is there a daemon (rdsctl ping %v), and rdsctl bench -serve of this release?", ErrTimeout, at, r.p.Timeout, at.Addr())
+	case err != nil:
+		return err
+	case len(w.Ports) != r.p.Sockets:
+		return fmt.Errorf("%w: it made %d sockets", ErrRefused, len(w.Ports))
+	}
+	for _, p := range w.Ports {
+		r.to = append(r.to, netip.AddrPortFrom(at.Addr(), p))
+	}
+	r.cookie = rds.Cookie(w.Cookie)
+	return nil
+}
+
+// call calls a method of the server. answer may be nil.
+func (r *run) call(ctx context.Context, method string, limit time.Duration, body, answer any) error {
+	until, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	b, err := r.caller.Call(until, r.p.Server, method, encode(body))
+	refused, answered := errors.AsType[*rpc.Error](err)
+	switch {
+	case answered:
+		return fmt.Errorf("%w: %w", ErrRefused, refused)
+	case err != nil && ctx.Err() == nil && until.Err() != nil:
+		return fmt.Errorf("%w: %v", ErrTimeout, err)
+	case err != nil || answer == nil:
+		return err
+	}
+	return json.Unmarshal(b, answer)
+}
+
+// stayAlive calls the server until the measurement ends.
+func (r *run) stayAlive() {
+	tick := time.NewTicker(aliveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-r.all.Done():
+			return
+		}
+		err := r.call(r.all, callAlive, silence, nil, nil)
+		if wrong, is := errors.AsType[*rpc.Error](err); is {
+			r.fail(wrong)
+		} else if err != nil {
+			r.fail(fmt.Errorf("%w: %w", ErrGone, err))
+		}
+	}
+}
 
 // finish waits for the operations in progress, then asks the server for its counts.
-func (r *run) finish(work *sync.WaitGroup, stopWork chan struct{}) error {
+func (r *run) finish(work *sync.WaitGroup) error {
 	// Replies to messages that were sent are still checked.
 	idle := make(chan struct{})
 	go func() {
@@ -114,27 +198,18 @@ func (r *run) finish(work *sync.WaitGroup, stopWork chan struct{}) error {
 	select {
 	case <-idle:
 	case <-limit.C:
-		close(stopWork)
 		return fmt.Errorf("%w: what was under way did not end within %v", ErrTimeout, r.p.Timeout)
 	case <-r.all.Done():
+	}
+	if r.all.Err() != nil {
 		return context.Cause(r.all)
 	}
-	r.report.Sent = r.sent.Load()
-	r.tell(&proto.Bye{Sent: r.report.Sent})
-	limit.Reset(r.p.Timeout + finalWait)
-	select {
-	case m := <-r.answers:
-		return r.judge(m.(*proto.Final))
-	case <-limit.C:
-		return fmt.Errorf("%w: the server's count", ErrTimeout)
-	case <-r.all.Done():
-		return context.Cause(r.all)
-	}
-}
-
-// judge compares the server's counts with the client's.
-func (r *run) judge(f *proto.Final) error {
 	rep := &r.report
+	rep.Sent = r.sent.Load()
+	var f final
+	if err := r.call(r.all, callEnd, r.p.Timeout+finalWait, rep.Sent, &f); err != nil {
+		return fmt.Errorf("the server's count: %w", err)
+	}
 	rep.Received = f.Received
 	if !rep.OneProcess {
 		rep.CPU.Server = &f.CPU
@@ -149,26 +224,4 @@ func (r *run) judge(f *proto.Final) error {
 		return fmt.Errorf("%d messages sent, %d received", rep.Sent, f.Received)
 	}
 	return nil
-}
-
-func (r *run) tell(m any) {
-	_, _ = r.ctl.SendMsg(&rds.Message{Addr: r.p.Server, Payload: proto.Append(nil, m), DontWait: true})
-}
-
-// notices returns an error if a socket has a notice.
-func (r *run) notices() error {
-	var n [1]rds.Notice
-	for _, s := range r.socks {
-		if s.Notices(n[:]) > 0 {
-			return fmt.Errorf("%w: %v at %v, %d messages", ErrGone, n[0].Kind, n[0].To, n[0].Count)
-		}
-	}
-	return nil
-}
-
-// closeSockets closes the sockets, which ends calls that wait.
-func (r *run) closeSockets() {
-	for _, s := range r.socks {
-		_ = s.Close()
-	}
 }

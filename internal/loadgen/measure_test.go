@@ -3,6 +3,7 @@ package loadgen
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/netip"
 	"strings"
@@ -11,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/loadgen/proto"
 	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/rds/rpc"
 	"github.com/rdsd/rdsd/rdstest"
 )
 
@@ -42,7 +43,7 @@ func serve(t *testing.T, d *rdstest.Daemon, e Env) *Server {
 	return s
 }
 
-func params(d *rdstest.Daemon, to netip.AddrPort, m proto.Mode) Params {
+func params(d *rdstest.Daemon, to netip.AddrPort, m Mode) Params {
 	return Params{Mode: m, Local: d.Addr(), Server: to, Size: 64, Depth: 4, Sockets: 2, Duration: 100 * time.Millisecond, Timeout: patience, Verify: true}
 }
 
@@ -64,7 +65,7 @@ func measure(t *testing.T, e Env, p Params, n uint64) (r *Report, lines int, err
 
 func TestDuration(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)[0]
-	r, err := Measure(t.Context(), env(d), params(d, netip.AddrPort{}, proto.RTT))
+	r, err := Measure(t.Context(), env(d), params(d, netip.AddrPort{}, RTT))
 	if err != nil || r.Interrupted || r.Time < 100*time.Millisecond || len(r.Intervals) != 0 {
 		t.Errorf("%v, %+v", err, r)
 	}
@@ -75,24 +76,24 @@ func TestMeasure(t *testing.T) {
 	s := serve(t, ds[1], env(ds[1]))
 	for _, tc := range []struct {
 		name   string
-		mode   proto.Mode
+		mode   Mode
 		change func(p *Params)
 	}{
-		{"rtt", proto.RTT, nil},
-		{"rtt one", proto.RTT, func(p *Params) { p.Sockets, p.Depth, p.Verify, p.Size = 1, 1, false, 0 }},
-		{"rtt large", proto.RTT, func(p *Params) { p.Size = 100_000 }},
-		{"rtt open", proto.RTT, func(p *Params) { p.Rate = 2000 }},
-		{"rtt warm", proto.RTT, func(p *Params) { p.WarmUp = 50 * time.Millisecond }},
-		{"rate", proto.Rate, func(p *Params) { p.Depth = 64 }},
-		{"rate open", proto.Rate, func(p *Params) { p.Rate = 20_000 }},
-		{"rate large", proto.Rate, func(p *Params) { p.Size, p.Verify = 1<<20, false }},
-		{"rdma-read", proto.RDMARead, func(p *Params) { p.Size = 4096 }},
-		{"rdma-read open", proto.RDMARead, func(p *Params) { p.Size, p.Rate = 4096, 2000 }},
-		{"rdma-write", proto.RDMAWrite, func(p *Params) { p.Size = 4096 }},
-		{"rdma-write open", proto.RDMAWrite, func(p *Params) { p.Size, p.Rate = 4096, 2000 }},
-		{"rdma-write unverified", proto.RDMAWrite, func(p *Params) { p.Size, p.Verify = 65536, false }},
-		{"here", proto.RTT, func(p *Params) { p.Server = netip.AddrPort{} }},
-		{"rdma here", proto.RDMARead, func(p *Params) { p.Server, p.Size = netip.AddrPort{}, 65536 }},
+		{"rtt", RTT, nil},
+		{"rtt one", RTT, func(p *Params) { p.Sockets, p.Depth, p.Verify, p.Size = 1, 1, false, 0 }},
+		{"rtt large", RTT, func(p *Params) { p.Size = 100_000 }},
+		{"rtt open", RTT, func(p *Params) { p.Rate = 2000 }},
+		{"rtt warm", RTT, func(p *Params) { p.WarmUp = 50 * time.Millisecond }},
+		{"rate", Rate, func(p *Params) { p.Depth = 64 }},
+		{"rate open", Rate, func(p *Params) { p.Rate = 20_000 }},
+		{"rate large", Rate, func(p *Params) { p.Size, p.Verify = 1<<20, false }},
+		{"rdma-read", RDMARead, func(p *Params) { p.Size = 4096 }},
+		{"rdma-read open", RDMARead, func(p *Params) { p.Size, p.Rate = 4096, 2000 }},
+		{"rdma-write", RDMAWrite, func(p *Params) { p.Size = 4096 }},
+		{"rdma-write open", RDMAWrite, func(p *Params) { p.Size, p.Rate = 4096, 2000 }},
+		{"rdma-write unverified", RDMAWrite, func(p *Params) { p.Size, p.Verify = 65536, false }},
+		{"here", RTT, func(p *Params) { p.Server = netip.AddrPort{} }},
+		{"rdma here", RDMARead, func(p *Params) { p.Server, p.Size = netip.AddrPort{}, 65536 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := params(ds[0], s.Addr(), tc.mode)
@@ -136,17 +137,17 @@ func TestMeasure(t *testing.T) {
 func TestFindsCorruption(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	for _, tc := range []struct {
-		mode   proto.Mode
+		mode   Mode
 		server bool
 		at     int
 		want   string
 	}{
-		{proto.RTT, false, 20, "answers: message 49 is corrupt at offset 20: want 0x"},
-		{proto.RTT, true, 20, "message 49 is corrupt at offset 20: want 0x"},
-		{proto.RTT, false, 0, "where 49 was expected"},
-		{proto.Rate, true, 63, "at the server: socket 0: message 49 is corrupt at offset 63"},
-		{proto.RDMARead, false, 30, "RDMA read of slot 0: message 0 is corrupt at offset 30"},
-		{proto.RDMAWrite, true, 30, "at the server: socket 0: message 49 is corrupt at offset 30"},
+		{RTT, false, 20, "answers: message 49 is corrupt at offset 20: want 0x"},
+		{RTT, true, 20, "message 49 is corrupt at offset 20: want 0x"},
+		{RTT, false, 0, "where 49 was expected"},
+		{Rate, true, 63, "at the server: socket 0: message 49 is corrupt at offset 63"},
+		{RDMARead, false, 30, "RDMA read of slot 0: message 0 is corrupt at offset 30"},
+		{RDMAWrite, true, 30, "at the server: socket 0: message 49 is corrupt at offset 30"},
 	} {
 		var n atomic.Int32
 		corrupt := func(b []byte) {
@@ -196,14 +197,14 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no daemon", noDaemon, nobody, nil, rds.ErrNoDaemon, ""},
 		{"no server", env(ds[0]), nobody, nil, ErrNoServer, "no rdsctl bench -serve at"},
-		{"no host", env(ds[0]), away, func(p *Params) { p.Timeout = 50 * time.Millisecond }, ErrTimeout, "said nothing within 50ms"},
-		{"newer server", env(ds[0]), newer.Addr(), nil, nil, "speaks version 7 of its protocol, this one 1"},
-		{"older client", olderClient, s.Addr(), nil, ErrRefused, "version 3"},
-		{"limits", env(ds[0]), s.Addr(), func(p *Params) { p.Sockets = 0 }, proto.ErrLimits, "0 sockets"},
-		{"too small", env(ds[0]), s.Addr(), func(p *Params) { p.Size = 8 }, proto.ErrLimits, "too few to verify"},
+		{"no host", env(ds[0]), away, func(p *Params) { p.Timeout = 50 * time.Millisecond }, ErrTimeout, "127.255.255.1:9 is not reached"},
+		{"newer server", env(ds[0]), newer.Addr(), nil, nil, "speaks version 2 of its protocol, this one 7"},
+		{"older client", olderClient, s.Addr(), nil, ErrRefused, "speaks version 3 of its protocol, this one 2"},
+		{"limits", env(ds[0]), s.Addr(), func(p *Params) { p.Sockets = 0 }, ErrLimits, "0 sockets"},
+		{"too small", env(ds[0]), s.Addr(), func(p *Params) { p.Size = 8 }, ErrLimits, "too few to verify"},
 		{"local address", env(ds[0]), s.Addr(), func(p *Params) { p.Local = ds[1].Addr() }, nil, "cannot assign requested address"},
 	} {
-		p := params(ds[0], tc.to, proto.RTT)
+		p := params(ds[0], tc.to, RTT)
 		if tc.change != nil {
 			tc.change(&p)
 		}
@@ -214,55 +215,49 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// The server refuses what it cannot do, and ignores what it does not know.
+// The server refuses what it cannot do, and calls of those without a session.
 func TestServerRefuses(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	s := serve(t, ds[1], env(ds[1]))
-	sock := ds[0].Bind(t, ds[0].Open(t), 0)
-	ask := func(b []byte) any {
+	c := rpc.NewCaller(ds[0].Bind(t, ds[0].Open(t), 0), rpc.CallerOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ask := func(method string, body any) ([]byte, error) { return c.Call(ctx, s.Addr(), method, encode(body)) }
+	refused := func(method string, body any, want string) {
 		t.Helper()
-		if _, err := sock.SendTo(b, s.Addr()); err != nil {
-			t.Fatal(err)
-		}
-		buf := make([]byte, proto.MaxMessage)
-		_ = sock.SetReadDeadline(time.Now().Add(patience))
-		for {
-			n, _, err := sock.RecvFrom(buf)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := proto.Parse(buf[:n])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, alive := m.(*proto.Alive); !alive {
-				return m
-			}
+		if _, err := ask(method, body); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", method, err, want)
 		}
 	}
-	_, _ = sock.SendTo([]byte("nonsense"), s.Addr())
-	_, _ = sock.SendTo(proto.Append(nil, &proto.Bye{}), s.Addr()) // without a session
-	if m, ok := ask(proto.Append(nil, &proto.Hello{Mode: 99})).(*proto.Refuse); !ok || m.Code != proto.Limits {
-		t.Errorf("%+v", m)
+	refused(callEnd, 0, "no such measurement")
+	refused(callEnd, "x", "no such measurement")
+	refused(callAlive, nil, "no such measurement")
+	refused(callMark, nil, "no such measurement")
+	refused(callBegin, "nonsense", "cannot unmarshal")
+	refused(callBegin, &hello{Version: protocol, Mode: 99}, "mode 99 is not known here")
+	ports := func() (w welcome) {
+		t.Helper()
+		b, err := ask(callBegin, &hello{Version: protocol, Mode: RTT, Sockets: 1, Depth: 1})
+		if err = errors.Join(err, json.Unmarshal(b, &w)); err != nil || len(w.Ports) != 1 {
+			t.Fatalf("%+v, %v", w, err)
+		}
+		return w
 	}
-	hello := proto.Append(nil, &proto.Hello{Mode: proto.RTT, Sockets: 1, Depth: 1})
-	first, ok := ask(hello).(*proto.Welcome)
-	if !ok {
-		t.Fatalf("%+v", first)
-	}
-	if again, ok := ask(hello).(*proto.Welcome); !ok || again.Ports[0] == first.Ports[0] {
+	if first, again := ports(), ports(); first.Ports[0] == again.Ports[0] {
 		t.Errorf("%+v after %+v", again, first)
 	}
-	if f, ok := ask(proto.Append(nil, &proto.Bye{Sent: 0})).(*proto.Final); !ok || f.Received != 0 {
-		t.Errorf("%+v", f)
+	var f final
+	if b, err := ask(callEnd, 0); err != nil || json.Unmarshal(b, &f) != nil || f.Received != 0 {
+		t.Errorf("%s, %v", b, err)
 	}
+	refused(callAlive, nil, "no such measurement")
 }
 
 // An interrupted measurement reports what was measured until then.
 func TestInterrupted(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	s := serve(t, ds[1], env(ds[1]))
-	for _, m := range []proto.Mode{proto.RTT, proto.Rate, proto.RDMARead, proto.RDMAWrite} {
+	for _, m := range []Mode{RTT, Rate, RDMARead, RDMAWrite} {
 		r, _, err := measure(t, env(ds[0]), params(ds[0], s.Addr(), m), 1)
 		if err != nil || !r.Interrupted || r.Operations == 0 || r.Received != r.Sent || !r.Verified {
 			t.Errorf("%v: %v, %+v", m, err, r)
@@ -285,7 +280,7 @@ func TestServerGone(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	p := params(ds[0], s.Addr(), proto.RTT)
+	p := params(ds[0], s.Addr(), RTT)
 	p.Duration, p.Interval = 0, 10*time.Millisecond
 	p.OnInterval = func(*Interval, time.Duration) { stop() }
 	r, err := Measure(t.Context(), env(ds[0]), p)
@@ -296,19 +291,17 @@ func TestServerGone(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
-	p := pace{time.Now().Add(-time.Second), 1e6} // 1000 a second, a second behind
-	if n := p.wait(t.Context(), 0, 64); n != 64 {
-		t.Errorf("%d due at once, want 64", n)
-	}
-	if n := p.wait(t.Context(), 990, 64); n < 10 {
-		t.Errorf("%d due", n)
+	p := pace{time.Now(), 1e6} // 1000 a second
+	for _, tc := range []struct {
+		at   time.Duration
+		n    uint64
+		want int
+	}{{0, 0, 1}, {0, 1, 0}, {time.Second, 0, 1001}, {time.Second, 990, 11}, {time.Second, 1001, 0}} {
+		if n := p.behind(p.start.Add(tc.at), tc.n); n != tc.want {
+			t.Errorf("after %v, %d are due of %d and those after it, want %d", tc.at, n, tc.n, tc.want)
+		}
 	}
 	if d := p.due(500).Sub(p.start); d != 500*time.Millisecond {
 		t.Errorf("the 500th is due after %v", d)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if n := p.wait(ctx, 1<<40, 1); n != 0 {
-		t.Errorf("%d due after the end", n)
 	}
 }

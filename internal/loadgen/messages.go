@@ -2,230 +2,180 @@ package loadgen
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"os"
-	"sync"
-	"sync/atomic"
+	"net/netip"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/loadgen/proto"
 	"github.com/rdsd/rdsd/rds"
 )
 
-// work is one socket's part of the measurement. It ends when nothing more is sent and
-// everything sent has been answered, or when stop is closed.
-func (r *run) work(i int, stop <-chan struct{}) error {
-	if r.p.Mode.RDMA() {
-		return r.operations(i, stop)
+// batchBytes is how much memory a loop uses for messages.
+const batchBytes = 256 << 10
+
+// batchOf is how many messages of size are handled at a time.
+func batchOf(size, most int) int { return max(1, min(most, 64, batchBytes/max(size, 1))) }
+
+// messages makes n messages, each with its own buffer.
+func messages(n, size int) []rds.Message {
+	ms := make([]rds.Message, n)
+	for i := range ms {
+		ms[i].Payload = make([]byte, size)
 	}
-	s := r.socks[i]
-	// At stop, or at the end of the measurement, calls that wait for a message have to end.
-	over := make(chan struct{})
-	defer close(over)
-	go func() {
-		select {
-		case <-stop:
-		case <-r.all.Done():
-		case <-over:
-			return
-		}
-		_ = s.SetDeadline(time.Now())
-	}()
-	var err error
+	return ms
+}
+
+// batch is messages that are sent together.
+type batch struct {
+	sock  *rds.Socket
+	all   []rds.Message
+	ready []rds.Message // those of all that are prepared and not sent
+}
+
+// next prepares n messages to a destination.
+func (b *batch) next(n int, to netip.AddrPort) []rds.Message {
+	b.ready = b.all[:n]
+	for k := range b.ready {
+		b.ready[k].Addr, b.ready[k].DontWait = to, true
+	}
+	return b.ready
+}
+
+// send sends what is prepared. It returns how many messages it sent.
+func (b *batch) send() (uint64, error) {
+	n, err := b.sock.SendMsgs(b.ready)
+	b.ready = b.ready[n:]
+	return uint64(n), err
+}
+
+// A count is a message that only has a number: that of a verified write, or of the last
+// message that an answer is for.
+const countSize = 8
+
+func putCount(b []byte, n uint64) { binary.BigEndian.PutUint64(b, n) }
+
+// isCount reports whether m is the count n.
+func isCount(m *rds.Message, n uint64) bool {
+	return m.Len == countSize && binary.BigEndian.Uint64(m.Payload) == n
+}
+
+// maxAnswers is how many answers to one socket may be outstanding where the depth does not
+// limit them.
+const maxAnswers = 16 << 10
+
+// stream is one socket's messages and their answers: of round trips, and of messages one way.
+type stream struct {
+	r              *run
+	i              int
+	to             netip.AddrPort
+	out            batch
+	pace           pace
+	every          uint64      // messages for each answer
+	begun          []time.Time // ring, by answer: when its message was sent, or was due
+	sent, answered uint64
+}
+
+func (r *run) stream(i int) *Loop {
+	st := &stream{r: r, i: i, to: r.to[i], pace: r.pace(i), every: 1, begun: make([]time.Time, maxAnswers)}
+	st.out = batch{sock: r.socks[i], all: messages(batchOf(r.p.Size, r.p.Depth), r.p.Size)}
+	size, most := r.p.Size, 64
 	switch {
-	case r.p.Mode == proto.RTT && !r.pace(i).open():
-		err = r.trips(i)
-	default:
-		err = r.stream(i)
+	case r.p.Mode == Rate:
+		st.every, size = uint64(r.hello.Sample), countSize
+	case !st.pace.open():
+		st.begun, most = st.begun[:r.p.Depth], r.p.Depth
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) || r.all.Err() != nil {
-		return nil
+	return &Loop{Sock: r.socks[i], Flows: []Flow{{To: st.to, Send: st.send}}, In: messages(batchOf(size, most), size),
+		Take: st.take, Due: st.due, Idle: func() bool { return st.answered == st.sent/st.every }}
+}
+
+// may is how many messages may be sent at a time.
+func (st *stream) may(now time.Time) int {
+	room := (uint64(len(st.begun))+st.answered)*st.every - st.sent
+	n := min(len(st.out.all), int(room))
+	if st.pace.open() {
+		n = min(n, st.pace.behind(now, st.sent))
+	}
+	return n
+}
+
+// due is when the next message is due.
+func (st *stream) due() time.Time {
+	if !st.pace.open() || st.sent-st.answered*st.every >= uint64(len(st.begun))*st.every {
+		return time.Time{}
+	}
+	return st.pace.due(st.sent)
+}
+
+func (st *stream) send() error {
+	if len(st.out.ready) == 0 {
+		now := time.Now()
+		n := st.may(now)
+		if n == 0 {
+			return nil
+		}
+		st.prepare(n, now)
+	}
+	n, err := st.out.send()
+	st.sent += n
+	st.r.sent.Add(n)
+	if err == nil && st.may(time.Now()) > 0 {
+		return ErrMore
 	}
 	return err
 }
 
-// prepare makes message seq.
-func (r *run) prepare(m *rds.Message, i int, seq uint64) {
-	m.Addr = r.to[i]
-	if r.p.Verify {
-		proto.Fill(m.Payload, seq)
+func (st *stream) prepare(n int, now time.Time) {
+	if st.pace.open() {
+		st.r.rec.lateness(now.Sub(st.pace.due(st.sent)))
+	}
+	ms := st.out.next(n, st.to)
+	for k := range ms {
+		seq := st.sent + uint64(k)
+		if st.r.p.Verify {
+			fill(ms[k].Payload, seq)
+		}
+		if (seq+1)%st.every == 0 {
+			if st.pace.open() {
+				now = st.pace.due(seq)
+			}
+			st.begun[seq/st.every%uint64(len(st.begun))] = now
+		}
 	}
 }
 
-// verifyEcho looks at the answer to message seq.
-func (r *run) verifyEcho(i int, m *rds.Message, seq uint64) error {
-	if m.Addr != r.to[i] || m.Len != r.p.Size {
-		return fmt.Errorf("socket %d: an answer of %d bytes from %v, want %d from %v", i, m.Len, m.Addr, r.p.Size, r.to[i])
+// take takes one answer.
+func (st *stream) take(m *rds.Message, now time.Time) error {
+	r, seq := st.r, st.answered
+	if m.Addr != st.to || seq == st.sent/st.every {
+		return fmt.Errorf("socket %d: an answer of %d bytes from %v, and none is due", st.i, m.Len, m.Addr)
 	}
-	if !r.p.Verify {
-		return nil
+	if r.p.Mode == Rate {
+		if n := (seq + 1) * st.every; !isCount(m, n) {
+			return fmt.Errorf("socket %d: not the server's answer to message %d", st.i, n)
+		}
+	} else if err := r.env.checked(m, r.p.Size, seq, r.p.Verify); err != nil {
+		return fmt.Errorf("socket %d, answers: %w", st.i, err)
 	}
-	b := m.Payload[:m.N]
-	if r.env.corrupt != nil {
-		r.env.corrupt(b)
-	}
-	if err := proto.Check(b, seq); err != nil {
-		return fmt.Errorf("socket %d, answers: %w", i, err)
+	st.answered++
+	r.rec.done(now.Sub(st.begun[seq%uint64(len(st.begun))]), st.every, st.every*uint64(r.p.Size))
+	return nil
+}
+
+// checked returns an error if m is not message seq of size bytes.
+func (e *Env) checked(m *rds.Message, size int, seq uint64, verify bool) error {
+	switch {
+	case m.Len != size:
+		return fmt.Errorf("message %d has %d bytes, want %d", seq, m.Len, size)
+	case verify:
+		return e.compared(m.Payload[:m.N], seq)
 	}
 	return nil
 }
 
-// trips measures round trips in closed loop: one goroutine keeps Depth of them in progress.
-func (r *run) trips(i int) error {
-	s := r.socks[i]
-	out := messages(1, r.p.Size)
-	in := messages(batchOf(r.p.Size, r.p.Depth), r.p.Size)
-	begun := make([]time.Time, r.p.Depth)
-	var sent, got uint64
-	depth := uint64(r.p.Depth)
-	for {
-		for sent-got < depth && r.sending.Err() == nil {
-			r.prepare(&out[0], i, sent)
-			begun[sent%depth] = time.Now()
-			if _, err := s.SendMsg(&out[0]); err != nil {
-				return err
-			}
-			sent++
-			r.sent.Add(1)
-		}
-		if sent == got {
-			return nil
-		}
-		n, err := s.RecvMsgs(in)
-		now := time.Now()
-		for k := range n {
-			if err := r.verifyEcho(i, &in[k], got); err != nil {
-				return err
-			}
-			r.rec.latency(now.Sub(begun[got%depth]))
-			got++
-		}
-		r.rec.done(uint64(n), uint64(n*r.p.Size))
-		if err != nil {
-			return err
-		}
+// compared returns an error if b has not the pattern of seq.
+func (e *Env) compared(b []byte, seq uint64) error {
+	if e.corrupt != nil {
+		e.corrupt(b)
 	}
-}
-
-// stream sends in one goroutine and takes answers in another: round trips in open loop, and
-// messages one way.
-func (r *run) stream(i int) error {
-	st := &stream{r: r, i: i, s: r.socks[i], pace: r.pace(i), every: 1}
-	if r.p.Mode == proto.Rate {
-		st.every = uint64(r.hello.Sample)
-		st.begun = make(chan time.Time, 64<<10) // far more than can be outstanding
-	}
-	var sender sync.WaitGroup
-	var sendErr error
-	sender.Go(func() {
-		sendErr = st.send()
-		st.ended.Store(true)
-		// The receiver may wait although no answer is outstanding.
-		if st.sent.Load()/st.every == st.answered.Load() {
-			_ = st.s.SetReadDeadline(time.Now())
-		}
-	})
-	err := st.receive()
-	if err != nil {
-		r.stopSend()
-		_ = st.s.SetDeadline(time.Now())
-	}
-	sender.Wait()
-	return errors.Join(err, sendErr)
-}
-
-// stream is one socket's messages and answers.
-type stream struct {
-	r              *run
-	i              int
-	s              *rds.Socket
-	pace           pace
-	every          uint64 // messages for each answer
-	begun          chan time.Time
-	sent, answered atomic.Uint64
-	ended          atomic.Bool
-}
-
-func (st *stream) send() error {
-	r := st.r
-	most := batchOf(r.p.Size, r.p.Depth)
-	ms := messages(most, r.p.Size)
-	for seq := uint64(0); r.sending.Err() == nil; {
-		n := most
-		if st.pace.open() {
-			if n = st.pace.wait(r.sending, seq, most); n == 0 {
-				return nil
-			}
-			r.rec.lateness(time.Since(st.pace.due(seq)))
-		}
-		now := time.Now()
-		for k := range n {
-			r.prepare(&ms[k], st.i, seq+uint64(k))
-			if st.begun != nil && (seq+uint64(k)+1)%st.every == 0 {
-				if st.pace.open() {
-					now = st.pace.due(seq + uint64(k))
-				}
-				st.begun <- now
-			}
-		}
-		n, err := st.s.SendMsgs(ms[:n])
-		seq += uint64(n)
-		st.sent.Store(seq)
-		r.sent.Add(uint64(n))
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (st *stream) receive() error {
-	r := st.r
-	size := r.p.Size
-	if r.p.Mode == proto.Rate {
-		size = 8
-	}
-	in := messages(batchOf(size, 64), size)
-	for {
-		if st.ended.Load() && st.answered.Load() == st.sent.Load()/st.every {
-			return nil
-		}
-		n, err := st.s.RecvMsgs(in)
-		now := time.Now()
-		for k := range n {
-			if err := st.answer(&in[k], now); err != nil {
-				return err
-			}
-		}
-		if err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) && st.ended.Load() {
-				if st.answered.Load() != st.sent.Load()/st.every && r.all.Err() == nil {
-					return fmt.Errorf("socket %d: %d answers of %d", st.i, st.answered.Load(), st.sent.Load()/st.every)
-				}
-				return nil
-			}
-			return err
-		}
-		r.rec.done(uint64(n)*st.every, uint64(n)*st.every*uint64(r.p.Size))
-	}
-}
-
-// answer takes one answer.
-func (st *stream) answer(m *rds.Message, now time.Time) error {
-	r := st.r
-	seq := st.answered.Load()
-	if r.p.Mode == proto.RTT {
-		if err := r.verifyEcho(st.i, m, seq); err != nil {
-			return err
-		}
-		r.rec.latency(now.Sub(st.pace.due(seq)))
-	} else {
-		if m.Len != 8 || m.Addr != r.to[st.i] || binary.BigEndian.Uint64(m.Payload) != (seq+1)*st.every {
-			return fmt.Errorf("socket %d: not the server's answer to message %d", st.i, (seq+1)*st.every)
-		}
-		r.rec.latency(now.Sub(<-st.begun))
-	}
-	st.answered.Add(1)
-	return nil
+	return compare(b, seq)
 }

@@ -1,10 +1,6 @@
 package loadgen
 
-import (
-	"context"
-	"runtime"
-	"time"
-)
+import "time"
 
 // pace is the timetable of an open loop: operation n is due at start + n·step, however long
 // earlier operations take.
@@ -28,29 +24,15 @@ func (p pace) due(n uint64) time.Time {
 	return p.start.Add(time.Duration(float64(n) * p.step))
 }
 
-// sleepFuzz is how late a sleep may end. So the last part of a wait is spent yielding.
-const sleepFuzz = 150 * time.Microsecond
-
-// wait waits until operation n is due. It returns how many operations are due by then, n
-// included, up to most. It returns 0 when ctx has ended.
-func (p pace) wait(ctx context.Context, n uint64, most int) int {
-	for ctx.Err() == nil {
-		now := time.Now()
-		left := p.due(n).Sub(now)
-		switch {
-		case left <= 0:
-			behind := int(float64(-left)/p.step) + 1
-			return min(behind, most)
-		case left > sleepFuzz:
-			t := time.NewTimer(left - sleepFuzz)
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-				t.Stop()
-			}
-		default:
-			runtime.Gosched()
-		}
+// behind is how many operations are due by now, of n and those after it.
+func (p pace) behind(now time.Time, n uint64) int {
+	left := p.due(n).Sub(now)
+	if left > 0 {
+		return 0
 	}
-	return 0
+	return int(float64(-left)/p.step) + 1
 }
+
+// sleepFuzz is how late a wait may end. So the last part of a wait for an operation is spent
+// yielding.
+const sleepFuzz = 150 * time.Microsecond

@@ -21,17 +21,12 @@ func newRecorder() *recorder {
 	return &recorder{now: latency.New(), all: latency.New(), late: latency.New()}
 }
 
-// done counts ops that moved bytes together.
-func (r *recorder) done(ops, bytes uint64) {
-	r.mu.Lock()
-	r.nowOps += ops
-	r.nowBytes += bytes
-	r.mu.Unlock()
-}
-
-func (r *recorder) latency(d time.Duration) {
+// done counts ops that moved bytes together. One of them took d.
+func (r *recorder) done(d time.Duration, ops, bytes uint64) {
 	r.mu.Lock()
 	r.now.Record(d)
+	r.nowOps += ops
+	r.nowBytes += bytes
 	r.mu.Unlock()
 }
 

@@ -2,15 +2,18 @@ package loadgen
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdsd/rdsd/internal/loadgen/proto"
 	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/rds/rpc"
 )
 
 // Env is what client and server need from the program that they run in.
@@ -25,7 +28,15 @@ type Env struct {
 	// corrupt gets all data before it is compared, so that a test can show that wrong data
 	// is found.
 	corrupt func(b []byte)
-	version uint16 // 0 for proto.Version; a test may set another
+	version uint16 // 0 for protocol; a test may set another
+}
+
+// speaks is the version that this end speaks.
+func (e *Env) speaks() uint16 {
+	if e.version != 0 {
+		return e.version
+	}
+	return protocol
 }
 
 func (e *Env) say(format string, args ...any) {
@@ -53,18 +64,20 @@ func processCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Intervals of the server.
 const (
 	aliveEvery  = time.Second
-	aliveGiveUp = 10 * time.Second // a client that does not take Alive messages is gone
+	silence     = 10 * time.Second // an end that says nothing for so long is gone
 	maxSessions = 64
 )
 
 // Server serves measurements.
 type Server struct {
-	env      Env
-	client   *rds.Client
-	ctl      *rds.Socket
+	env    Env
+	client *rds.Client
+	ctl    *rds.Socket
+	ends   sync.WaitGroup
+
+	mu       sync.Mutex
 	sessions map[netip.AddrPort]*session // by the client's control socket
 }
 
@@ -88,124 +101,108 @@ func (s *Server) Addr() netip.AddrPort { return s.ctl.LocalAddrPort() }
 // Run serves until ctx ends, which is no error, or until the daemon ends.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.client.Close()
-	defer func() {
-		for from := range s.sessions {
-			s.end(from, "the server ends")
-		}
-	}()
-	s.ctl.SetNotices(rds.Lost, rds.NoSocket, rds.GaveUp)
-	next := time.Now().Add(aliveEvery)
-	m := rds.Message{Payload: make([]byte, proto.MaxMessage), DontWait: true}
-	for {
-		turn, cancel := context.WithDeadline(ctx, next)
-		_, err := s.ctl.Wait(turn, rds.WaitSet{Message: true, Notice: true})
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			s.leave()
-			return nil
-		case err != nil && !errors.Is(err, context.DeadlineExceeded):
-			return err
-		}
-		for s.ctl.RecvMsg(&m) == nil {
-			s.handle(ctx, m.Addr, m.Payload[:m.N])
-		}
-		s.forgetGone()
-		if now := time.Now(); !now.Before(next) {
-			next = now.Add(aliveEvery)
-			for from := range s.sessions {
-				s.tell(from, &proto.Alive{})
-			}
-		}
+	err := rpc.Serve(ctx, s.ctl, rpc.Methods{callBegin: s.begin, callAlive: s.alive, callMark: s.mark, callEnd: s.finish}, rpc.ServerOptions{})
+	s.mu.Lock()
+	rest := maps.Clone(s.sessions)
+	s.mu.Unlock()
+	for from, se := range rest {
+		s.end(from, se, "the server ends")
 	}
+	s.ends.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
-// leave tells the clients that the server ends.
-func (s *Server) leave() {
-	for from := range s.sessions {
-		s.tell(from, &proto.Refuse{Code: proto.Leaving, Text: "the server ends"})
+func (s *Server) begin(ctx context.Context, r *rpc.Request) ([]byte, error) {
+	h := &hello{}
+	if err := json.Unmarshal(r.Body, h); err != nil {
+		return nil, err
 	}
-	wait, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = s.ctl.CloseWait(wait)
-}
-
-// tell sends m. If that fails, the other end notices the silence.
-func (s *Server) tell(to netip.AddrPort, m any) {
-	b := proto.Append(nil, m)
-	if v := s.env.version; v != 0 {
-		b[4], b[5] = byte(v>>8), byte(v)
+	if err := h.check(s.env.speaks()); err != nil {
+		return nil, err
 	}
-	_, _ = s.ctl.SendMsg(&rds.Message{Addr: to, Payload: b, DontWait: true, GiveUpAfter: aliveGiveUp})
-}
-
-func (s *Server) handle(ctx context.Context, from netip.AddrPort, b []byte) {
-	m, err := proto.Parse(b)
-	if _, other := errors.AsType[*proto.VersionError](err); other {
-		// A client can read the version in the header of a message of any version.
-		s.tell(from, &proto.Refuse{Code: proto.Failed, Text: err.Error()})
-		return
-	}
+	from := r.From
+	s.end(from, s.of(from), "begins anew")
+	var se *session
+	se, err := newSession(ctx, &s.env, h, s.Addr().Addr(), from.Addr(), func(why error) {
+		s.ends.Go(func() { s.end(from, s.of(from), why.Error()) })
+	})
 	if err != nil {
-		return // not for us
-	}
-	if h, ok := m.(*proto.Hello); ok {
-		s.hello(ctx, from, h)
-		return
-	}
-	se := s.sessions[from]
-	if se == nil {
-		return
-	}
-	switch m := m.(type) {
-	case *proto.Mark:
-		se.mark()
-	case *proto.Bye:
-		s.tell(from, se.final(ctx, m.Sent))
-		s.end(from, "done")
-	}
-}
-
-func (s *Server) hello(ctx context.Context, from netip.AddrPort, h *proto.Hello) {
-	if s.sessions[from] != nil {
-		s.end(from, "begins anew")
-	}
-	if err := h.Check(); err != nil {
-		s.tell(from, &proto.Refuse{Code: proto.Limits, Text: err.Error()})
-		return
-	}
-	if len(s.sessions) >= maxSessions {
-		s.tell(from, &proto.Refuse{Code: proto.Busy, Text: fmt.Sprintf("%d measurements are running", len(s.sessions))})
-		return
-	}
-	se, err := newSession(ctx, &s.env, h, s.Addr().Addr(), from)
-	if err != nil {
-		s.tell(from, &proto.Refuse{Code: proto.Failed, Text: err.Error()})
 		s.env.say("%v: %v", from, err)
-		return
+		return nil, err
+	}
+	se.alive = time.AfterFunc(silence, func() { s.end(from, se, "silent") })
+	if !s.add(from, se) {
+		se.close()
+		return nil, fmt.Errorf("%d measurements are running", maxSessions)
+	}
+	s.env.say("%v: %v, %d bytes, %d sockets, depth %d", from, h.Mode, h.Size, h.Sockets, h.Depth)
+	return encode(se.welcome()), nil
+}
+
+func (s *Server) add(from netip.AddrPort, se *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.sessions) >= maxSessions {
+		return false
 	}
 	s.sessions[from] = se
-	s.tell(from, se.welcome())
-	s.env.say("%v: %v, %d bytes, %d sockets, depth %d", from, h.Mode, h.Size, h.Sockets, h.Depth)
+	return true
 }
 
-// forgetGone ends the sessions of clients that are gone.
-func (s *Server) forgetGone() {
-	var ns [16]rds.Notice
-	for {
-		n := s.ctl.Notices(ns[:])
-		for _, x := range ns[:n] {
-			s.end(x.To, x.Kind.String())
-		}
-		if n < len(ns) {
-			return
-		}
+// of is the session of the client at from, or nil.
+func (s *Server) of(from netip.AddrPort) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sessions[from]
+}
+
+// errNoSession answers a client that has no session, or none any more.
+var errNoSession = errors.New("the server has no such measurement any more")
+
+func (s *Server) alive(_ context.Context, r *rpc.Request) ([]byte, error) {
+	se := s.of(r.From)
+	if se == nil {
+		return nil, errNoSession
 	}
+	se.alive.Reset(silence)
+	if wrong := se.found(nil); wrong != "" {
+		return nil, errors.New(wrong)
+	}
+	return nil, nil
 }
 
-func (s *Server) end(from netip.AddrPort, why string) {
-	if se := s.sessions[from]; se != nil {
+func (s *Server) mark(_ context.Context, r *rpc.Request) ([]byte, error) {
+	se := s.of(r.From)
+	if se == nil {
+		return nil, errNoSession
+	}
+	se.mark()
+	return nil, nil
+}
+
+func (s *Server) finish(ctx context.Context, r *rpc.Request) ([]byte, error) {
+	se := s.of(r.From)
+	var sent uint64
+	if err := json.Unmarshal(r.Body, &sent); err != nil || se == nil {
+		return nil, errors.Join(errNoSession, err)
+	}
+	f := se.final(ctx, sent)
+	s.end(r.From, se, "done")
+	return encode(f), nil
+}
+
+// end ends the session of the client at from, if it is still se.
+func (s *Server) end(from netip.AddrPort, se *session, why string) {
+	s.mu.Lock()
+	is := se != nil && s.sessions[from] == se
+	if is {
 		delete(s.sessions, from)
+	}
+	s.mu.Unlock()
+	if is {
 		se.close()
 		s.env.say("%v: %s", from, why)
 	}

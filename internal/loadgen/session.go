@@ -2,7 +2,6 @@ package loadgen
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,46 +9,32 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/loadgen/proto"
 	"github.com/rdsd/rdsd/rds"
 )
-
-// batchBytes is how much memory a goroutine uses for messages.
-const batchBytes = 256 << 10
-
-// batchOf is how many messages of size are handled at a time.
-func batchOf(size, most int) int { return max(1, min(most, 64, batchBytes/max(size, 1))) }
-
-// messages makes n messages, each with its own buffer.
-func messages(n, size int) []rds.Message {
-	ms := make([]rds.Message, n)
-	for i := range ms {
-		ms[i].Payload = make([]byte, size)
-	}
-	return ms
-}
 
 // session is the server's side of one measurement. It is a client of the daemon of its own,
 // so that its resources are released together.
 type session struct {
 	env    *Env
-	hello  *proto.Hello
-	from   netip.AddrPort
+	hello  *hello
 	client *rds.Client
 	socks  []*rds.Socket
 	buf    *rds.Buffer
 	cookie rds.Cookie
+	alive  *time.Timer // ends the session when the client was silent for too long
 
 	running  sync.WaitGroup
 	received atomic.Uint64
 	changed  chan struct{} // capacity 1; a value says that received rose
-	wrongMu  sync.Mutex
+	mu       sync.Mutex
 	wrong    string
-	cpu, dmn time.Duration // at Mark
+	cpu, dmn time.Duration // at the mark
 }
 
-func newSession(ctx context.Context, env *Env, h *proto.Hello, at netip.Addr, from netip.AddrPort) (se *session, err error) {
-	se = &session{env: env, hello: h, from: from, changed: make(chan struct{}, 1)}
+// newSession makes the session of the client at from. gone is called, at most once for each
+// socket, when the session cannot go on.
+func newSession(ctx context.Context, env *Env, h *hello, at, from netip.Addr, gone func(why error)) (se *session, err error) {
+	se = &session{env: env, hello: h, changed: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if se.client, err = env.Open(ctx); err != nil {
@@ -60,54 +45,62 @@ func newSession(ctx context.Context, env *Env, h *proto.Hello, at netip.Addr, fr
 			se.client.Close()
 		}
 	}()
-	for range h.Sockets {
-		s, err := bind(se.client, at, h)
-		if err != nil {
-			return nil, err
-		}
-		se.socks = append(se.socks, s)
+	if se.socks, err = bind(se.client, at, h); err != nil {
+		return nil, err
 	}
 	if h.Mode.RDMA() {
-		if err := se.expose(ctx); err != nil {
+		if err := se.expose(ctx, from); err != nil {
 			return nil, err
 		}
 	}
 	se.mark()
-	for i, s := range se.socks {
-		se.running.Go(func() { se.serve(i, s) })
+	for i := range se.socks {
+		l := se.answers(i)
+		se.running.Go(func() {
+			if err := l.Run(context.Background(), context.Background()); !errors.Is(err, rds.ErrClosed) {
+				gone(err)
+			}
+		})
 	}
 	return se, nil
 }
 
-// bind makes a data socket with room for the outstanding messages.
-func bind(c *rds.Client, at netip.Addr, h *proto.Hello) (*rds.Socket, error) {
-	s, err := c.Bind(netip.AddrPortFrom(at, 0))
-	if err != nil {
-		return nil, err
-	}
-	if n := 2 * int(h.Depth) * int(h.Size); !h.Mode.RDMA() && n > s.SndBuf() {
-		if err := errors.Join(s.SetSndBuf(n), s.SetRcvBuf(n)); err != nil {
-			return nil, fmt.Errorf("socket buffers of %d bytes: %w", n, err)
+// bind makes data sockets with room for the outstanding messages.
+func bind(c *rds.Client, at netip.Addr, h *hello) (socks []*rds.Socket, err error) {
+	for range h.Sockets {
+		s, err := c.Bind(netip.AddrPortFrom(at, 0))
+		if err != nil {
+			return nil, err
 		}
+		if n := 2 * h.Depth * h.Size; !h.Mode.RDMA() && n > s.SndBuf() {
+			if err := errors.Join(s.SetSndBuf(n), s.SetRcvBuf(n)); err != nil {
+				return nil, fmt.Errorf("socket buffers of %d bytes: %w", n, err)
+			}
+		}
+		s.SetNotices(rds.Lost, rds.NoSocket)
+		socks = append(socks, s)
 	}
-	return s, nil
+	return socks, nil
 }
 
-// expose registers a slot for each outstanding operation and exposes it to the client's
-// host.
-func (se *session) expose(ctx context.Context) error {
+// noticed returns the error of a notice.
+func noticed(n *rds.Notice) error {
+	return fmt.Errorf("%v at %v, %d messages", n.Kind, n.To, n.Count)
+}
+
+// expose registers a slot for each outstanding operation and exposes it to the client's host.
+func (se *session) expose(ctx context.Context, from netip.Addr) error {
 	h := se.hello
-	n := int(h.Sockets) * int(h.Depth) * int(h.Size)
+	n := h.Sockets * h.Depth * h.Size
 	var err error
 	if se.buf, err = se.client.Alloc(n); err != nil {
 		return fmt.Errorf("%d bytes of RDMA memory: %w", n, err)
 	}
-	b := se.buf.Bytes()
-	for slot := range int(h.Sockets) * int(h.Depth) {
-		proto.Fill(b[slot*int(h.Size):][:h.Size], uint64(slot))
+	for slot := range h.Sockets * h.Depth {
+		fill(se.memory(slot), uint64(slot))
 	}
 	access := rds.AllowRead
-	if h.Mode == proto.RDMAWrite {
+	if h.Mode == RDMAWrite {
 		access = rds.AllowWrite
 	}
 	r, err := se.socks[0].Register(se.buf, 0, n, access)
@@ -115,11 +108,15 @@ func (se *session) expose(ctx context.Context) error {
 		return err
 	}
 	se.cookie = r.Cookie()
-	return r.Expose(ctx, netip.AddrPortFrom(se.from.Addr(), 0))
+	return r.Expose(ctx, netip.AddrPortFrom(from, 0))
 }
 
-func (se *session) welcome() *proto.Welcome {
-	w := &proto.Welcome{Cookie: uint64(se.cookie)}
+func (se *session) memory(slot int) []byte {
+	return se.buf.Bytes()[slot*se.hello.Size:][:se.hello.Size]
+}
+
+func (se *session) welcome() *welcome {
+	w := &welcome{Cookie: uint64(se.cookie)}
 	for _, s := range se.socks {
 		w.Ports = append(w.Ports, s.LocalAddrPort().Port())
 	}
@@ -128,18 +125,19 @@ func (se *session) welcome() *proto.Welcome {
 
 func (se *session) mark() { se.cpu, se.dmn = processCPU(), se.env.daemonCPU() }
 
-// close ends the session's goroutines and releases its memory.
+// close ends the session's loops and releases its memory.
 func (se *session) close() {
+	se.alive.Stop()
 	se.client.Close()
 	se.running.Wait()
 }
 
-// finalWait is how long messages that were sent before Bye may take.
+// finalWait is how long messages that were sent before the end may take.
 const finalWait = 2 * time.Second
 
 // final waits for outstanding messages and sums up.
-func (se *session) final(ctx context.Context, sent uint64) *proto.Final {
-	f := &proto.Final{CPU: processCPU() - se.cpu, DaemonCPU: -1}
+func (se *session) final(ctx context.Context, sent uint64) *final {
+	f := &final{CPU: processCPU() - se.cpu, DaemonCPU: -1}
 	if d := se.env.daemonCPU(); d >= 0 && se.dmn >= 0 {
 		f.DaemonCPU = d - se.dmn
 	}
@@ -154,113 +152,103 @@ func (se *session) final(ctx context.Context, sent uint64) *proto.Final {
 		}
 		break
 	}
-	se.wrongMu.Lock()
-	defer se.wrongMu.Unlock()
-	f.Received, f.Wrong = se.received.Load(), se.wrong
+	f.Received, f.Wrong = se.received.Load(), se.found(nil)
 	return f
 }
 
-// found keeps the first error.
-func (se *session) found(err error) {
-	se.wrongMu.Lock()
-	defer se.wrongMu.Unlock()
-	if se.wrong == "" {
+// found notes err, if it is the first, and returns the first one's text.
+func (se *session) found(err error) string {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	if se.wrong == "" && err != nil {
 		se.wrong = "at the server: " + err.Error()
 	}
+	return se.wrong
 }
 
-func (se *session) count(n int) {
-	se.received.Add(uint64(n))
-	select {
-	case se.changed <- struct{}{}:
-	default:
-	}
+// answers is what one data socket has received and answered.
+type answers struct {
+	se            *session
+	i             int
+	flow          *Flow
+	out           batch
+	every         uint64 // messages for each answer
+	got, answered uint64
+	counted       uint64 // of got
 }
 
-// serve serves one data socket until it is closed.
-func (se *session) serve(i int, s *rds.Socket) {
+func (se *session) answers(i int) *Loop {
 	h := se.hello
-	size := int(h.Size)
-	if h.Mode.RDMA() {
-		size = writeNotice
+	a := &answers{se: se, i: i, every: 1}
+	in, out := h.Size, h.Size
+	switch h.Mode {
+	case Rate:
+		a.every, out = uint64(h.Sample), countSize
+	case RDMAWrite, RDMARead:
+		in, out = countSize, countSize
 	}
-	ms := messages(batchOf(size, 64), size)
-	next := uint64(0) // the number of the next message
-	for {
-		n, err := s.RecvMsgs(ms)
-		if err != nil {
-			return
-		}
-		got := ms[:n]
-		for k := range got {
-			if err := se.check(i, &got[k], next+uint64(k)); err != nil {
-				se.found(err)
-			}
-			got[k].Payload, got[k].Cookie = got[k].Payload[:got[k].N], 0
-		}
-		err = se.answer(s, got, next)
-		next += uint64(n)
-		se.count(n)
-		for k := range got {
-			got[k] = rds.Message{Payload: got[k].Payload[:size]}
-		}
-		if err != nil {
-			return
-		}
-	}
+	a.out = batch{sock: se.socks[i], all: messages(batchOf(out, 64), out)}
+	l := &Loop{Sock: se.socks[i], Flows: []Flow{{Send: a.send}}, In: messages(batchOf(in, 64), in), Take: a.take, Notice: noticed}
+	a.flow = &l.Flows[0]
+	return l
 }
 
-// answer sends the mode's answer to n messages, the first of which has the number first.
-func (se *session) answer(s *rds.Socket, got []rds.Message, first uint64) error {
-	switch se.hello.Mode {
-	case proto.RTT, proto.RDMAWrite:
-		_, err := s.SendMsgs(got)
-		return err
-	case proto.Rate:
-		// The server answers every so many messages with how many have arrived.
-		sample := uint64(se.hello.Sample)
-		for k := range got {
-			if n := first + uint64(k) + 1; n%sample == 0 {
-				if _, err := s.SendTo(binary.BigEndian.AppendUint64(nil, n), got[k].Addr); err != nil {
-					return err
-				}
-			}
-		}
+// take checks the next message.
+func (a *answers) take(m *rds.Message, _ time.Time) error {
+	if err := a.check(m); err != nil {
+		a.se.found(err)
 	}
+	a.flow.To = m.Addr
+	a.got++
 	return nil
 }
 
-// writeNotice is the size of the message that follows a verified RDMA write: its number,
-// which is also the pattern's, and its slot.
-const writeNotice = 16
-
-// check compares message seq of socket i.
-func (se *session) check(i int, m *rds.Message, seq uint64) error {
-	h := se.hello
-	if !h.Verify {
-		if want := int(h.Size); !h.Mode.RDMA() && m.Len != want {
-			return fmt.Errorf("message %d of socket %d has %d bytes, want %d", seq, i, m.Len, want)
+func (a *answers) check(m *rds.Message) error {
+	se, h := a.se, a.se.hello
+	if h.Mode != RDMAWrite {
+		if err := se.env.checked(m, h.Size, a.got, h.Verify); err != nil {
+			return fmt.Errorf("socket %d: %w", a.i, err)
 		}
 		return nil
 	}
-	b := m.Payload[:m.N]
-	if h.Mode == proto.RDMAWrite {
-		slot := uint64(0)
-		if m.Len == writeNotice {
-			slot = binary.BigEndian.Uint64(b[8:])
-		}
-		if m.Len != writeNotice || binary.BigEndian.Uint64(b) != seq || slot >= uint64(h.Depth) {
-			return fmt.Errorf("message %d of socket %d: not the one behind the next RDMA write", seq, i)
-		}
-		b = se.buf.Bytes()[(i*int(h.Depth)+int(slot))*int(h.Size):][:h.Size]
-	} else if m.Len != int(h.Size) {
-		return fmt.Errorf("message %d of socket %d has %d bytes, want %d", seq, i, m.Len, h.Size)
+	if !isCount(m, a.got) {
+		return fmt.Errorf("message %d of socket %d: not the one behind the next RDMA write", a.got, a.i)
 	}
-	if se.env.corrupt != nil {
-		se.env.corrupt(b)
-	}
-	if err := proto.Check(b, seq); err != nil {
-		return fmt.Errorf("socket %d: %w", i, err)
+	if err := se.env.compared(se.memory(a.i*h.Depth+int(a.got%uint64(h.Depth))), a.got); err != nil {
+		return fmt.Errorf("socket %d: %w", a.i, err)
 	}
 	return nil
+}
+
+// send sends the answers that are owed: the same message, or a count.
+func (a *answers) send() error {
+	if a.got > a.counted {
+		a.se.received.Add(a.got - a.counted)
+		a.counted = a.got
+		select {
+		case a.se.changed <- struct{}{}:
+		default:
+		}
+	}
+	for {
+		if len(a.out.ready) == 0 {
+			n := min(len(a.out.all), int(a.got/a.every-a.answered))
+			if n == 0 {
+				return nil
+			}
+			for k, m := range a.out.next(n, a.flow.To) {
+				seq := a.answered + uint64(k)
+				switch {
+				case a.se.hello.Mode != RTT:
+					putCount(m.Payload, (seq+1)*a.every)
+				case a.se.hello.Verify:
+					fill(m.Payload, seq)
+				}
+			}
+			a.answered += uint64(n)
+		}
+		if _, err := a.out.send(); err != nil {
+			return err
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package proto
+package loadgen
 
 import (
 	"bytes"
@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Fill writes message seq into b: its number, then words that depend on the number and the
+// fill writes message seq into b: its number, then words that depend on the number and the
 // place. If the length is no multiple of 8, the last word is cut.
-func Fill(b []byte, seq uint64) {
+func fill(b []byte, seq uint64) {
 	var w [8]byte
 	for i := 0; i < len(b); i += 8 {
 		binary.LittleEndian.PutUint64(w[:], word(seq, i))
@@ -24,8 +24,8 @@ func word(seq uint64, at int) uint64 {
 	return x ^ x>>29
 }
 
-// Mismatch is where data was wrong.
-type Mismatch struct {
+// mismatch is where data was wrong.
+type mismatch struct {
 	Seq       uint64 // the expected message
 	Offset    int    // of the first wrong byte
 	Want, Got byte
@@ -33,7 +33,7 @@ type Mismatch struct {
 	Came uint64
 }
 
-func (m *Mismatch) Error() string {
+func (m *mismatch) Error() string {
 	if m.Offset < 8 && m.Came != m.Seq {
 		what := "lost before it"
 		if m.Came < m.Seq {
@@ -44,8 +44,8 @@ func (m *Mismatch) Error() string {
 	return fmt.Sprintf("message %d is corrupt at offset %d: want %#x, got %#x", m.Seq, m.Offset, m.Want, m.Got)
 }
 
-// Check returns a *Mismatch if b is not message seq.
-func Check(b []byte, seq uint64) error {
+// compare returns a *mismatch if b is not message seq.
+func compare(b []byte, seq uint64) error {
 	var w [8]byte
 	for i := 0; i < len(b); i += 8 {
 		binary.LittleEndian.PutUint64(w[:], word(seq, i))
@@ -55,7 +55,7 @@ func Check(b []byte, seq uint64) error {
 		}
 		for j := range part {
 			if part[j] != w[j] {
-				m := &Mismatch{Seq: seq, Offset: i + j, Want: w[j], Got: part[j], Came: seq}
+				m := &mismatch{Seq: seq, Offset: i + j, Want: w[j], Got: part[j], Came: seq}
 				if len(b) >= 8 {
 					m.Came = binary.LittleEndian.Uint64(b)
 				}
