@@ -15,6 +15,9 @@ const batchBytes = 256 << 10
 // batchOf is how many messages of size are handled at a time.
 func batchOf(size, most int) int { return max(1, min(most, 64, batchBytes/max(size, 1))) }
 
+// Messages makes as many messages of up to size bytes as a loop receives at a time.
+func Messages(size int) []rds.Message { return messages(batchOf(size, 64), size) }
+
 // messages makes n messages, each with its own buffer.
 func messages(n, size int) []rds.Message {
 	ms := make([]rds.Message, n)
@@ -77,14 +80,14 @@ type stream struct {
 func (r *run) stream(i int) *Loop {
 	st := &stream{r: r, i: i, to: r.to[i], pace: r.pace(i), every: 1, begun: make([]time.Time, maxAnswers)}
 	st.out = batch{sock: r.socks[i], all: messages(batchOf(r.p.Size, r.p.Depth), r.p.Size)}
-	size, most := r.p.Size, 64
+	size := r.p.Size
 	switch {
 	case r.p.Mode == Rate:
 		st.every, size = uint64(r.hello.Sample), countSize
 	case !st.pace.open():
-		st.begun, most = st.begun[:r.p.Depth], r.p.Depth
+		st.begun = st.begun[:r.p.Depth]
 	}
-	return &Loop{Sock: r.socks[i], Flows: []Flow{{To: st.to, Send: st.send}}, In: messages(batchOf(size, most), size),
+	return &Loop{Sock: r.socks[i], Flows: []Flow{{To: st.to, Send: st.send}}, In: Messages(size),
 		Take: st.take, Due: st.due, Idle: func() bool { return st.answered == st.sent/st.every }}
 }
 

@@ -39,7 +39,7 @@ func (r *run) operations(i int) (*Loop, error) {
 	if r.p.Mode == RDMAWrite {
 		o.op.Kind = rds.Write
 	}
-	return &Loop{Sock: r.socks[i], Flows: []Flow{{To: o.to, Send: o.send}}, In: messages(batchOf(countSize, r.p.Depth), countSize), Comps: make([]rds.Completion, min(r.p.Depth, 64)),
+	return &Loop{Sock: r.socks[i], Flows: []Flow{{To: o.to, Send: o.send}}, In: Messages(countSize), Comps: make([]rds.Completion, min(r.p.Depth, 64)),
 		Take: o.take, Settled: o.settled, Due: o.due, Idle: func() bool { return o.ended == o.posted }}, nil
 }
 

@@ -187,8 +187,8 @@ func (se *session) answers(i int) *Loop {
 	case RDMAWrite, RDMARead:
 		in, out = countSize, countSize
 	}
-	a.out = batch{sock: se.socks[i], all: messages(batchOf(out, 64), out)}
-	l := &Loop{Sock: se.socks[i], Flows: []Flow{{Send: a.send}}, In: messages(batchOf(in, 64), in), Take: a.take, Notice: noticed}
+	a.out = batch{sock: se.socks[i], all: Messages(out)}
+	l := &Loop{Sock: se.socks[i], Flows: []Flow{{Send: a.send}}, In: Messages(in), Take: a.take, Notice: noticed}
 	a.flow = &l.Flows[0]
 	return l
 }

@@ -11,17 +11,13 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// errDrain says that an operation on the buffer that the next ack needs has not settled.
-var errDrain = errors.New("wait for an operation")
-
 // flow is the exchange of one task with one task of the peer. Requests use the slots 0 to
 // depth-1 in turn, and the peer's do so, too. An ack has the slot of its request.
 type flow struct {
-	w         *worker
-	nr        int
-	to        netip.AddrPort
-	congested bool
-	simplex   bool // this side sends no requests
+	w       *worker
+	nr      int
+	to      netip.AddrPort
+	simplex bool // this side sends no requests
 
 	sendSeq, recvSeq     uint32
 	sendIndex, recvIndex uint32 // slots of the next request
@@ -61,7 +57,13 @@ func (f *flow) sendAll() error {
 	}
 	depth := f.w.opts.Depth
 	for f.unacked > 0 {
-		if err := f.sendAck((f.recvIndex - f.unacked + depth) % depth); err != nil {
+		index := (f.recvIndex - f.unacked + depth) % depth
+		if s := &f.slots[index]; s.ack.RDMA != proto.NoRDMA && s.inFlight {
+			// The status comes with the acknowledgement of the last ack's message. A new
+			// request may arrive before it.
+			return nil
+		}
+		if err := f.sendAck(index); err != nil {
 			return err
 		}
 		f.unacked--
@@ -109,11 +111,6 @@ func (f *flow) sendAck(index uint32) error {
 	s.ack.Seq = f.sendSeq
 	m := w.message(f, &s.ack, int(w.opts.AckSize))
 	if s.ack.RDMA != proto.NoRDMA {
-		if s.inFlight {
-			// The status comes with the acknowledgement of the last ack's message. A new
-			// request may arrive before it.
-			return errDrain
-		}
 		w.mem.transfer(f, index, &s.ack, m)
 	}
 	if _, err := w.sock.SendMsg(m); err != nil {

@@ -28,11 +28,3 @@ func (l *latencies) merge(o *latencies) {
 		l.buckets[i] += n
 	}
 }
-
-func (l *latencies) percentiles() *report.Percentiles {
-	s := l.hist.Summary()
-	if s == nil {
-		return nil
-	}
-	return &report.Percentiles{Min: s.Min, P50: s.P50, P90: s.P90, P99: s.P99, P999: s.P999, Max: s.Max}
-}

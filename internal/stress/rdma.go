@@ -208,23 +208,8 @@ func (m *memory) acked(f *flow, index uint32, h *proto.Header) error {
 	return nil
 }
 
-// takeCompletions takes the statuses of the operations of this side's acks.
-func (w *worker) takeCompletions() error {
-	for w.mem != nil {
-		n := w.sock.Completions(w.comps)
-		for i := range w.comps[:n] {
-			if err := w.completed(&w.comps[i]); err != nil {
-				return err
-			}
-		}
-		if n < len(w.comps) {
-			break
-		}
-	}
-	return nil
-}
-
-func (w *worker) completed(c *rds.Completion) error {
+// completed takes the status of an operation of this side's acks.
+func (w *worker) completed(c *rds.Completion, _ time.Time) error {
 	depth := uint64(w.opts.Depth)
 	at := c.Token & 0xffffffff >> 2
 	nr, index := at/depth, uint32(at%depth)
@@ -236,7 +221,7 @@ func (w *worker) completed(c *rds.Completion) error {
 	h := &s.done
 	w.trace("%v %d for %v: %v", h.RDMA, h.Seq, f.to, c.Status)
 	if err := c.Err(); err != nil {
-		if w.stopping {
+		if w.loop.Stopping {
 			s.inFlight = false
 			return nil
 		}

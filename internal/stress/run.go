@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/loadgen"
 	"github.com/rdsd/rdsd/internal/stress/proto"
 	"github.com/rdsd/rdsd/internal/stress/report"
 	"github.com/rdsd/rdsd/rds"
@@ -172,7 +173,7 @@ func (t *test) run(ctx context.Context) error {
 	t.report.Started = time.Now().UTC()
 	for _, w := range t.workers {
 		tasks.Go(func() {
-			if err := w.run(t.all, work); err != nil {
+			if err := w.loop.Run(t.all, work); err != nil {
 				t.fail(err)
 			}
 		})
@@ -241,34 +242,20 @@ func (t *test) peerEnded() error {
 }
 
 func (t *test) watchLines(ctx context.Context, closed <-chan struct{}, p *printer) error {
-	burnIn := time.NewTimer(t.env.Timing.BurnIn)
-	defer burnIn.Stop()
-	var tick, end <-chan time.Time
-	for {
-		select {
-		case <-burnIn.C:
-			p.start(t)
-			ticker := time.NewTicker(t.env.Timing.Interval)
-			defer ticker.Stop()
-			tick = ticker.C
-			if t.active && t.opts.Seconds > 0 {
-				timer := time.NewTimer(time.Duration(t.opts.Seconds) * time.Second)
-				defer timer.Stop()
-				end = timer.C
-			}
-		case <-tick:
-			p.line(t)
-		case <-end:
-			return nil
-		case <-closed:
-			return t.peerEnded()
-		case <-ctx.Done():
-			t.report.Interrupted = true
-			return nil
-		case <-t.all.Done():
-			return context.Cause(t.all)
-		}
+	c := loadgen.Course{WarmUp: t.env.Timing.BurnIn, Interval: t.env.Timing.Interval, Over: closed,
+		Begin: func() { p.start(t) }, Line: func(time.Time) { p.line(t) }}
+	if t.active {
+		c.Duration = time.Duration(t.opts.Seconds) * time.Second
 	}
+	err := c.Run(ctx, t.all)
+	switch err {
+	case loadgen.ErrOver:
+		return t.peerEnded()
+	case loadgen.ErrInterrupted:
+		t.report.Interrupted = true
+		return nil
+	}
+	return err
 }
 
 // counts returns the sums over all tasks.
@@ -299,9 +286,9 @@ func (t *test) finish(err error) {
 		all.merge(&w.n.hist)
 		t.report.Retries += w.n.retries.Load()
 		t.report.Disconnects += w.n.downs.Load()
-		t.report.CongestedSend += w.n.congested.Load()
+		t.report.CongestedSend += w.loop.Congestions
 	}
-	t.report.RoundTrip, t.report.Buckets = all.percentiles(), all.buckets
+	t.report.RoundTrip, t.report.Buckets = all.hist.Summary(), all.buckets
 	t.report.Verified = t.opts.Verify && err == nil
 	if err != nil {
 		t.report.Failure = err.Error()

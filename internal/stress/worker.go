@@ -1,7 +1,6 @@
 package stress
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,16 +8,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/loadgen"
 	"github.com/rdsd/rdsd/internal/stress/proto"
 	"github.com/rdsd/rdsd/internal/stress/report"
 	"github.com/rdsd/rdsd/rds"
-)
-
-// receiveBatch is how many messages a task receives at a time. receiveBytes is how much
-// memory it has for them.
-const (
-	receiveBatch = 32
-	receiveBytes = 256 << 10
 )
 
 // peerGone is an error that is expected if the peer's tasks have ended: a task or its
@@ -37,29 +30,24 @@ func mayBeGone(err error) bool {
 type worker struct {
 	*test
 	id    int
+	loop  loadgen.Loop
 	sock  *rds.Socket
 	local netip.AddrPort
 	flows []flow
 
-	pattern []byte // payload behind a header
-	in      []rds.Message
-	comps   []rds.Completion
+	pattern []byte      // payload behind a header
 	out     rds.Message // the message being sent, with op if it carries one
 	op      rds.RDMA
 	outBuf  []byte
 	mem     *memory // nil: no RDMA
-
-	wantSpace bool // a send found the buffer full
-	relief    []netip.AddrPort
-	stopping  bool
-	n         counters
+	n       counters
 }
 
 // counters are the report.Counts of one task.
 type counters struct {
 	reqTx, reqRx, ackTx, ackRx, bytesTx, bytesRx, rdmaIn, rdmaOut atomic.Uint64
 	sendNs, trips, tripNs                                         atomic.Uint64
-	retries, downs, congested                                     atomic.Uint64
+	retries, downs                                                atomic.Uint64
 	hist                                                          latencies // the goroutine's own until it has ended
 }
 
@@ -115,20 +103,18 @@ func (w *worker) prepare() error {
 	most := int(max(o.ReqSize, o.AckSize))
 	w.pattern = proto.Payload(most - proto.HeaderSize)
 	w.outBuf = make([]byte, most)
-	w.in = make([]rds.Message, max(1, min(receiveBatch, receiveBytes/most)))
-	for i := range w.in {
-		w.in[i].Payload = make([]byte, most)
-	}
-	w.in[0].DontWait = true
-	w.comps = make([]rds.Completion, 16)
+	w.loop = loadgen.Loop{Sock: w.sock, In: loadgen.Messages(most), Take: w.take, Notice: w.notice, CongMonitor: o.CongMonitor}
 	w.flows = make([]flow, o.Tasks)
 	for i := range w.flows {
-		w.flows[i].init(w, i)
+		f := &w.flows[i]
+		f.init(w, i)
+		w.loop.Flows = append(w.loop.Flows, loadgen.Flow{To: f.to, Send: f.sendAll})
 	}
 	w.n.hist.init()
 	if o.RDMASize == 0 {
 		return nil
 	}
+	w.loop.Comps, w.loop.Settled = make([]rds.Completion, 16), w.completed
 	var err error
 	w.mem, err = newMemory(w)
 	return err
@@ -142,101 +128,6 @@ func (w *worker) close() {
 		w.mem.close()
 	}
 	_ = w.sock.Close()
-}
-
-// run exchanges messages until work ends, then receives what still arrives until ctx ends.
-// Its error is what is wrong with the test.
-func (w *worker) run(ctx, work context.Context) error {
-	for {
-		if err := w.turn(); err != nil {
-			return err
-		}
-		if err := w.wait(ctx, work); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			if !w.stopping && work.Err() != nil {
-				w.stopping = true
-				continue
-			}
-			return err
-		}
-	}
-}
-
-func (w *worker) wait(ctx, work context.Context) error {
-	if w.stopping {
-		work = ctx
-	}
-	set := rds.WaitSet{Message: true, Completion: w.mem != nil, Notice: true}
-	if !w.stopping {
-		set.SendSpace = w.wantSpace
-		if w.opts.CongMonitor {
-			set.Congestion = true
-		} else {
-			set.Relief = w.congestedFlows()
-		}
-	}
-	_, err := w.sock.Wait(work, set)
-	return err
-}
-
-// turn receives what has arrived and sends what may be sent.
-func (w *worker) turn() error {
-	if err := w.receive(); err != nil {
-		return err
-	}
-	if err := w.takeCompletions(); err != nil {
-		return err
-	}
-	if err := w.takeNotices(); err != nil {
-		return err
-	}
-	w.relieve()
-	if w.stopping {
-		return nil
-	}
-	w.wantSpace = false
-	for i := range w.flows {
-		f := &w.flows[i]
-		if f.congested {
-			continue
-		}
-		switch err := f.sendAll(); {
-		case err == nil || errors.Is(err, errDrain):
-		case errors.Is(err, rds.ErrCongested):
-			// Only this destination is congested. The others go on.
-			f.congested = true
-			w.n.congested.Add(1)
-		case errors.Is(err, rds.ErrCompletionsFull):
-			return nil // a completion comes first
-		case errors.Is(err, rds.ErrWouldBlock):
-			w.wantSpace = true
-			return nil // no use to try the others
-		default:
-			return fmt.Errorf("to %v: %w", f.to, err)
-		}
-	}
-	return nil
-}
-
-// receive receives all messages that have arrived.
-func (w *worker) receive() error {
-	for {
-		n, err := w.sock.RecvMsgs(w.in)
-		for i := range n {
-			if err := w.take(&w.in[i], time.Now()); err != nil {
-				return err
-			}
-		}
-		switch {
-		case err == nil && n == len(w.in):
-		case err == nil || errors.Is(err, rds.ErrWouldBlock):
-			return nil
-		default:
-			return err
-		}
-	}
 }
 
 // take checks one message and passes it to its flow.
@@ -257,51 +148,17 @@ func (w *worker) take(m *rds.Message, now time.Time) error {
 	return nil
 }
 
-// takeNotices reads the notices about destinations.
-func (w *worker) takeNotices() error {
-	var ns [8]rds.Notice
-	for {
-		n := w.sock.Notices(ns[:])
-		for _, x := range ns[:n] {
-			switch x.Kind {
-			case rds.PeerDown:
-				w.n.downs.Add(1)
-			case rds.Lost:
-				return fmt.Errorf("the daemon at %v restarted: %d messages are lost", x.To.Addr(), x.Count)
-			case rds.NoSocket:
-				if !w.stopping {
-					return peerGone{fmt.Errorf("a task of the peer has ended: no socket is bound at %v", x.To)}
-				}
-			}
-		}
-		if n < len(ns) {
-			return nil
+// notice handles what is said about a destination.
+func (w *worker) notice(n *rds.Notice) error {
+	switch n.Kind {
+	case rds.PeerDown:
+		w.n.downs.Add(1)
+	case rds.Lost:
+		return fmt.Errorf("the daemon at %v restarted: %d messages are lost", n.To.Addr(), n.Count)
+	case rds.NoSocket:
+		if !w.loop.Stopping {
+			return peerGone{fmt.Errorf("a task of the peer has ended: no socket is bound at %v", n.To)}
 		}
 	}
-}
-
-// relieve clears congestion that is over.
-func (w *worker) relieve() {
-	if w.opts.CongMonitor {
-		mask := w.sock.CongUpdates()
-		for i := range w.flows {
-			if f := &w.flows[i]; mask&(1<<(f.to.Port()%64)) != 0 {
-				f.congested = false
-			}
-		}
-		return
-	}
-	for i := range w.flows {
-		w.flows[i].congested = false // Wait said so, or the next send says it again
-	}
-}
-
-func (w *worker) congestedFlows() []netip.AddrPort {
-	w.relief = w.relief[:0]
-	for i := range w.flows {
-		if w.flows[i].congested {
-			w.relief = append(w.relief, w.flows[i].to)
-		}
-	}
-	return w.relief
+	return nil
 }

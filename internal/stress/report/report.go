@@ -84,33 +84,23 @@ func Histogram(w io.Writer, buckets *[Buckets]uint64) {
 	}
 }
 
-// Percentiles are percentiles of round trips.
-type Percentiles struct {
-	Min  time.Duration `json:"min_ns"`
-	P50  time.Duration `json:"p50_ns"`
-	P90  time.Duration `json:"p90_ns"`
-	P99  time.Duration `json:"p99_ns"`
-	P999 time.Duration `json:"p99_9_ns"`
-	Max  time.Duration `json:"max_ns"`
-}
-
 // Report is the result of a whole test.
 type Report struct {
-	Role          string          `json:"role"` // "active", "passive"
-	Local         netip.Addr      `json:"local"`
-	Peer          netip.Addr      `json:"peer"`
-	Parameters    Parameters      `json:"parameters"`
-	Started       time.Time       `json:"started"`
-	Interrupted   bool            `json:"interrupted"`
-	Verified      bool            `json:"verified"` // payload and buffers were compared and were right
-	Total         Line            `json:"total"`
-	RoundTrip     *Percentiles    `json:"round_trip,omitempty"`
-	Intervals     []Line          `json:"intervals"`
-	Retries       uint64          `json:"retries"`     // messages sent again (async)
-	Disconnects   uint64          `json:"disconnects"` // how often a task lost the connection to the peer
-	CongestedSend uint64          `json:"congested"`   // sends delayed because the receiver was congested
-	Failure       string          `json:"failure,omitempty"`
-	Buckets       [Buckets]uint64 `json:"-"`
+	Role          string           `json:"role"` // "active", "passive"
+	Local         netip.Addr       `json:"local"`
+	Peer          netip.Addr       `json:"peer"`
+	Parameters    Parameters       `json:"parameters"`
+	Started       time.Time        `json:"started"`
+	Interrupted   bool             `json:"interrupted"`
+	Verified      bool             `json:"verified"` // payload and buffers were compared and were right
+	Total         Line             `json:"total"`
+	RoundTrip     *latency.Summary `json:"round_trip,omitempty"`
+	Intervals     []Line           `json:"intervals"`
+	Retries       uint64           `json:"retries"`     // messages sent again (async)
+	Disconnects   uint64           `json:"disconnects"` // how often a task lost the connection to the peer
+	CongestedSend uint64           `json:"congested"`   // sends delayed because the receiver was congested
+	Failure       string           `json:"failure,omitempty"`
+	Buckets       [Buckets]uint64  `json:"-"`
 }
 
 // Parameters are the parameters that both sides have agreed on.
