@@ -1,21 +1,22 @@
 package rdstcp
 
 import (
+	"context"
 	"errors"
 	"net"
 	"time"
 )
 
-func (n *Net) accept(ln net.Listener) {
+func (s *sockets) accept(ctx context.Context, ln net.Listener, accepted func(Socket)) {
 	for {
-		err := acceptTo(ln, n.accepted)
+		err := acceptTo(ln, func(c net.Conn) { s.accepted(c, accepted) })
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // such as EMFILE: wait for free descriptors
 			select {
 			case <-time.After(10 * time.Millisecond):
-			case <-n.ctx.Done():
+			case <-ctx.Done():
 				return
 			}
 		}
@@ -34,16 +35,14 @@ func acceptTo(ln net.Listener, f func(net.Conn)) error {
 	return err
 }
 
-// accepted leaves a connection for Poll, if its host may connect.
-func (n *Net) accepted(tc net.Conn) {
-	from := tc.RemoteAddr().(*net.TCPAddr).AddrPort()
-	if n.opt.Allowed != nil && !n.opt.Allowed(from.Addr().Unmap()) {
+// accepted passes on a connection, if its host may connect.
+func (s *sockets) accepted(tc net.Conn, to func(Socket)) {
+	if s.opt.Allowed != nil && !s.opt.Allowed(addrOf(tc.RemoteAddr()).Addr()) {
 		_ = tc.(*net.TCPConn).SetLinger(0)
 		tc.Close()
 		return
 	}
-	if c, err := n.adopt(tc); err == nil {
-		c.tap.passive = true
-		n.leave(dialed{c: c})
+	if c, err := s.adopt(tc); err == nil {
+		to(c)
 	}
 }

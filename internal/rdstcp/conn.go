@@ -1,10 +1,6 @@
 package rdstcp
 
-import (
-	"net/netip"
-
-	"golang.org/x/sys/unix"
-)
+import "net/netip"
 
 // Conn is one TCP connection. It implements conn.Stream.
 type Conn struct {
@@ -33,7 +29,7 @@ type Conn struct {
 // Write writes the pieces in order and returns how many bytes it wrote. If it wrote fewer
 // than all, Handler.Room follows. Errors are those of sendmsg.
 func (c *Conn) Write(pieces [][]byte) (int, error) {
-	n, want, err := c.n.io.send(c.fd, pieces)
+	n, want, err := c.n.sys.Send(c.fd, pieces)
 	c.full = err == nil && n < want
 	if t := c.tapped(); t != nil {
 		left := n
@@ -48,7 +44,7 @@ func (c *Conn) Write(pieces [][]byte) (int, error) {
 
 // Unacked returns how many bytes written the peer's TCP has not acknowledged.
 func (c *Conn) Unacked() (int, error) {
-	n, err := outq(c.fd)
+	n, err := c.n.sys.Unacked(c.fd)
 	if c.end && n > 0 {
 		n--
 	}
@@ -57,7 +53,7 @@ func (c *Conn) Unacked() (int, error) {
 
 // Finish ends this direction after what was written.
 func (c *Conn) Finish() {
-	c.end = unix.Shutdown(c.fd, unix.SHUT_WR) == nil // fails if the connection was reset
+	c.end = c.n.sys.Finish(c.fd) == nil // fails if the connection was reset
 	c.finished = true
 	c.Hold(false)
 }
@@ -67,13 +63,10 @@ func (c *Conn) Close(abort bool) {
 	if c.fd < 0 {
 		return
 	}
-	if abort {
-		_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	}
 	if c.added {
 		c.n.conns[c.fd] = nil
 	}
-	unix.Close(c.fd)
+	c.n.sys.End(c.fd, abort)
 	c.fd = -1
 	c.Hold(false)
 }

@@ -3,8 +3,6 @@ package rdstcp
 import (
 	"errors"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 // This file decides when a new connection is handed to the owner. A new connection may
@@ -44,8 +42,7 @@ func (n *Net) leave(d dialed) {
 	n.waiting = append(n.waiting, d)
 	n.news.Store(true)
 	n.mu.Unlock()
-	one := [8]byte{0: 1}
-	_, _ = unix.Write(n.bell, one[:])
+	n.sys.Wake()
 }
 
 // mayWait reports whether there is room for c, an accepted connection. mu must be held.

@@ -115,7 +115,7 @@ func TestNewsInOrder(t *testing.T) {
 
 // The waiting connections of one host are bounded.
 func TestNewsOfOneHost(t *testing.T) {
-	n := &Net{bell: -1}
+	n := &Net{sys: &sockets{bell: -1}}
 	leave := func(from string) bool {
 		had := len(n.waiting)
 		n.leave(dialed{c: &Conn{n: n, fd: -1, Remote: netip.MustParseAddrPort(from)}})
@@ -136,7 +136,7 @@ func TestNewsOfOneHost(t *testing.T) {
 func TestUnackedAfterReset(t *testing.T) {
 	here, there := netip.MustParseAddr("127.0.77.8"), netip.MustParseAddr("127.0.77.9")
 	a, b := newOwner(t, 26388), newOwner(t, 26388)
-	a.n.opt.Allowed, b.n.opt.Allowed = nil, nil
+	a.n.sys.(*sockets).opt.Allowed, b.n.sys.(*sockets).opt.Allowed = nil, nil
 	if err := b.n.Listen(there); err != nil {
 		t.Fatal(err)
 	}
