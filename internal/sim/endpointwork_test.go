@@ -59,7 +59,7 @@ func (e *endpoint) offer() {
 		return
 	}
 	r.offered[to] = true
-	e.offersOnce(r)
+	e.offersOnce(r, to)
 	e.send(to, w.size(), extra{cookie: r.r.Cookie(), tells: r})
 }
 

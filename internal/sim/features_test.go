@@ -92,7 +92,8 @@ var features = []feature{
 		parts: []string{"clientTable.leaving"}},
 	{name: "kernel peer by RDS/IB", draw: "options.kernel: TestSimKernel, which draws the rest as TestSim does",
 		on: func(h *host, _ *engine.Progress) bool { return h.withKernel() }},
-	{name: "kernel peer by RDS/TCP", world: "engine.TestHandoverTCP, test/vmlab/rdstcp: verbs/sim has no TCP"},
+	{name: "peer by RDS/TCP", draw: "options.tcp: TestSimTCP, which draws the rest as TestSim does",
+		on: func(h *host, _ *engine.Progress) bool { return h.withTCP() }},
 }
 
 // plain are the other fields of engine.Lasting: what every message, socket, region and

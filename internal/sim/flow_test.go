@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/rdsd/rdsd/rds"
@@ -189,6 +190,9 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 		return nil
 	case errors.Is(err, rds.ErrMessageTooLong) && n > w.opt.sndBuf:
 		return nil
+	case x.cookie != 0 && w.byTCP(e.ap.Addr(), dst.Addr()) && errors.Is(err, syscall.EOPNOTSUPP):
+		w.saw("TCP: cookie refused")
+		return nil
 	default:
 		broken("harness", "send: %v", err)
 	}
@@ -202,7 +206,7 @@ func (e *endpoint) accepted(f *flow, n int, x *extra, m *rds.Message, z *zero, c
 		w.saw("submitted to a halted daemon")
 	}
 	s := w.newMessage()
-	*s = message{id: uint64(len(w.msgs) + 1), flow: f, idx: len(f.msgs), n: n, tells: x.tells, once: x.cookie != 0 && x.tells != nil && (x.tells.access&rds.UseOnce != 0 || w.opt.scarce()), met: e.h.met[f.dst.Addr()], at: w.now(),
+	*s = message{id: uint64(len(w.msgs) + 1), flow: f, idx: len(f.msgs), n: n, tells: x.tells, once: x.cookie != 0 && x.tells != nil && e.mayBeRefused(x.tells, f.dst), met: e.h.met[f.dst.Addr()], at: w.now(),
 		limit: int64(x.limit), silent: n == 0 && len(x.ops) > 0 && allSilent(x.ops)}
 	f.msgs = append(f.msgs, s)
 	w.msgs = append(w.msgs, s)
@@ -254,6 +258,7 @@ func (e *endpoint) received(m *rds.Message) {
 		broken("exactly once", "%d bytes from %v to %v were not sent, or came before", m.N, m.Addr, e.ap)
 	}
 	f := x.flow
+	f.begins(e)
 	switch {
 	case f.dst != e.ap || f.src.ap != m.Addr:
 		broken("routing", "message %d from %v to %v came to %v as from %v", x.id, f.src.ap, f.dst, e.ap, m.Addr)

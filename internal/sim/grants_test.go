@@ -158,7 +158,7 @@ func (w *world) told(h *host) (n uint64) {
 func (w *world) grantTo(e, user *endpoint) bool {
 	r := e.register(100, rds.AllowWrite)
 	r.offered[user.ap] = true
-	e.offersOnce(r)
+	e.offersOnce(r, user.ap)
 	err := r.r.Expose(turning{context.Background(), e.h}, user.ap)
 	if errors.Is(err, syscall.ENOBUFS) {
 		return false

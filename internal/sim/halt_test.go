@@ -142,6 +142,9 @@ func (h *host) resume() {
 	}
 	h.pausing.on, h.pausing.still = false, false
 	h.e.Resume()
+	if h.tcp != nil {
+		h.tcp.accepts()
+	}
 	h.kick()
 }
 

@@ -16,8 +16,7 @@ var kernelScenario = &scenario{
 	options: func(r *rand.Rand, o *options) {
 		o.more(r)
 		o.quotas(r)
-		o.kernel, o.hookRate = true, 0
-		o.overflow, o.maxSend = 16<<20, pick(r, 8240, 32<<10)
+		o.besideKernel(r)
 		o.halt, o.succeed = pick(r, 2, 8, 20), r.IntN(4) > 0
 		o.drain = pick(r, 0, 2)
 	},
@@ -28,6 +27,11 @@ var kernelScenario = &scenario{
 	},
 	seen:  []string{"taken over", "halted with peers up", "kernel: success", "kernel: released", "kernel: pong", "kernel: cookie"},
 	meets: true,
+}
+
+func (o *options) besideKernel(r *rand.Rand) {
+	o.kernel, o.hookRate = true, 0
+	o.overflow, o.maxSend = 16<<20, pick(r, 8240, 32<<10)
 }
 
 // TestSimKernel: whatever else goes on at a host and in its network, a kernel peer gets and sends

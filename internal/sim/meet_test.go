@@ -50,7 +50,7 @@ func (h *host) reopens() {
 		return
 	}
 	r.offered[b.ap] = true
-	a.offersOnce(r)
+	a.offersOnce(r, b.ap)
 	a.send(b.ap, 20, extra{cookie: r.r.Cookie(), tells: r})
 	w.net.At(w.now()+200_000, func() {
 		if !b.open || len(b.knows) == 0 {

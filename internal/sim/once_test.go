@@ -90,9 +90,9 @@ func (o *once) offer(by, u *endpoint) {
 		}
 	}
 	s.r.offered[u.ap] = true
-	s.b.offersOnce(s.r) // s.b gets the notice of a GRANT that was refused
+	s.b.offersOnce(s.r, u.ap) // s.b gets the notice of a GRANT that was refused
 	if by != s.b {
-		by.offersOnce(s.r)
+		by.offersOnce(s.r, u.ap)
 	}
 	for by.send(u.ap, 20, extra{cookie: s.r.r.Cookie(), tells: s.r}) == nil {
 		s.run(1000) // there is no room behind the load

@@ -214,6 +214,9 @@ func (o *op) right() rds.Access {
 
 // supported reports whether the devices of both hosts can do the operation.
 func (o *op) supported() bool {
+	if o.w.byTCP(o.e.h.addr, o.cell.to) {
+		return false
+	}
 	if o.a == nil || o.r.e.h == o.e.h {
 		return true
 	}

@@ -28,6 +28,7 @@ const (
 	streamMeet
 	streamPress
 	streamKernel
+	streamTCP
 )
 
 // options are drawn before a run begins: which faults there are and how often, how small
@@ -86,6 +87,10 @@ type options struct {
 	slice int // bytes of an operation within a host that are copied at a time, 0: the default
 
 	kernel bool // the first host has a kernel peer
+
+	tcp      int    // one more than the number of the host that is reached by RDS/TCP; 0: none is
+	tcpBreak uint32 // how often a packet breaks a connection of it, per million
+	tcpBlind bool   // source ports do not say the lanes
 
 	maxGrants, maxPeers int // limits of a daemon on what a peer can make it remember; 0: its default
 }

@@ -159,7 +159,7 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 		whom = netip.AddrPortFrom(to.Addr(), 0)
 	}
 	r.offered[whom] = true
-	e.offersOnce(r)
+	e.offersOnce(r, to)
 	if e.lane > 0 {
 		e.flow(whom) // opens a destination, so that the daemon learns the lane
 	}
@@ -177,16 +177,26 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 		}
 		return
 	}
+	if w.byTCP(e.ap.Addr(), to.Addr()) {
+		if !errors.Is(err, syscall.EOPNOTSUPP) {
+			broken("access", "Expose of region %d to %v, which is reached by RDS/TCP: %v", r.id, to, err)
+		}
+		return
+	}
 	must(err)
 	e.send(to, w.size(), extra{tells: r})
 }
 
 // offersOnce notes that e grants r to a socket, by its cookie or by Expose, if the grant
 // may be refused.
-func (e *endpoint) offersOnce(r *region) {
-	if r.access&rds.UseOnce != 0 || e.w.opt.scarce() {
+func (e *endpoint) offersOnce(r *region, to netip.AddrPort) {
+	if e.mayBeRefused(r, to) {
 		e.offers++
 	}
+}
+
+func (e *endpoint) mayBeRefused(r *region, to netip.AddrPort) bool {
+	return r.access&rds.UseOnce != 0 || e.w.opt.scarce() || e.w.byTCP(e.ap.Addr(), to.Addr())
 }
 
 // turning is a context for calls that only wait for the daemon's next turn and check their

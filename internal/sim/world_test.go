@@ -40,7 +40,7 @@ type world struct {
 	ops     []*op               // by token - 1
 	regions []*region
 
-	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay, rVersion, rMeet *rand.Rand
+	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay, rVersion, rMeet, rTCP *rand.Rand
 
 	mem   *memPool  // nil: memory comes from the heap
 	slab  []message // not yet used
@@ -98,6 +98,7 @@ type host struct {
 	cancels bool // what a socket sent is being cancelled
 	drained bool // as a whole: no socket can be bound
 	behind  map[engine.MarkKey]lateMark
+	tcp     *tcpHost // nil: no host of the world is reached by RDS/TCP
 }
 
 // build makes a world whose hosts are not started yet.
@@ -108,7 +109,7 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 	w.rTurn, w.rApp, w.rWork = w.net.Rand(streamTurn), w.net.Rand(streamApp), w.net.Rand(streamWork)
 	w.rSize, w.rOp, w.rFault, w.rHook = w.net.Rand(streamSize), w.net.Rand(streamOp), w.net.Rand(streamFault), w.net.Rand(streamHook)
 	w.rBind, w.rHold, w.rPlay, w.rVersion = w.net.Rand(streamBind), w.net.Rand(streamHold), w.net.Rand(streamPlay), w.net.Rand(streamVersion)
-	w.rMeet = w.net.Rand(streamMeet)
+	w.rMeet, w.rTCP = w.net.Rand(streamMeet), w.net.Rand(streamTCP)
 	if opt != nil {
 		w.opt = *opt
 	} else {
@@ -137,11 +138,14 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 // boot starts all hosts.
 func (w *world) boot() {
 	for i := range w.opt.hosts {
-		h := &host{w: w, n: i, addr: netip.AddrFrom4([4]byte{127, 0, 1, byte(i + 1)})}
+		h := &host{w: w, n: i, addr: hostAddr(i)}
 		w.hosts = append(w.hosts, h)
 		h.boot()
 	}
 }
+
+// hostAddr is the address of host i.
+func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(i + 1)}) }
 
 func (w *world) now() int64 { return w.net.Now() }
 
@@ -188,6 +192,7 @@ func (h *host) engine() *engine.Engine {
 		Trace:      h.trace,
 	}, st)
 	must(err)
+	h.useTCP(e)
 	must(e.AddLocal(h.addr))
 	return e
 }
@@ -379,6 +384,9 @@ func (h *host) crashed() {
 	h.up, h.armed = false, false
 	h.crashAt = w.now()
 	w.breaks++
+	if h.tcp != nil {
+		h.tcp.dies(w.rTCP.IntN(2) == 0)
+	}
 	for _, c := range h.clients {
 		c.at.Kill()
 		c.end()

@@ -232,7 +232,7 @@ func (a *attempt) arrive() {
 	}
 	n := q.dev.net
 	h := n.hosts[a.param.Remote.Addr()]
-	if h == nil || !h.up || n.swallows(q.dev.addr, a.param.Remote.Addr()) {
+	if h == nil || !h.up || n.Swallows(q.dev.addr, a.param.Remote.Addr()) {
 		return // nobody answers: the time-out ends it
 	}
 	if h.dev == nil || h.dev.listening(a.param.Remote.Port()) == nil {
@@ -276,7 +276,7 @@ func (d *Device) Reject(id verbs.RequestID, private []byte) error {
 	delete(d.requests, id)
 	private = slices.Clone(private)
 	d.net.after(d.net.wire(), func() {
-		if !d.net.swallows(d.addr, a.param.Local.Addr()) {
+		if !d.net.Swallows(d.addr, a.param.Local.Addr()) {
 			a.failActive(verbs.CMEvent{Type: verbs.CMRejected, Private: private})
 		}
 	})
@@ -315,7 +315,7 @@ func (a *attempt) reply(private []byte) {
 		return
 	}
 	n := q.dev.net
-	if n.swallows(q.dev.addr, p.dev.addr) || a.disturb(ConnectReply, q.dev, q) {
+	if n.Swallows(q.dev.addr, p.dev.addr) || a.disturb(ConnectReply, q.dev, q) {
 		return
 	}
 	depth := min(q.attr.Cap.ReadDepth, p.attr.Cap.ReadDepth)

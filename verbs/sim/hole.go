@@ -49,15 +49,15 @@ func (n *Network) Swallow(a, b netip.Addr, open bool) {
 	}
 }
 
-// swallows reports whether a hole swallows everything from a to b.
-func (n *Network) swallows(a, b netip.Addr) bool {
+// Swallows reports whether a hole swallows everything from a to b.
+func (n *Network) Swallows(a, b netip.Addr) bool {
 	return len(n.holes) > 0 && n.holes[pathOf(a, b)]
 }
 
 // cross runs f, which is news from a for b, unless a hole is between them. It then
 // keeps f until the hole closes.
 func (n *Network) cross(a, b netip.Addr, f func()) {
-	if !n.swallows(a, b) {
+	if !n.Swallows(a, b) {
 		f()
 		return
 	}
@@ -67,7 +67,7 @@ func (n *Network) cross(a, b netip.Addr, f func()) {
 // sunk reports whether the head of p falls into a hole, and keeps it if so.
 func (p *pipe) sunk() bool {
 	q := p.qp
-	p.isSunk = q.peer != nil && p.net.swallows(q.dev.addr, q.peer.dev.addr)
+	p.isSunk = q.peer != nil && p.net.Swallows(q.dev.addr, q.peer.dev.addr)
 	return p.isSunk
 }
 
