@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -99,6 +100,9 @@ func (l *tcpLane) down(abort bool) {
 		m.priv.flags |= wire.FlagRetransmitted
 	}
 	l.out.queue.prepend(&l.out.unacked)
+	if l.n >= c.n && !mutant.On(mutant.TCPPongKept) { // pongs, and nobody brings that lane back for them
+		c.endAll(&l.out.queue)
+	}
 	l.out.congRest, l.out.congDue = nil, false
 	l.acks.at, l.deadline = 0, 0
 	if l.in.token != nil {

@@ -26,6 +26,7 @@ const (
 	TCPAckUnheard     Name = "tcp-ack-unheard"     // TCP's ack counts on a connection that the peer's RDS may never see
 	TCPLateUnread     Name = "tcp-late-unread"     // a connection that came too late is closed with what the peer sent on it
 	TCPCookieTaken    Name = "tcp-cookie-taken"    // a message with a cookie goes to a peer that may fail on it
+	TCPPongKept       Name = "tcp-pong-kept"       // a pong waits for a lane that nobody connects
 	AckBeforeQueueing Name = "ack-before-queueing" // a message in fragments is acked with its first one
 	AckCoversNotice   Name = "ack-covers-notice"   // an ack passes a message whose notice has not been sent
 	NoGate            Name = "no-gate"             // HELLO's ack settles before the notices it speaks of are there
@@ -279,7 +280,7 @@ const (
 func Names() []Name {
 	return []Name{
 		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, TCPAckUnheard,
-		TCPLateUnread, TCPCookieTaken, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance, LastCredit, CancelEarly, PeersStay, PastForgotten,
+		TCPLateUnread, TCPCookieTaken, TCPPongKept, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance, LastCredit, CancelEarly, PeersStay, PastForgotten,
 		LaneForgotten, SilenceIgnored, LargeLostForEver, OutageNarrows, PauseUnnoticed, HaltBreaksOps, HaltTold, HaltRequest, HandoverReceived,
 		HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverTCPSeen, HandoverTCPAgain, HandoverUs, HandoverMet, HandoverPast,
 		HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom,
