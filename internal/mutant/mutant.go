@@ -280,11 +280,11 @@ const (
 func Names() []Name {
 	return []Name{
 		UnreachedUntold, KernelBelieved, CrossingUndecided, CrossingCounts, SequenceReset, DuplicatesTaken, TCPDuplicateTaken, TCPAckUnheard,
-		TCPLateUnread, TCPCookieTaken, TCPPongKept, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance, LastCredit, CancelEarly, PeersStay, PastForgotten,
-		LaneForgotten, SilenceIgnored, LargeLostForEver, OutageNarrows, PauseUnnoticed, HaltBreaksOps, HaltTold, HaltRequest, HandoverReceived,
-		HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverTCPSeen, HandoverTCPAgain, HandoverUs, HandoverMet, HandoverPast,
-		HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom,
-		HandoverTaken, HandoverOffset, HaltTimePasses, FaultRefuses, FaultsApart, HaltCopies, HaltChoresIn, HaltChoresLong, RecessEndsLast,
+		TCPLateUnread, TCPCookieTaken, TCPPongKept, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance, LastCredit, CancelEarly, PeersStay,
+		PastForgotten, LaneForgotten, SilenceIgnored, LargeLostForEver, OutageNarrows, PauseUnnoticed, HaltBreaksOps, HaltTold, HaltRequest,
+		HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverTCPSeen, HandoverTCPAgain, HandoverUs, HandoverMet,
+		HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState,
+		HandoverRoom, HandoverTaken, HandoverOffset, HaltTimePasses, FaultRefuses, FaultsApart, HaltCopies, HaltChoresIn, HaltChoresLong, RecessEndsLast,
 		RecordsUncharged, ExcessKept, LateAnswerKept, ToolViolates, HomelessStays, LongStays, PieceByLength, SocketFileTaken, CountersByPlace, GateAjar,
 		HandoverClock, HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark,
 		HandoverShown, HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus,
