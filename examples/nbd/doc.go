@@ -38,11 +38,12 @@
 // # Mirrors and stripes
 //
 // Linux's md makes a mirror (RAID 1) of several disks, each of which is a leg with all bytes, or
-// stripes over them (RAID 0). A mirror of the blockstores of two hosts:
+// stripes over them (RAID 0). A mirror of the blockstores of two hosts, with an nbd for each:
 //
-//	here$  nbd -patience 5s -give-up 5s -listen unix:/run/disk.sock a=10.0.0.1 b=10.0.0.2
-//	here$  nbd-client -unix /run/disk.sock -N a -timeout 20 -block-size 4096 /dev/nbd0
-//	here$  nbd-client -unix /run/disk.sock -N b -timeout 20 -block-size 4096 /dev/nbd1
+//	here$  nbd -patience 5s -give-up 5s -listen unix:/run/a.sock 10.0.0.1
+//	here$  nbd -patience 5s -give-up 5s -listen unix:/run/b.sock 10.0.0.2
+//	here$  nbd-client -unix /run/a.sock -timeout 20 -block-size 4096 /dev/nbd0
+//	here$  nbd-client -unix /run/b.sock -timeout 20 -block-size 4096 /dev/nbd1
 //	here$  mdadm --create /dev/md0 --level=1 --bitmap=internal --raid-devices=2 /dev/nbd0 /dev/nbd1
 //
 // When the second host is gone, reads and writes of /dev/md0 wait for at most some 25 seconds.
@@ -51,21 +52,25 @@
 //
 //	here$  mdadm /dev/md0 --remove /dev/nbd1
 //	here$  nbd-client -d /dev/nbd1
-//	here$  nbd-client -unix /run/disk.sock -N b -timeout 20 -block-size 4096 /dev/nbd1
+//	here$  nbd-client -unix /run/b.sock -timeout 20 -block-size 4096 /dev/nbd1
 //	here$  mdadm /dev/md0 --re-add /dev/nbd1  # --add if the blockstore has another file
 //
-// If this host or nbd has failed, connect both devices again and assemble the mirror:
+// When this host has failed, start both nbd, connect both devices and assemble the mirror:
 //
 //	here$  mdadm --assemble /dev/md0 /dev/nbd0 /dev/nbd1
+//
+// If one leg is away, mdadm --assemble --run starts the mirror with the other one. That leg must
+// have been in sync when the host failed. Otherwise it has missed changes that the other one has.
 //
 // These options matter:
 //
 //   - nbd-client -timeout makes a dead leg fail. Without it, requests to a connection that has
-//     ended wait for ever, and so does md. With -nonetlink, too, they fail as soon as nbd
-//     disconnects, but they wait for ever if nbd itself hangs.
+//     ended wait for ever, and so does md. With -nonetlink they fail as soon as nbd disconnects,
+//     so sooner than with -timeout alone.
 //   - nbd -patience and -give-up have to end the session before -timeout ends. Twice -patience
-//     and once -give-up must be less than -timeout. A blockstore refuses late writes of a
-//     session that is over. Otherwise such a write could come after the leg was rebuilt.
+//     and once -give-up must be less than -timeout. Then the device that is connected again has
+//     another session, and the blockstore refuses what comes late of the session before.
+//     Otherwise such a write could overwrite a newer one.
 //   - nbd-client -persist must not be used. A leg whose session has ended has missed writes, and
 //     may have lost others that were not flushed. Only --re-add repairs that.
 //   - mdadm --bitmap=internal has md note on stable storage where the legs may differ. Without

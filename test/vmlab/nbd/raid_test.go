@@ -7,8 +7,8 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// functions are of both hosts. Each has a daemon and a blockstore with one leg. The first has
-// nbd, with a disk for each leg.
+// functions are of both hosts. Each has a daemon and a blockstore with one leg. The first has an
+// nbd for each leg.
 const functions = `
 	set -eu
 	daemon() {
@@ -19,13 +19,14 @@ const functions = `
 		blockstore serve -socket /run/rdsd -bind $ME /xfer/leg.$HOST >/tmp/store.log 2>&1 &
 		lab_wait 60 grep -q serving /tmp/store.log
 	}
-	front() {
-		nbd -socket /run/rdsd -bind $ME -patience 5s -give-up 5s -listen unix:/run/nbd a=10.9.0.1 b=10.9.0.2 >/tmp/nbd.log 2>&1 &
-		echo $! >/run/nbd.pid
-		lab_wait 60 grep -q '^serving' /tmp/nbd.log
+	front() { # LEG REMOTE DEVICE
+		nbd -socket /run/rdsd -bind $ME -patience 5s -give-up 5s -listen unix:/run/$1 $2 >/tmp/nbd.$1 2>&1 &
+		echo $! >/run/nbd.$1
+		lab_wait 60 grep -q '^serving' /tmp/nbd.$1
+		attach $1 $3
 	}
-	attach() { # EXPORT DEVICE
-		nbd-client -unix /run/nbd -N $1 -timeout 20 -block-size 4096 $2 >/dev/null
+	attach() { # LEG DEVICE
+		nbd-client -unix /run/$1 -timeout 20 -block-size 4096 $2 >/dev/null
 	}
 	quiet() { # md0 does not copy anything any more
 		mdadm --wait /dev/md0 || : # it fails if there is nothing to wait for
@@ -53,15 +54,16 @@ const functions = `
 
 // TestRAID: Linux's md makes stripes and a mirror of two nbd disks, whose blockstores are on two
 // hosts. One host of the mirror loses its power while ext4 is written. Reads and writes go on,
-// and the host's leg is rebuilt when it is back. Then nbd is killed, and both legs fail. No file
-// is lost that was on stable storage.
+// and the host's leg is rebuilt when it is back. Then nbd is killed, both legs fail, and the
+// mirror is assembled from one of them, and then from both. No file is lost that was on stable
+// storage.
 func TestRAID(t *testing.T) {
 	l := lab.Boot(t, lab.Config{Hosts: 2, Limit: lab.Life(9 * time.Minute)})
 	l.Install(t, lab.Build(t, "cmd/rdsd"), lab.Build(t, "cmd/rdsctl"), lab.Build(t, "examples/blockstore"), lab.Build(t, "examples/nbd"))
 	run := func(script string) {
 		t.Helper()
 		start := time.Now()
-		out := l.A.Run(t, 4*time.Minute, functions+"trap 'tail -n 20 /tmp/nbd.log /proc/mdstat; dmesg | tail -n 30' ERR\n"+script)
+		out := l.A.Run(t, 4*time.Minute, functions+"trap 'tail -n 20 /tmp/nbd.* /proc/mdstat; dmesg | tail -n 30' ERR\n"+script)
 		t.Logf("%v: %s", time.Since(start).Round(time.Second), out)
 	}
 	wait := func(writer *lab.Job) {
@@ -73,9 +75,8 @@ func TestRAID(t *testing.T) {
 	l.Each(t, time.Minute, functions+`truncate -s 32M /xfer/leg.$HOST; daemon; store`)
 	run(`
 		lab_load nbd raid0 raid1 ext4
-		front
-		attach a /dev/nbd0
-		attach b /dev/nbd1
+		front a 10.9.0.1 /dev/nbd0
+		front b 10.9.0.2 /dev/nbd1
 		mdadm --create /dev/md0 --run --level=0 --raid-devices=2 /dev/nbd0 /dev/nbd1
 		head -c 8M /dev/urandom >/tmp/data
 		dd if=/tmp/data of=/dev/md0 bs=1M oflag=direct status=none
@@ -97,7 +98,7 @@ func TestRAID(t *testing.T) {
 	l.PowerOff(l.B)
 	run(`
 		lab_wait 120 grep -q '\[U_\]' /proc/mdstat
-		tail -n 1 /tmp/nbd.log`)
+		tail -n 1 /tmp/nbd.b`)
 	wait(writer)
 	l.PowerOn(t, l.B)
 	l.B.Run(t, time.Minute, functions+`install /xfer/{rdsd,rdsctl,blockstore} /usr/local/bin; daemon; store`)
@@ -120,20 +121,20 @@ func TestRAID(t *testing.T) {
 	writer = l.A.Start(t, functions+`files c 1000`)
 	run(`
 		lab_wait 120 test -e /mnt/c5
-		kill -KILL $(cat /run/nbd.pid)`)
+		kill -KILL $(cat /run/nbd.a /run/nbd.b)`)
 	wait(writer)
 	run(`
 		umount /mnt || umount -l /mnt
 		mdadm --stop /dev/md0
 		nbd-client -d /dev/nbd0
 		nbd-client -d /dev/nbd1
-		front
-		attach a /dev/nbd0
-		attach b /dev/nbd1
-		mdadm --assemble /dev/md0 /dev/nbd0 /dev/nbd1
+		front a 10.9.0.1 /dev/nbd0
+		mdadm --assemble --run /dev/md0 /dev/nbd0
 		mount /dev/md0 /mnt # ext4 replays its journal
 		whole
 		test "$(grep -c ' c' /tmp/sums)" -ge 4
+		front b 10.9.0.2 /dev/nbd1
+		mdadm /dev/md0 --re-add /dev/nbd1
 		quiet
 		equal`)
 }
