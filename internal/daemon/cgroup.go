@@ -14,22 +14,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroups are the memory cgroups with a limit that the daemon is in. Their files
-// stay open, because the sandbox forbids to open them. One goroutine at a time
-// may use it. nil: there is no such cgroup.
+// cgroups are the memory cgroups that the daemon is in. Their files stay open, because the
+// sandbox forbids to open them. Limits are read each time, because an administrator may change
+// them. One goroutine at a time may use it. nil: there is no such cgroup.
 type cgroups struct {
 	groups []cgroup
 }
 
-// cgroup is one memory cgroup with a limit.
+// cgroup is one memory cgroup.
 type cgroup struct {
-	max     uint64
+	limit   *os.File
 	current *os.File // bytes in use
 	stat    *os.File // by kind
 }
 
 // spareMost bounds what a cgroup keeps for the daemon itself, bytes.
 const spareMost = 256 << 20
+
+// noLimit is the limit of a cgroup that has none.
+const noLimit = math.MaxUint64
+
+// max is the limit of g in bytes.
+func (g *cgroup) max() uint64 {
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(read(g.limit))), 10, 64)
+	if err != nil || n >= math.MaxInt64/2 {
+		return noLimit
+	}
+	return n
+}
 
 // pools is how many bytes the engine's pools may come to, 0 for no limit: a quarter of the limit, so
 // that the rest of a small cgroup is for processes.
@@ -38,14 +50,17 @@ func (c *cgroups) pools() int {
 		return 0
 	}
 	_, limit := c.left()
-	return int(min(limit/4, math.MaxInt/2))
+	if limit == noLimit {
+		return 0
+	}
+	return int(limit / 4)
 }
 
 // spare is what a cgroup of this limit keeps for the daemon itself, bytes.
 func spare(limit uint64) uint64 { return min(limit/8, spareMost) }
 
 // openCgroups finds the daemon's cgroups, of version 2 and 1, in the file system at
-// root, which is "/" but in tests. It returns nil if none has a limit.
+// root, which is "/" but in tests. It returns nil if there are none.
 func openCgroups(root string) *cgroups {
 	self, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -68,15 +83,16 @@ func openCgroups(root string) *cgroups {
 	return c
 }
 
-// open adds the group at path below mount and those above it that have a limit.
+// open adds the group at path below mount and those above it.
 func (c *cgroups) open(mount, path, limit, current string) {
 	for dir := filepath.Join("/", path); ; dir = filepath.Dir(dir) {
 		at := filepath.Join(mount, dir)
-		b, err := os.ReadFile(filepath.Join(at, limit))
-		if n, bad := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil && bad == nil && n < math.MaxInt64/2 {
+		if most, err := os.Open(filepath.Join(at, limit)); err == nil {
 			if f, err := os.Open(filepath.Join(at, current)); err == nil {
 				stat, _ := os.Open(filepath.Join(at, "memory.stat"))
-				c.groups = append(c.groups, cgroup{n, f, stat})
+				c.groups = append(c.groups, cgroup{most, f, stat})
+			} else {
+				most.Close()
 			}
 		}
 		if dir == "/" {
@@ -85,16 +101,20 @@ func (c *cgroups) open(mount, path, limit, current string) {
 	}
 }
 
-// left is how many bytes the cgroup with the least memory left has left, and its limit.
-// Files that the kernel can drop from memory count as left.
+// left is how many bytes the cgroup with the least memory left has left, and its limit; noLimit
+// if none has one. Files that the kernel can drop from memory count as left.
 func (c *cgroups) left() (left, limit uint64) {
-	left, limit = math.MaxUint64, math.MaxUint64
+	left, limit = noLimit, noLimit
 	for i := range c.groups {
 		g := &c.groups[i]
+		most := g.max()
+		if most == noLimit {
+			continue
+		}
 		used, _ := strconv.ParseUint(string(bytes.TrimSpace(read(g.current))), 10, 64)
 		used -= min(used, g.files())
-		if n := g.max - min(g.max, used); n < left {
-			left, limit = n, g.max
+		if n := most - min(most, used); n < left {
+			left, limit = n, most
 		}
 	}
 	return left, limit
@@ -135,7 +155,7 @@ func (c *cgroups) fits(u *quota.User, size, own, pending, mapped uint64) error {
 	left, most := c.left()
 	left -= min(left, pending+spare(most))
 	for i := range c.groups {
-		limit := c.groups[i].max
+		limit := c.groups[i].max()
 		if n := limit - min(limit, mapped+spare(limit)); n < left && !mutant.On(mutant.HolesUncharged) {
 			left, most = n, limit
 		}
@@ -171,6 +191,7 @@ func (c *cgroups) close() {
 		return
 	}
 	for _, g := range c.groups {
+		g.limit.Close()
 		g.current.Close()
 		if g.stat != nil {
 			g.stat.Close()
