@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
-	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/quota"
+	"github.com/rdsd/rdsd/internal/trace"
 )
 
 // feeds is what a connection of rdsctl has going on between two requests: at most one trace
@@ -70,13 +70,13 @@ func (p *feedPlaces) leave(u *quota.User) {
 	}
 }
 
-// tracesKept is how many of engine.MaxTraces users that are not trusted leave.
+// tracesKept is how many of trace.Max users that are not trusted leave.
 const tracesKept = 2
 
 // tracing is a trace that is on. It ends by itself when its time is over, even if its
 // rdsctl reads nothing.
 type tracing struct {
-	*engine.Trace
+	*trace.Trace
 	over  atomic.Bool // it has all that it will ever have
 	place atomic.Uint32
 	timer *time.Timer
@@ -100,12 +100,12 @@ func (t *tracing) end() {
 func (b backend) BeginTrace(who ctl.Caller, spec ctl.TraceSpec) error {
 	f := b.feeds
 	if f.trace == nil || !f.trace.place.CompareAndSwap(has, passedOn) {
-		if err := b.d.traces.take(f.user, "traces", engine.MaxTraces, tracesKept); err != nil {
+		if err := b.d.traces.take(f.user, "traces", trace.Max, tracesKept); err != nil {
 			return err
 		}
 	}
 	b.EndTrace()
-	t := &tracing{Trace: engine.NewTrace(spec, who)}
+	t := &tracing{Trace: trace.New(spec, who)}
 	t.stop = sync.OnceFunc(func() {
 		ended := func() {
 			b.d.engine.EndTrace(t.Trace)
@@ -121,7 +121,7 @@ func (b backend) BeginTrace(who ctl.Caller, spec ctl.TraceSpec) error {
 	ok := false
 	err := b.d.loop.askFor(askTimeout, func() { ok = b.d.engine.BeginTrace(t.Trace) })
 	if err == nil && !ok { // a place was given, so one is about to be free
-		err = fmt.Errorf("the daemon has its %d traces", engine.MaxTraces)
+		err = fmt.Errorf("the daemon has its %d traces", trace.Max)
 	}
 	if err != nil {
 		t.stop()

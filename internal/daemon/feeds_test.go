@@ -10,8 +10,8 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
-	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/trace"
 )
 
 // rdsctl is a connection of rdsctl, of uid.
@@ -73,7 +73,7 @@ func TestTracePlaces(t *testing.T) {
 	if n := takes(bob, 20); n < 1 || n > 2 {
 		t.Errorf("the next user has %d", n)
 	}
-	if n := takes(0, 20); n < engine.MaxTraces-6 || c.d.traces.taken() != engine.MaxTraces {
+	if n := takes(0, 20); n < trace.Max-6 || c.d.traces.taken() != trace.Max {
 		t.Errorf("root has %d, %d are taken", n, c.d.traces.taken())
 	}
 	// One connection begins a thousand, of which each ends the one before.
@@ -82,7 +82,7 @@ func TestTracePlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := c.d.traces.taken(); n != engine.MaxTraces {
+	if n := c.d.traces.taken(); n != trace.Max {
 		t.Errorf("%d are taken", n)
 	}
 	for _, x := range open {

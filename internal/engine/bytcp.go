@@ -118,7 +118,7 @@ func (e *Engine) newTCP(p *peer) {
 	t.TCP = conn.NewTCP(conn.TCPConfig{
 		Local: p.local.addr, Remote: p.addr, Lanes: e.tcp.lanes, StartSeq: e.cfg.StartSeq(), Cong: &p.local.cong,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, CloseTimeout: 1_000_000_000,
-		IgnorePings: e.cfg.IgnorePings, Rand: e.cfg.Rand, Scratch: e.tcp.scratch, Ctx: t, Posted: e.posted,
+		IgnorePings: e.cfg.IgnorePings, Rand: e.cfg.Rand, Scratch: e.tcp.scratch, Ctx: t, Posted: e.traces.posted,
 	}, e.tcp)
 	e.carriedBy(p, t)
 	if e.halt.stage == haltBreak {

@@ -10,6 +10,7 @@ import (
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/trace"
 	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
 )
@@ -120,7 +121,7 @@ type rxEntry struct {
 	steps int        // of a run: how many more parts of it may be given back ahead of it
 	sum   frames.Sum // what it holds that has not been given back, once told
 
-	traced traceSet // as in rxMsg
+	traced trace.Set // as in rxMsg
 	seq    uint64
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/trace"
 )
 
 // rxMsg is an arrived message that is not yet in its client's event ring. It is being
@@ -26,7 +27,7 @@ type rxMsg struct {
 	rxid   uint32
 	run    int        // datagrams that it is said to have, if it is a run, else 0
 	sum    frames.Sum // what it holds, once it is whole
-	traced traceSet   // the traces that follow it
+	traced trace.Set  // the traces that follow it
 	seq    uint64     // if it is traced
 	inOver bool       // it waits in daemon memory, its payload at chunk of over
 	over   *shm.Arena // nil: there is none
@@ -52,7 +53,7 @@ type arrival struct {
 	n      int
 	run    int        // as in rxMsg
 	sum    frames.Sum // as in rxMsg
-	traced traceSet   // as in rxMsg
+	traced trace.Set  // as in rxMsg
 	seq    uint64     // if it is traced
 	kernel bool       // from a kernel, which takes nothing back
 }
@@ -153,7 +154,7 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	r.told, r.src, r.sport, r.at, r.sum, r.traced = true, a.src, a.sport, a.at.ms(), a.sum, a.traced
 	if a.traced != 0 {
 		r.seq = a.seq
-		e.traceArrival(s, a, TraceDelivered)
+		e.traces.rx(s, a, trace.Delivered)
 	}
 	e.st.C[stats.RecvQueued] += uint64(a.sum.Datagrams)
 	e.st.C[stats.RecvBytes] += uint64(a.sum.Bytes)
@@ -224,7 +225,7 @@ func (e *Engine) returnRx(c *Client, entry uint32) bool {
 		sum = r.step()
 	} else {
 		if r.traced != 0 {
-			e.traceRead(r)
+			e.traces.read(r)
 		}
 		e.freeRxID(c, id)
 	}
@@ -257,8 +258,8 @@ func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.V
 func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Verdict, met uint32, took int) {
 	s := e.meant(p.local, h.DPort, h.DstInc)
 	if s == nil {
-		if e.traces.on {
-			e.traceNobody(p, h)
+		if e.traces.On {
+			e.traces.nobody(p, h)
 		}
 		return conn.NoSocket, 0, 0
 	}
@@ -275,11 +276,11 @@ func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Ve
 		x = h.Exts()
 	}
 	a.cookie = x.Dest
-	if e.traces.on {
-		e.traceArrived(p, s, h, &a, &x, e.stamp())
+	if e.traces.On {
+		e.traces.arrived(p, s, h, &a, &x, e.traces.stamp())
 	}
 	if v = e.deliver(s, &a, payload); v == conn.Refused && a.traced != 0 {
-		e.traceArrival(s, &a, TraceRefused)
+		e.traces.rx(s, &a, trace.Refused)
 	}
 	if v == conn.Accepted || mutant.On(mutant.UsedWhenRefused) {
 		e.used(p, s, &x)

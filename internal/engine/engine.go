@@ -21,10 +21,9 @@ import (
 // memory region of the host. All of it belongs to the goroutine that calls
 // Turn; other goroutines reach it only through Do.
 type Engine struct {
-	cfg   Config
-	st    *stats.Block
-	now   int64  // of the current turn, monotonic ns
-	wall  Wall   // the same moment
+	cfg Config
+	st  *stats.Block
+	moment
 	clock uint64 // see tick
 
 	post post
@@ -68,7 +67,7 @@ type Engine struct {
 	counts counts
 	acked  acked
 	lists  *statLists // nil: none are kept
-	traces traces
+	traces tracing
 }
 
 // queued counts what all sockets have submitted: messages that were not returned yet, their
@@ -98,6 +97,7 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 		keys:    keyTable{by: map[uint32]*region{}},
 		devices: devices{recvLeft: cfg.RecvBufs},
 	}
+	e.traces.moment = &e.moment
 	e.keys.retiring.step, e.keys.pressing.step = e.retireDead, e.press
 	e.clients.leaving.step, e.cancelling.step, e.rousing.step = e.endClients, e.withdraw, e.wakeRoused
 	e.broken.step = e.stopBroken

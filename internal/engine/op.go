@@ -6,6 +6,7 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/trace"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
@@ -231,7 +232,7 @@ func (e *Engine) opsDone(t *txMsg, o conn.Outcome) {
 		e.opEnded(t.cl)
 		e.countStatus(op.Status(), o)
 		if t.traced != 0 {
-			e.traceTx(t, TraceSettled, op.Status().String())
+			e.traces.tx(t, trace.Settled, op.Status().String())
 		}
 	}
 }
@@ -308,7 +309,7 @@ func (e *Engine) OpPlaced(_ *conn.Conn, m *conn.Msg) {
 		return // of a piece MsgDone tells
 	}
 	if t.traced != 0 {
-		e.traceTx(t, TracePlaced, "")
+		e.traces.tx(t, trace.Placed, "")
 	}
 	e.settle(t, conn.Acked)
 }
@@ -322,7 +323,7 @@ func (e *Engine) opsLocal(t *txMsg) {
 		}
 	}
 	if t.traced != 0 {
-		e.traceTx(t, TraceLocal, "")
+		e.traces.tx(t, trace.Local, "")
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 // at once, without a record of it: most can be. false: it goes the usual way,
 // because others wait before it or it is refused, or for what else it is.
 func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, pay *payload) bool {
-	if e.traces.on || sl.peer != nil || sl.local == nil || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
+	if e.traces.On || sl.peer != nil || sl.local == nil || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
 		return false
 	}
 	to := e.meant(sl.local, sl.port, sl.pin.means(d.DstInc))
@@ -84,7 +84,7 @@ func (e *Engine) deliverSameHost(t *txMsg) bool {
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie,
 		n: len(t.m.Data), run: t.m.Run}
 	if t.m.Watched {
-		e.traceSameHost(t, s, &a)
+		e.traces.onHost(t, s, &a)
 	}
 	if !t.m.Silent {
 		if e.deliver(s, &a, t.m.Data) == conn.Refused {

@@ -7,6 +7,7 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/trace"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,8 +37,8 @@ type txMsg struct {
 
 	limit lists.Alarm[txMsg] // in deadlines.limits
 
-	traced   traceSet // the traces that follow it
-	traceSeq uint64   // its sequence there
+	traced   trace.Set // the traces that follow it
+	traceSeq uint64    // its sequence there
 
 	opv    [2]*txOp
 	nops   int
@@ -185,7 +186,7 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	m := &t.m
 	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
 	m.Data, m.Addr, m.LKey, m.Run, m.Payload = pay.mem, pay.addr, pay.lkey, pay.run, pay.sum.Bytes
-	m.AckNow, m.DestCookie, m.At, m.Watched = d.Flags&shm.SubAckNow != 0, d.Cookie, e.now, e.traces.on
+	m.AckNow, m.DestCookie, m.At, m.Watched = d.Flags&shm.SubAckNow != 0, d.Cookie, e.now, e.traces.On
 	t.sum, t.buf = pay.sum, pay.buf
 	c.msgs[d.MsgID] = t
 	c.refs++
@@ -241,7 +242,7 @@ func (e *Engine) route(t *txMsg) {
 func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	t.done = true
 	if t.traced != 0 {
-		e.traceEnd(t, o)
+		e.traces.end(t, o)
 	}
 	e.answered(t, o)
 	n := uint64(t.sum.Datagrams)

@@ -11,10 +11,11 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/trace"
 )
 
 // begin starts a trace.
-func begin(t *testing.T, e *Engine, spec ctl.TraceSpec, who ctl.Caller) *Trace {
+func begin(t *testing.T, e *Engine, spec ctl.TraceSpec, who ctl.Caller) *trace.Trace {
 	t.Helper()
 	if spec.Rate == 0 {
 		spec.Rate = ctl.MaxTraceRate
@@ -22,7 +23,7 @@ func begin(t *testing.T, e *Engine, spec ctl.TraceSpec, who ctl.Caller) *Trace {
 	if spec.Duration == 0 {
 		spec.Duration = time.Hour
 	}
-	tr := NewTrace(spec, who)
+	tr := trace.New(spec, who)
 	if !e.BeginTrace(tr) {
 		t.Fatal("no place for a trace")
 	}
@@ -31,7 +32,7 @@ func begin(t *testing.T, e *Engine, spec ctl.TraceSpec, who ctl.Caller) *Trace {
 
 // steps are what a trace tells, as step, datagrams, operations, outcome. All of it has to be
 // of one sequence, in the order of time.
-func steps(t *testing.T, tr *Trace) string {
+func steps(t *testing.T, tr *trace.Trace) string {
 	t.Helper()
 	var out []string
 	all := tr.Read(100)
@@ -91,7 +92,7 @@ func TestTraceLife(t *testing.T) {
 	w.run()
 	b.datagrams()
 	w.run()
-	if got := steps(t, ta) + steps(t, tb); got != "" || a.e.traces.on {
+	if got := steps(t, ta) + steps(t, tb); got != "" || a.e.traces.On {
 		t.Errorf("after the end: %q", got)
 	}
 	w.clean2(a, b)
@@ -185,7 +186,7 @@ func TestTraceSelect(t *testing.T) {
 	if got := no2.Read(100); len(got) != 0 {
 		t.Errorf("another peer: %+v", got)
 	}
-	seqs := func(tr *Trace, step string) (out []uint64) {
+	seqs := func(tr *trace.Trace, step string) (out []uint64) {
 		for _, e := range tr.Read(1000) {
 			if e.Step == step {
 				out = append(out, e.Seq)
@@ -201,31 +202,6 @@ func TestTraceSelect(t *testing.T) {
 	}
 	if n, s := seqs(slow, "posted"), slow.State(); len(n) < 3 || len(n) > 6 || int(s.Skipped) != 16-len(n) {
 		t.Errorf("3 a second: %d, %+v", n, s)
-	}
-	for a.e.BeginTrace(NewTrace(ctl.TraceSpec{Rate: 1}, root)) {
-	}
-	if n := slices.Index(a.e.traces.all[:], nil); n >= 0 {
-		t.Errorf("place %d is free", n)
-	}
-	w.clean2(a, b)
-}
-
-// TestTraceUnread: a reader that reads nothing costs events, which are counted.
-func TestTraceUnread(t *testing.T) {
-	w, a, b := opPair(t, 1)
-	tr := begin(t, a.e, ctl.TraceSpec{}, root)
-	tr.w.Store(traceRing - 2)
-	for range 2 {
-		a.submitRun(10)
-		w.run()
-		b.datagrams()
-		w.run()
-	}
-	if s := tr.State(); s.Dropped != 6 || s.Messages != 2 {
-		t.Errorf("%+v", s)
-	}
-	if n := len(tr.Read(1 << 20)); n != traceRing {
-		t.Errorf("%d events", n)
 	}
 	w.clean2(a, b)
 }

@@ -145,8 +145,8 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32, too
 		x = h.Exts()
 	}
 	a.cookie = x.Dest
-	if e.traces.on {
-		e.traceArrived(p, s, h, &a, &x, e.epoch()+Wall(m.began))
+	if e.traces.On {
+		e.traces.arrived(p, s, h, &a, &x, e.epoch()+Wall(m.began))
 	}
 	e.used(p, s, &x)
 	e.charge(s, a.sum)

@@ -17,8 +17,14 @@ func (w Wall) age(now Wall) time.Duration { return time.Duration(max(0, now-w)) 
 // ms is w in ms, modulo 2^32.
 func (w Wall) ms() uint32 { return uint32(w / 1_000_000) }
 
+// moment is when the current turn is.
+type moment struct {
+	now  int64 // monotonic ns
+	wall Wall
+}
+
 // epoch is when the engine's monotonic time was 0.
-func (e *Engine) epoch() Wall { return e.wall - Wall(e.now) }
+func (m *moment) epoch() Wall { return m.wall - Wall(m.now) }
 
 // at is when the engine's monotonic time was t.
-func (e *Engine) at(t int64) time.Time { return (e.epoch() + Wall(t)).Time() }
+func (m *moment) at(t int64) time.Time { return (m.epoch() + Wall(t)).Time() }
