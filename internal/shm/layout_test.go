@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "rewrite testdata/layout.golden")
 
 // TestLayoutGolden compares every offset and size that two processes must agree on. A
-// change needs a new Version. docs/ipc.md shows the same table.
+// change needs a new Version. docs/ipc.md says what the fields mean.
 func TestLayoutGolden(t *testing.T) {
 	var b strings.Builder
 	for _, v := range []any{Sub{}, SubOp{}, SegEntry{}, AtomicEntry{}, SubDest{}, Event{}, EventStatus{}, EventNotice{}, Slot{}, Cell{},
@@ -38,14 +38,6 @@ func TestLayoutGolden(t *testing.T) {
 	fmt.Fprintf(&b, "table of DefaultParams %d\n", TableSize(p.Slots, p.Cells))
 	fmt.Fprintf(&b, "  %7d slots\n  %7d cells\n", 0, int(p.Slots)*EntrySize)
 	golden(t, "layout.golden", b.String())
-
-	doc, err := os.ReadFile("../../docs/ipc.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(doc), b.String()) {
-		t.Error("docs/ipc.md does not show testdata/layout.golden as it is")
-	}
 }
 
 // TestDescriptorBytesGolden compares the bytes of a filled descriptor of each type, and of
