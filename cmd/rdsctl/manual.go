@@ -123,7 +123,7 @@ func rdsctlPage() *page {
 	}
 	flush()
 	p.heading("Common flags")
-	p.text("The page of each verb says which of them it has.")
+	p.text("The page of each verb says which of them it has. Columns are those of the table; fields are those of the JSON, and of -columns, -filter and -sort.")
 	p.terms(commonTerms())
 	p.heading("Environment")
 	p.terms([]term{{"RDSD_SOCKET", "control socket of the daemon, where -socket does not name it"}, {"NO_COLOR", "if it is not empty, tables on a terminal have no colours"}})
@@ -163,7 +163,7 @@ func verbPage(v *verb) *page {
 		columns, fields := v.names()
 		p.heading("Columns and fields")
 		p.text("Columns of the table: %s.", strings.Join(columns, ", "))
-		p.text("Fields of the JSON, and of -columns, -filter and -sort: %s.", strings.Join(fields, ", "))
+		p.text("Fields of the JSON: %s.", strings.Join(fields, ", "))
 	}
 	if v.name == "check" {
 		p.heading("Exit status")

@@ -86,11 +86,12 @@ func roffLine(s string) string {
 func (p *page) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n%s\n", strings.ReplaceAll(p.name, "rdsctl-", "rdsctl "), markText(p.summary))
-	refer := false
+	refer, named := false, false
 	for _, x := range p.blocks {
 		switch {
 		case x.common && x.flags:
 			b.WriteString(markFlags(x.terms))
+			named = true
 		case x.common:
 			refer = true
 		case x.heading != "":
@@ -103,7 +104,7 @@ func (p *page) markdown() string {
 			fmt.Fprintf(&b, "\n%s\n", markText(x.text))
 		}
 	}
-	if refer {
+	if refer && !named {
 		b.WriteString("\nExit status and errors: [rdsctl](rdsctl.md#exit-status).\n")
 	}
 	return b.String()
@@ -119,14 +120,14 @@ func markTerms(terms []term) string {
 	return b.String()
 }
 
-// markFlags names the common flags among terms.
+// markFlags names the common flags among terms, and where they and the exit status are explained.
 func markFlags(terms []term) string {
 	var names []string
 	for _, t := range terms {
 		flag, _, _ := strings.Cut(t.name, " ")
 		names = append(names, "`"+flag+"`")
 	}
-	return fmt.Sprintf("\n[Common](rdsctl.md#common-flags): %s.\n", strings.Join(names, ", "))
+	return fmt.Sprintf("\n[Common flags, exit status](rdsctl.md#common-flags): %s.\n", strings.Join(names, ", "))
 }
 
 // markText escapes s, so that it has no markup.
