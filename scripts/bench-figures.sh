@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures the figures of docs/performance.md in one run and writes the report to DIR/report.md: rates, round trips,
-# CPU and RDMA with the peers in turn, then the pauses of planned restarts. Needs
+# Measures the figures of docs/performance.md in one run and writes the report to DIR/report.md, and all cases to
+# DIR/report.txt: rates, round trips, CPU and RDMA with the peers in turn, then the pauses of planned restarts. Needs
 # bin/rdsd, bin/bench and bin/bench-peers as `make bench` builds them. Takes about ten minutes.
 #
 #   scripts/bench-figures.sh DIR [ROUNDS [SECONDS]]
@@ -34,7 +34,7 @@ pauses() {
 {
 	echo "# Figures of one run"
 	echo
-	echo "This page is for somebody who doubts the figures of [performance.md](../performance.md): it has all that one run of"
+	echo "This page is for somebody who doubts the figures of [performance.md](../performance.md): it has what one run of"
 	echo "\`scripts/bench-figures.sh\` measured, which that page explains."
 	echo
 	bin/bench -read "$dir/report.json" -o summary
@@ -42,10 +42,7 @@ pauses() {
 	echo
 	echo "Load of the machine (1, 5 and 15 minutes): before $before; after the first part $between; at the end $after."
 	echo
-	echo '## All cases'
-	echo
-	echo '```'
-	bin/bench -read "$dir/report.json" -o table
-	echo '```'
+	echo '[report.txt](report.txt) has all cases and goals, as the bench prints them.'
 } >"$dir/report.md"
-echo "wrote $dir/report.md" >&2
+bin/bench -read "$dir/report.json" -o table | sed 's/ *$//' >"$dir/report.txt"
+echo "wrote $dir/report.md and $dir/report.txt" >&2
