@@ -1,11 +1,3 @@
-// Package judge accounts for every message and operation of a campaign. It uses only the
-// logs of the applications (package book), and the times at which processes were ended and
-// disturbed. It knows docs/guarantees.md and nothing of daemons. It is pure: records in,
-// violations out.
-//
-// What an application cannot know is excused, and counted as excused. For example, a
-// message may be lost unread when the socket that it was delivered to closes, or withdrawn
-// when its own socket closes. Everything else is a violation.
 package judge
 
 import (
