@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/bench/worker"
+	"github.com/rdsd/rdsd/rds"
 )
 
 // testCase is one kind of measurement.
@@ -102,14 +103,15 @@ var roles = map[string]func(*worker.Worker) error{
 	"floor-sink": floorSink, "floor-source": floorSource, "floor-bulk": floorBulk,
 	"model-relay": modelRelay, "model-local-relay": modelLocalRelay,
 	"model-echo": modelEcho, "model-ping": modelPing, "model-sink": modelSink, "model-source": modelSource,
-	"rds-echo": rdsEcho, "rds-ping": rdsPing, "rds-ping-on": rdsPingOn,
-	"rpc-echo": rpcEcho, "rpc-sink": rpcSink, "rpc-ping": rpcPing, "rpc-many": rpcMany,
-	"rds-sink": rdsSink, "rds-sink-on": rdsSinkOn, "rds-source": rdsSource,
-	"rds-sink-1": rdsSinkOne, "rds-source-1": rdsSourceOne,
-	"rds-fan-source": rdsFanSource, "rds-scatter": rdsScatter, "rds-fan-sink": rdsFanSink,
-	"rdma-target": rdmaTarget, "rdma-write": rdmaWrite, "rdma-read": rdmaRead, "rdma-read-on": rdmaReadOn,
-	"rdma-write-trip": rdmaWriteTrip, "rdma-read-trip": rdmaReadTrip,
-	"idle-daemon":  idleDaemon,
+	"rds-echo": role(serves, rdsEcho), "rds-ping": role(tripsOf, rdsPing), "rds-ping-on": role(serves, rdsPing),
+	"rpc-echo": rpcEcho((*worker.Worker).Serve), "rpc-sink": rpcEcho((*worker.Worker).Count),
+	"rpc-ping": role(tripsOf, rpcCall), "rpc-many": role(together, rpcCall),
+	"rds-sink": role(counts, rdsSink), "rds-sink-on": role(serves, rdsSink), "rds-source": role(serves, rdsSource),
+	"rds-sink-1": role(counts, rdsSinkOne), "rds-source-1": role(serves, rdsSourceOne),
+	"rds-fan-source": role(serves, rdsFanSource), "rds-scatter": role(serves, rdsScatter), "rds-fan-sink": role(counts, rdsFanSink),
+	"rdma-target": role(serves, rdmaTarget), "rdma-write": role(counts, rdmaBulk(rds.Write)), "rdma-read": role(counts, rdmaBulk(rds.Read)),
+	"rdma-read-on": role(serves, rdmaBulk(rds.Read)), "rdma-write-trip": role(timesOf, rdmaTrip(rds.Write)), "rdma-read-trip": role(timesOf, rdmaTrip(rds.Read)),
+	"idle-daemon":  role(idleDaemon, rdsPing),
 	"verbs-target": verbsTarget, "verbs-write": verbsWrite, "verbs-read": verbsRead,
 	"verbs-sink": verbsSink, "verbs-source": verbsSource,
 	"daemon": profiledDaemon,

@@ -97,34 +97,25 @@ func idlePeer(i int) netip.Addr {
 
 // idleDaemon measures a daemon that has nothing to do, after one round trip with an echo. It
 // counts wake-ups of its threads and what the daemon used.
-func idleDaemon(w *worker.Worker) error {
-	c, s, err := attachOne(w)
-	if err != nil {
+func idleDaemon(e *end, trip step) error {
+	if _, err := trip(); err != nil {
 		return err
 	}
-	defer c.Close()
-	b := make([]byte, w.Int("size"))
-	if _, err := s.Send(b); err != nil {
-		return err
-	}
-	if _, _, err := s.RecvFrom(b); err != nil {
-		return err
-	}
-	time.Sleep(min(idleSettle, w.Duration("d")))
-	daemon := w.Int("daemon")
+	time.Sleep(min(idleSettle, e.Duration("d")))
+	daemon := e.Int("daemon")
 	from, err := switches(daemon)
 	if err != nil {
 		return err
 	}
 	start, cpu := time.Now(), worker.CPUTime([]int{daemon})
-	time.Sleep(w.Duration("d"))
+	time.Sleep(e.Duration("d"))
 	el, used := time.Since(start).Seconds(), worker.CPUTime([]int{daemon})-cpu
 	to, err := switches(daemon)
 	if err != nil {
 		return err
 	}
-	w.Extra["wakeups_per_s"] = float64(to-from) / el
-	w.Extra["cpu_percent"] = used.Seconds() / el * 100
-	w.Msgs.Add(1)
-	return w.Finish(worker.Result{Messages: 1, Seconds: el, CPU: used.Seconds()})
+	e.Extra["wakeups_per_s"] = float64(to-from) / el
+	e.Extra["cpu_percent"] = used.Seconds() / el * 100
+	e.Msgs.Add(1)
+	return e.Finish(worker.Result{Messages: 1, Seconds: el, CPU: used.Seconds()})
 }

@@ -4,47 +4,31 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rdsd/rdsd/bench/worker"
 	"github.com/rdsd/rdsd/rds"
 )
 
 // rdmaWindow is how many operations are in progress at a time.
 const rdmaWindow = 8
 
-// rdmaTarget registers a region and sends its cookie to every socket that asks for it. Then it
+// rdmaTarget registers a region and sends its cookie to the socket that asks for it. Then it
 // receives the messages that operations come with.
-func rdmaTarget(w *worker.Worker) error {
-	c, s, err := attachOne(w)
+func rdmaTarget(e *end) (step, error) {
+	n := e.Int("footprint") << 20
+	buf, err := e.c.Alloc(n)
 	if err != nil {
-		return err
-	}
-	defer c.Close()
-	n := w.Int("footprint") << 20
-	buf, err := c.Alloc(n)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	fill(buf.Bytes())
-	reg, err := s.Register(buf, 0, n, rds.AllowRead|rds.AllowWrite)
+	reg, err := e.s.Register(buf, 0, n, rds.AllowRead|rds.AllowWrite)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ms := messages(sendBatch, 8)
-	if err := s.RecvMsg(&ms[0]); err != nil {
-		return err
+	if err := e.s.RecvMsg(&ms[0]); err != nil {
+		return nil, err
 	}
-	if _, err := s.SendMsg(&rds.Message{Addr: ms[0].Addr, Cookie: reg.Cookie()}); err != nil {
-		return err
-	}
-	return w.Serve(func() error {
-		for {
-			n, err := s.RecvMsgs(ms)
-			if err != nil {
-				return err
-			}
-			w.Msgs.Add(uint64(n))
-		}
-	})
+	_, err = e.s.SendMsg(&rds.Message{Addr: ms[0].Addr, Cookie: reg.Cookie()})
+	return func() (int, error) { return e.s.RecvMsgs(ms) }, err
 }
 
 func fill(b []byte) {
@@ -53,101 +37,79 @@ func fill(b []byte) {
 	}
 }
 
-// initiator returns the client of an rdmaTarget, with a region of its own.
-func initiator(w *worker.Worker) (c *rds.Client, s *rds.Socket, local rds.Segment, remote rds.Cookie, err error) {
-	if c, s, err = attachOne(w); err != nil {
-		return
+// initiator returns an operation on the region of an rdmaTarget, with a region of its own.
+func (e *end) initiator(kind rds.OpKind) (*rds.RDMA, error) {
+	buf, err := e.c.Alloc(e.Int("footprint") << 20)
+	if err != nil {
+		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			c.Close()
-		}
-	}()
-	local.Len = w.Int("size")
-	if local.Buf, err = c.Alloc(w.Int("footprint") << 20); err != nil {
-		return
-	}
-	fill(local.Buf.Bytes())
-	if _, err = s.Send(nil); err != nil {
-		return
+	fill(buf.Bytes())
+	if _, err := e.s.Send(nil); err != nil {
+		return nil, err
 	}
 	var hello rds.Message
-	err = s.RecvMsg(&hello)
-	return c, s, local, hello.Cookie, err
+	err = e.s.RecvMsg(&hello)
+	return &rds.RDMA{Kind: kind, Cookie: hello.Cookie, Local: []rds.Segment{{Buf: buf, Len: e.Int("size")}}, Notify: true}, err
 }
-
-func rdmaWrite(w *worker.Worker) error { return rdmaBulk(w, rds.Write, w.Count) }
-func rdmaRead(w *worker.Worker) error  { return rdmaBulk(w, rds.Read, w.Count) }
-
-// rdmaReadOn reads until its input ends.
-func rdmaReadOn(w *worker.Worker) error { return rdmaBulk(w, rds.Read, w.Serve) }
 
 // rdmaBulk walks through the regions at both ends with operations of size bytes. It counts
 // operations with status SUCCESS: the peer has acknowledged them.
-func rdmaBulk(w *worker.Worker, kind rds.OpKind, run func(func() error) error) error {
-	c, s, seg, remote, err := initiator(w)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	local := []rds.Segment{seg}
-	op := rds.RDMA{Kind: kind, Cookie: remote, Local: local, Notify: true}
-	m := rds.Message{Op: &op}
-	done := make([]rds.Completion, rdmaWindow)
-	n := seg.Buf.Len()
-	return run(func() error {
-		inFlight, off := 0, 0
-		for {
+func rdmaBulk(kind rds.OpKind) func(*end) (step, error) {
+	return func(e *end) (step, error) {
+		op, err := e.initiator(kind)
+		if err != nil {
+			return nil, err
+		}
+		m := rds.Message{Op: op}
+		done := make([]rds.Completion, rdmaWindow)
+		seg := &op.Local[0]
+		n := seg.Buf.Len()
+		inFlight := 0
+		return func() (int, error) {
 			for ; inFlight < rdmaWindow; inFlight++ {
-				local[0].Off, op.RemoteOff = off, uint64(off)
-				if _, err := s.SendMsg(&m); err != nil {
-					return err
+				op.RemoteOff = uint64(seg.Off)
+				if _, err := e.s.SendMsg(&m); err != nil {
+					return 0, err
 				}
-				off = (off + seg.Len) % n
+				seg.Off = (seg.Off + seg.Len) % n
 			}
-			if _, err := s.Wait(context.Background(), rds.WaitSet{Completion: true}); err != nil {
-				return err
-			}
-			k := s.Completions(done)
-			if err := firstError(done[:k]); err != nil {
-				return err
-			}
+			k, err := e.completions(done)
 			inFlight -= k
-			w.Msgs.Add(uint64(k))
-		}
-	})
-}
-
-func rdmaWriteTrip(w *worker.Worker) error { return rdmaTrips(w, rds.Write) }
-func rdmaReadTrip(w *worker.Worker) error  { return rdmaTrips(w, rds.Read) }
-
-// rdmaTrips runs one operation at a time and measures the time until its status is known. The
-// operations are silent: no application at the target gets a message.
-func rdmaTrips(w *worker.Worker, kind rds.OpKind) error {
-	c, s, seg, remote, err := initiator(w)
-	if err != nil {
-		return err
+			return k, err
+		}, nil
 	}
-	defer c.Close()
-	op := rds.RDMA{Kind: kind, Cookie: remote, Local: []rds.Segment{seg}, Notify: true, Silent: true}
-	m := rds.Message{Op: &op}
-	var done [1]rds.Completion
-	return w.Trips(1, func() error {
-		if _, err := s.SendMsg(&m); err != nil {
-			return err
-		}
-		if _, err := s.Wait(context.Background(), rds.WaitSet{Completion: true}); err != nil {
-			return err
-		}
-		return firstError(done[:s.Completions(done[:])])
-	})
 }
 
-func firstError(cs []rds.Completion) error {
-	for _, c := range cs {
+// rdmaTrip runs one operation at a time, until its status is known. The operations are silent: no
+// application at the target gets a message.
+func rdmaTrip(kind rds.OpKind) func(*end) (step, error) {
+	return func(e *end) (step, error) {
+		op, err := e.initiator(kind)
+		if err != nil {
+			return nil, err
+		}
+		op.Silent = true
+		m := rds.Message{Op: op}
+		done := make([]rds.Completion, 1)
+		return func() (int, error) {
+			if _, err := e.s.SendMsg(&m); err != nil {
+				return 0, err
+			}
+			return e.completions(done)
+		}, nil
+	}
+}
+
+// completions waits for statuses of operations. A status other than SUCCESS is an error.
+func (e *end) completions(done []rds.Completion) (int, error) {
+	if _, err := e.s.Wait(context.Background(), rds.WaitSet{Completion: true}); err != nil {
+		return 0, err
+	}
+	n := e.s.Completions(done)
+	for _, c := range done[:n] {
 		if err := c.Err(); err != nil {
-			return fmt.Errorf("operation %d: %w", c.ID, err)
+			return 0, fmt.Errorf("operation %d: %w", c.ID, err)
 		}
 	}
-	return nil
+	return n, nil
 }

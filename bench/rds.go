@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"net/netip"
-	"sync"
 
 	"github.com/rdsd/rdsd/bench/worker"
 	"github.com/rdsd/rdsd/rds"
@@ -61,68 +60,74 @@ func attach(w *worker.Worker) (*rds.Client, []*rds.Socket, error) {
 	return c, socks, err
 }
 
-// attachOne is attach for one socket. A client's socket is connected to the server's.
-func attachOne(w *worker.Worker) (*rds.Client, *rds.Socket, error) {
-	c, socks, err := attach(w)
-	if err != nil {
-		return nil, nil, err
-	}
-	if a := w.Get("addr"); a != "" {
-		if err := socks[0].Connect(netip.MustParseAddrPort(a)); err != nil {
-			c.Close()
-			return nil, nil, err
-		}
-	}
-	return c, socks[0], nil
+// end is an application of rdsd.
+type end struct {
+	*worker.Worker
+	c     *rds.Client
+	s     *rds.Socket // the first of socks
+	socks []*rds.Socket
 }
 
-func rdsEcho(w *worker.Worker) error {
-	c, s, err := attachOne(w)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	b := make([]byte, w.Int("size"))
-	return w.Serve(func() error {
-		for {
-			n, from, err := s.RecvFrom(b)
-			if err != nil {
-				return err
-			}
-			if _, err := s.SendTo(b[:n], from); err != nil {
-				return err
-			}
-			w.Msgs.Add(2)
-		}
-	})
-}
-
-func rdsPing(w *worker.Worker) error {
-	c, s, err := attachOne(w)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	b := make([]byte, w.Int("size"))
-	return w.Trips(2, func() error {
-		if _, err := s.Send(b); err != nil {
+// role makes the role of an application: what it does again and again, and how.
+func role(how func(*end, step) error, what func(*end) (step, error)) func(*worker.Worker) error {
+	return func(w *worker.Worker) error {
+		c, socks, err := attach(w)
+		if err != nil {
 			return err
 		}
-		_, _, err := s.RecvFrom(b)
+		defer c.Close()
+		e := &end{w, c, socks[0], socks}
+		if a := w.Get("addr"); a != "" {
+			if err := e.s.Connect(netip.MustParseAddrPort(a)); err != nil {
+				return err
+			}
+		}
+		do, err := what(e)
+		if err != nil {
+			return err
+		}
+		return how(e, do)
+	}
+}
+
+// step moves some messages and returns how many.
+type step func() (int, error)
+
+// How a role does its steps: it counts them, or goes on until its input ends, or measures the
+// time of each, which is that of two messages or of one operation.
+func counts(e *end, do step) error  { return e.Each(e.Count, do) }
+func serves(e *end, do step) error  { return e.Each(e.Serve, do) }
+func tripsOf(e *end, do step) error { return e.timed(2, do) }
+func timesOf(e *end, do step) error { return e.timed(1, do) }
+
+func (e *end) timed(per uint64, do step) error {
+	return e.Trips(per, func() error {
+		_, err := do()
 		return err
 	})
 }
 
-// rdsPingOn makes round trips until its input ends.
-func rdsPingOn(w *worker.Worker) error {
-	b := make([]byte, w.Int("size"))
-	return stream(w, w.Serve, func(s *rds.Socket) (int, error) {
-		if _, err := s.Send(b); err != nil {
+func rdsEcho(e *end) (step, error) {
+	b := make([]byte, e.Int("size"))
+	return func() (int, error) {
+		n, from, err := e.s.RecvFrom(b)
+		if err != nil {
 			return 0, err
 		}
-		_, _, err := s.RecvFrom(b)
+		_, err = e.s.SendTo(b[:n], from)
 		return 2, err
-	})
+	}, nil
+}
+
+func rdsPing(e *end) (step, error) {
+	b := make([]byte, e.Int("size"))
+	return func() (int, error) {
+		if _, err := e.s.Send(b); err != nil {
+			return 0, err
+		}
+		_, _, err := e.s.RecvFrom(b)
+		return 2, err
+	}, nil
 }
 
 // messages returns n messages, each with a buffer of its own.
@@ -134,128 +139,84 @@ func messages(n, size int) []rds.Message {
 	return ms
 }
 
-// stream moves messages one way, within run. step moves some and returns how many.
-func stream(w *worker.Worker, run func(func() error) error, step func(*rds.Socket) (int, error)) error {
-	c, s, err := attachOne(w)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return run(func() error {
-		for {
-			n, err := step(s)
-			if err != nil {
-				return err
-			}
-			w.Msgs.Add(uint64(n))
-		}
-	})
+// sized returns as many messages as an application handles with one call.
+func (e *end) sized() []rds.Message { return messages(batch(e.Int("size")), e.Int("size")) }
+
+func rdsSink(e *end) (step, error) {
+	ms := e.sized()
+	return func() (int, error) { return e.s.RecvMsgs(ms) }, nil
 }
 
-func rdsSink(w *worker.Worker) error {
-	ms := messages(batch(w.Int("size")), w.Int("size"))
-	return stream(w, w.Count, func(s *rds.Socket) (int, error) { return s.RecvMsgs(ms) })
+func rdsSource(e *end) (step, error) {
+	ms := e.sized()
+	return func() (int, error) { return e.s.SendMsgs(ms) }, nil
 }
 
-// rdsSinkOn is rdsSink until its input ends.
-func rdsSinkOn(w *worker.Worker) error {
-	ms := messages(batch(w.Int("size")), w.Int("size"))
-	return stream(w, w.Serve, func(s *rds.Socket) (int, error) { return s.RecvMsgs(ms) })
-}
-
-func rdsSource(w *worker.Worker) error {
-	ms := messages(batch(w.Int("size")), w.Int("size"))
-	return stream(w, w.Serve, func(s *rds.Socket) (int, error) { return s.SendMsgs(ms) })
-}
-
-func rdsSinkOne(w *worker.Worker) error {
-	b := make([]byte, w.Int("size"))
-	return stream(w, w.Count, func(s *rds.Socket) (int, error) {
-		_, _, err := s.RecvFrom(b)
+func rdsSinkOne(e *end) (step, error) {
+	b := make([]byte, e.Int("size"))
+	return func() (int, error) {
+		_, _, err := e.s.RecvFrom(b)
 		return 1, err
-	})
+	}, nil
 }
 
-func rdsSourceOne(w *worker.Worker) error {
-	b := make([]byte, w.Int("size"))
-	return stream(w, w.Serve, func(s *rds.Socket) (int, error) {
-		_, err := s.Send(b)
+func rdsSourceOne(e *end) (step, error) {
+	b := make([]byte, e.Int("size"))
+	return func() (int, error) {
+		_, err := e.s.Send(b)
 		return 1, err
-	})
+	}, nil
 }
 
 // rdsFanSource sends from several sockets with one goroutine: a batch from each socket in turn.
-func rdsFanSource(w *worker.Worker) error {
-	c, socks, err := attach(w)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ms := messages(sendBatch, w.Int("size"))
-	to := netip.MustParseAddrPort(w.Get("addr"))
+func rdsFanSource(e *end) (step, error) {
+	ms := messages(sendBatch, e.Int("size"))
+	to := netip.MustParseAddrPort(e.Get("addr"))
 	for i := range ms {
 		ms[i].Addr = to
 	}
-	return w.Serve(func() error {
-		for i := 0; ; i = (i + 1) % len(socks) {
-			n, err := socks[i].SendMsgs(ms)
-			if err != nil {
-				return err
-			}
-			w.Msgs.Add(uint64(n))
-		}
-	})
+	next := -1
+	return func() (int, error) {
+		next = (next + 1) % len(e.socks)
+		return e.socks[next].SendMsgs(ms)
+	}, nil
 }
 
 // rdsScatter sends batches from one socket, with each message to the next of the server's
 // sockets.
-func rdsScatter(w *worker.Worker) error {
-	c, s, err := attachOne(w)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ms := messages(sendBatch, w.Int("size"))
-	first, n := netip.MustParseAddrPort(w.Get("addr")), max(w.Int("to"), 1)
+func rdsScatter(e *end) (step, error) {
+	ms := messages(sendBatch, e.Int("size"))
+	first, n := netip.MustParseAddrPort(e.Get("addr")), max(e.Int("to"), 1)
 	next := 0
-	return w.Serve(func() error {
-		for {
-			for i := range ms {
-				ms[i].Addr = netip.AddrPortFrom(first.Addr(), first.Port()+uint16(next))
-				next = (next + 1) % n
-			}
-			k, err := s.SendMsgs(ms)
-			if err != nil {
-				return err
-			}
-			w.Msgs.Add(uint64(k))
+	return func() (int, error) {
+		for i := range ms {
+			ms[i].Addr = netip.AddrPortFrom(first.Addr(), first.Port()+uint16(next))
+			next = (next + 1) % n
 		}
-	})
+		return e.s.SendMsgs(ms)
+	}, nil
 }
 
-// rdsFanSink receives with one goroutine for each of its sockets.
-func rdsFanSink(w *worker.Worker) error {
-	c, socks, err := attach(w)
-	if err != nil {
-		return err
+// rdsFanSink receives with one goroutine for each of its sockets, of which the first is the
+// caller.
+func rdsFanSink(e *end) (step, error) {
+	failed := make(chan error, len(e.socks))
+	sink := func(s *rds.Socket) step {
+		ms := messages(sendBatch, e.Int("size"))
+		return func() (int, error) { return s.RecvMsgs(ms) }
 	}
-	defer c.Close()
-	return w.Count(func() error {
-		failed := make(chan error, len(socks))
-		var running sync.WaitGroup
-		for _, s := range socks {
-			running.Go(func() {
-				ms := messages(sendBatch, w.Int("size"))
-				for {
-					n, err := s.RecvMsgs(ms)
-					if err != nil {
-						failed <- err
-						return
-					}
-					w.Msgs.Add(uint64(n))
-				}
-			})
+	for _, s := range e.socks[1:] {
+		go func() {
+			failed <- e.Each(func(work func() error) error { return work() }, sink(s))
+		}()
+	}
+	first := sink(e.s)
+	return func() (int, error) {
+		select {
+		case err := <-failed:
+			return 0, err
+		default:
+			return first()
 		}
-		return <-failed
-	})
+	}, nil
 }

@@ -58,6 +58,20 @@ func (w *Worker) Count(work func() error) error {
 	return w.Finish(r)
 }
 
+// Each calls step again and again within run, which is Count or Serve. step returns how many
+// messages it moved.
+func (w *Worker) Each(run func(func() error) error, step func() (int, error)) error {
+	return run(func() error {
+		for {
+			n, err := step()
+			if err != nil {
+				return err
+			}
+			w.Msgs.Add(uint64(n))
+		}
+	})
+}
+
 // Warmup returns how long to work before a measurement begins.
 func (w *Worker) Warmup() time.Duration { return min(w.Duration("d")/4, 300*time.Millisecond) }
 

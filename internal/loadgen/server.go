@@ -127,13 +127,13 @@ func (s *Server) begin(ctx context.Context, r *rpc.Request) ([]byte, error) {
 	s.end(from, s.of(from), "begins anew")
 	var se *session
 	se, err := newSession(ctx, &s.env, h, s.Addr().Addr(), from.Addr(), func(why error) {
-		s.ends.Go(func() { s.end(from, s.of(from), why.Error()) })
+		s.ends.Go(func() { s.end(from, s.of(from), "gone: "+why.Error()) })
 	})
 	if err != nil {
 		s.env.say("%v: %v", from, err)
 		return nil, err
 	}
-	se.alive = time.AfterFunc(silence, func() { s.end(from, se, "silent") })
+	se.alive = time.AfterFunc(silence, func() { s.end(from, se, "gone: silent") })
 	if !s.add(from, se) {
 		se.close()
 		return nil, fmt.Errorf("%d measurements are running", maxSessions)
