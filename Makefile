@@ -133,7 +133,7 @@ release-test: need-go ## make the files of a release of HEAD twice, in two folde
 	@ARCHS='$(ARCHS)' scripts/reproduce.sh '$(VERSION)'
 
 bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS='-groups rtt,rate -plots DIR')
-	@$(GO) build $(BUILDFLAGS) -o bin/bench ./bench
+	@$(GO) -C bench build $(BUILDFLAGS) -o $(CURDIR)/bin/bench .
 	@exec bin/bench $(BENCHFLAGS)
 
 bench-peers: need-go ## bin/bench-peers: NATS, gRPC, ZeroMQ and, with AERON=DIR, Aeron for the bench
@@ -145,6 +145,7 @@ lint: need-go ## golangci-lint; the first run builds it
 arm64: need-go ## build and vet for arm64
 	GOARCH=arm64 $(GO) build -buildvcs=false -o /dev/null ./...
 	GOARCH=arm64 $(GO) vet ./...
+	GOARCH=arm64 $(GO) -C bench vet ./...
 
 clean: ## remove what was built
 	rm -rf bin

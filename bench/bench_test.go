@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 func buildDaemon(t *testing.T) string {
 	t.Helper()
 	rdsd := filepath.Join(t.TempDir(), "rdsd")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", rdsd, "../cmd/rdsd").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "-C", "..", "build", "-buildvcs=false", "-o", rdsd, "./cmd/rdsd").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return rdsd

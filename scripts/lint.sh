@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs golangci-lint with .golangci.yml over both modules, and over verbs/ibv with the
+# Runs golangci-lint with .golangci.yml over all modules, and over verbs/ibv with the
 # tag ibv. A finding is a failure. Go fetches and builds each version of golangci-lint
 # once, by the module proxy. Go's caches then keep its sources and the program, and
 # golangci-lint's own cache keeps the results for unchanged packages.
@@ -12,7 +12,7 @@ export CGO_ENABLED=0 GOFLAGS=
 go run "$golangci" version >/dev/null ||
 	die "${golangci##*/} cannot be built: its first run needs the Go module proxy"
 status=0
-for module in . bench/peers; do
+for module in . bench bench/peers; do
 	(cd "$module" && go run "$golangci" run ./...) || status=1
 done
 if need_ibv; then

@@ -18,7 +18,7 @@ cd "$ROOT" || exit 1
 export CGO_ENABLED=${CGO_ENABLED:-0}
 
 # Packages whose tests run real processes have a stage of their own.
-E2E='/(e2e|bench|test/conformance)(/|$)'
+E2E='/(e2e|test/conformance)(/|$)'
 
 # packages STAGE lists the stage's packages by their paths in the module.
 packages() {
@@ -26,7 +26,7 @@ packages() {
 	static) go list ./internal/tidy ;;
 	unit | race) go list ${PKGS:-./...} | grep -Ev "$E2E|/internal/tidy\$" ;;
 	sim) go list ./internal/sim ./conn ./internal/engine ./internal/daemon ;;
-	e2e) go list ./e2e/... ./bench/... ./test/conformance ;;
+	e2e) go list ./e2e/... ./test/conformance && go -C bench list ./... ;;
 	esac | sed "s,^$(go list -m)/,,"
 }
 
@@ -50,10 +50,20 @@ plan() {
 	done
 }
 
-# gotest FLAGS... PACKAGES... runs go test. testsummary counts the failed tests. The
-# line "exit:" tells it of a go command that failed without reporting a test.
+# gotest FLAGS... PACKAGES... runs go test, for the packages of bench in its module.
+# testsummary counts the failed tests. The line "exit:" tells it of a go command that
+# failed without reporting a test.
 gotest() {
-	go test -json -timeout 20m "$@" || echo "exit: go test"
+	local arg flags=() main=() bench=()
+	for arg; do
+		case $arg in
+		./bench | ./bench/*) bench+=(".${arg#./bench}") ;;
+		./*) main+=("$arg") ;;
+		*) flags+=("$arg") ;;
+		esac
+	done
+	[ ${#main[@]} -eq 0 ] || go test -json -timeout 20m "${flags[@]}" "${main[@]}" || echo "exit: go test"
+	[ ${#bench[@]} -eq 0 ] || go -C bench test -json -timeout 20m "${flags[@]}" "${bench[@]}" || echo "exit: go test"
 }
 
 # planned STAGE FLAGS... runs what the plan says: the packages with all their tests
@@ -80,9 +90,12 @@ static_core() {
 }
 
 static_rest() {
-	go build -buildvcs=false -o /dev/null ./... || echo "fail: go build"
-	go vet ./... || echo "fail: go vet"
-	GOARCH=arm64 go vet ./... || echo "fail: go vet for arm64"
+	local module
+	for module in . bench; do
+		go -C $module build -buildvcs=false -o /dev/null ./... || echo "fail: go build in $module"
+		go -C $module vet ./... || echo "fail: go vet in $module"
+		GOARCH=arm64 go -C $module vet ./... || echo "fail: go vet for arm64 in $module"
+	done
 	go vet -tags failpoints ./internal/... || echo "fail: go vet with failpoints"
 	go vet -tags upcalls ./conn || echo "fail: go vet with upcalls"
 	go vet -tags mutant ./internal/... ./conn ./rdmaop ./rds ./verbs/soft || echo "fail: go vet with mutant"
@@ -91,8 +104,8 @@ static_rest() {
 	else
 		echo "verbs/ibv was not checked: that needs a C compiler, libibverbs-dev and librdmacm-dev"
 	fi
-	# bench/peers is a module of its own, so its go.mod falls behind when a version
-	# is raised here. make bench would then run without these peers.
+	# bench and bench/peers are modules of their own, so a go.mod falls behind when a
+	# version is raised here. make bench would then run without these peers.
 	(cd bench/peers && go list -deps . >/dev/null) || echo "fail: bench/peers: cd bench/peers && go mod tidy"
 	scripts/lint.sh || echo "fail: golangci-lint"
 }

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
-	github.com/rdsd/rdsd v0.0.0
+	github.com/rdsd/rdsd/bench v0.0.0
 	google.golang.org/grpc v1.85.0
 )
 
@@ -26,4 +26,7 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace github.com/rdsd/rdsd => ../..
+replace (
+	github.com/rdsd/rdsd => ../..
+	github.com/rdsd/rdsd/bench => ..
+)

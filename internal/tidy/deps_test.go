@@ -91,7 +91,7 @@ func TestDependencies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) (v\S+)$`).FindAllStringSubmatch(string(mod), -1) {
-		if m[1] != "github.com/rdsd/rdsd" {
+		if m[1] != module+"/bench" {
 			want[m[1]] = m[2]
 		}
 	}

@@ -114,13 +114,17 @@ func TestImports(t *testing.T) {
 	if err != nil {
 		t.Fatalf("docs/architecture.md: %v", err)
 	}
-	cmd := exec.Command("go", "list", "-e", "-deps=false", "-json=ImportPath,Imports,GoFiles,CgoFiles", "./...")
-	cmd.Dir = dir
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	var out []byte
+	for _, of := range []string{".", "bench"} {
+		cmd := exec.Command("go", "list", "-e", "-deps=false", "-json=ImportPath,Imports,GoFiles,CgoFiles", "./...")
+		cmd.Dir = filepath.Join(dir, of)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		listed, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list in %s: %v\n%s", of, err, stderr.Bytes())
+		}
+		out = append(out, listed...)
 	}
 	var found []string
 	seen := 0
