@@ -13,7 +13,7 @@ func (e *end) client(stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := c.connect(e.timeout); err != nil {
+	if err := c.Connect(e.to(e.Timeout)); err != nil {
 		return err
 	}
 	if err := c.hello(); err != nil {
@@ -29,13 +29,13 @@ func (e *end) client(stdout io.Writer) error {
 	// The original server starts to listen for the second connection only after its
 	// answer. A request that comes before is rejected, or lost by siw. So try again.
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		if err = d.connect(time.Second); err == nil {
+		if err = d.Connect(e.to(time.Second)); err == nil {
 			break
 		}
-		if time.Since(start) > e.timeout {
+		if time.Since(start) > e.Timeout {
 			return err
 		}
-		if err := d.renew(); err != nil {
+		if err := d.Renew(); err != nil {
 			return err
 		}
 	}
@@ -52,22 +52,18 @@ func (e *end) client(stdout io.Writer) error {
 		return err
 	}
 	e.print(stdout, rate)
-	d.qp.Disconnect()
-	return c.left()
+	d.QP.Disconnect()
+	return c.Left()
 }
 
-// connect connects the link and waits until the connection is up.
-func (l *link) connect(timeout time.Duration) error {
-	err := l.dev.Connect(l.qp, verbs.ConnectParam{Remote: l.addr, TimeoutNs: int64(timeout)})
-	if err != nil {
-		return err
-	}
-	return l.established()
+// to is a connection to the server.
+func (e *end) to(timeout time.Duration) verbs.ConnectParam {
+	return verbs.ConnectParam{Remote: e.addr, TimeoutNs: int64(timeout)}
 }
 
 // measure keeps the queue pair busy until every message has completed.
 func (d *data) measure(peer keys) error {
-	wr := verbs.SendWR{WRID: idTest, SGL: d.sge(0, d.size), RemoteAddr: peer.addr, RKey: peer.rkey}
+	wr := verbs.SendWR{WRID: idTest, SGL: d.SGE(0, d.size), RemoteAddr: peer.addr, RKey: peer.rkey}
 	switch d.test {
 	case testWrite:
 		wr.Op = verbs.OpRDMAWrite
@@ -76,15 +72,15 @@ func (d *data) measure(peer keys) error {
 	case testSend:
 		wr.Op = verbs.OpSend
 	}
-	for posted := 0; d.done[idTest] < d.iters; {
-		for posted < d.iters && posted-d.done[idTest] < txDepth && d.room(posted) {
-			if err := d.post(wr); err != nil {
+	for posted := 0; d.Done[idTest] < d.iters; {
+		for posted < d.iters && posted-d.Done[idTest] < txDepth && d.room(posted) {
+			if err := d.Post(wr); err != nil {
 				return err
 			}
 			posted++
 		}
-		was, credit := d.done[idTest], d.credit()
-		if err := d.until(func() bool { return d.done[idTest] > was || d.credit() != credit }); err != nil {
+		was, credit := d.Done[idTest], d.credit()
+		if err := d.Until(func() bool { return d.Done[idTest] > was || d.credit() != credit }); err != nil {
 			return err
 		}
 	}

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/rdsd/rdsd/examples/link"
 	"github.com/rdsd/rdsd/verbs"
 )
 
 // control is the connection of the set-up exchange. The sides send one message each in
 // turn, the client first.
 type control struct {
-	*link
+	config
+	*link.Link
 	cycle int // bytes of the cycle buffer: the larger of both sides' sizes
 }
 
@@ -26,7 +28,7 @@ func (e *end) newControl() (*control, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &control{link: l}, l.recv(inOff, keysLen)
+	return &control{config: e.config, Link: l}, l.PostRecv(inOff, keysLen)
 }
 
 // exchange sends a message and returns the peer's, of the same length.
@@ -45,22 +47,19 @@ func (c *control) exchange(out []byte) ([]byte, error) {
 }
 
 func (c *control) sendMsg(b []byte) error {
-	copy(c.mem[outOff:], b)
-	if err := c.post(verbs.SendWR{WRID: idSend, Op: verbs.OpSend, SGL: c.sge(outOff, len(b))}); err != nil {
-		return err
-	}
-	return c.take(idSend)
+	copy(c.Mem[outOff:], b)
+	return c.Do(verbs.SendWR{WRID: idSend, Op: verbs.OpSend, SGL: c.SGE(outOff, len(b))})
 }
 
 func (c *control) recvMsg(want int) ([]byte, error) {
-	if err := c.take(idRecv); err != nil {
+	if err := c.Take(idRecv); err != nil {
 		return nil, err
 	}
-	if int(c.n) != want {
-		return nil, fmt.Errorf("peer sent %d bytes, want %d", c.n, want)
+	if int(c.N) != want {
+		return nil, fmt.Errorf("peer sent %d bytes, want %d", c.N, want)
 	}
-	b := append([]byte(nil), c.mem[inOff:inOff+want]...)
-	return b, c.recv(inOff, keysLen)
+	b := append([]byte(nil), c.Mem[inOff:inOff+want]...)
+	return b, c.PostRecv(inOff, keysLen)
 }
 
 // hello exchanges and checks version, cycle buffer, cache line and MTU.

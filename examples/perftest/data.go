@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/rdsd/rdsd/examples/link"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -22,14 +23,15 @@ const (
 // has received. The word has the receiver's byte order. This code takes it as
 // little-endian, as on amd64 and arm64.
 type data struct {
-	*link
+	config
+	*link.Link
 	words int // offset of the word that the peer writes; behind it is the word that the peer is sent
 	depth int // receives posted
 }
 
 // newData makes the connection's side of this test.
 func (e *end) newData(cycle int) (*data, error) {
-	d := &data{words: (max(e.size, cycle) + 7) &^ 7}
+	d := &data{config: e.config, words: (max(e.size, cycle) + 7) &^ 7}
 	d.depth = min(rxDepth, e.iters)
 	d.depth += d.depth & 1
 	access := verbs.AccessRemoteWrite
@@ -37,22 +39,13 @@ func (e *end) newData(cycle int) (*data, error) {
 		access = verbs.AccessRemoteRead
 	}
 	var err error
-	d.link, err = e.newLink(d.words+8, rxDepth, access)
+	d.Link, err = e.newLink(d.words+8, rxDepth, access)
 	return d, err
-}
-
-// renew makes the queue pair ready for another attempt to connect.
-func (d *data) renew() error {
-	if err := d.qp.Modify(verbs.QPReset); err != nil {
-		return err
-	}
-	d.ended, d.err = false, nil
-	return d.qp.Modify(verbs.QPInit)
 }
 
 // keys returns the keys that tell the peer where to write or read.
 func (d *data) keys() keys {
-	k := keys{qpn: d.qp.Num(), rkey: d.mr.RKey(), addr: d.iova}
+	k := keys{qpn: d.QP.Num(), rkey: d.MR.RKey(), addr: link.IOVA}
 	if d.test == testSend {
 		k.addr += uint64(d.words)
 	}
@@ -61,7 +54,7 @@ func (d *data) keys() keys {
 
 // credit returns how many messages the peer has received, by its last WRITE.
 func (d *data) credit() uint32 {
-	return binary.LittleEndian.Uint32(d.mem[d.words:])
+	return binary.LittleEndian.Uint32(d.Mem[d.words:])
 }
 
 // room reports whether the peer has a receive for one more message.
@@ -81,7 +74,7 @@ func (e *end) ready(c *control, d *data) (keys, error) {
 	}
 	if e.test == testSend && !e.isClient {
 		for range d.depth {
-			if err := d.recv(0, e.size); err != nil {
+			if err := d.PostRecv(0, e.size); err != nil {
 				return peer, err
 			}
 		}

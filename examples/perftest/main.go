@@ -18,11 +18,9 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"time"
 
-	"github.com/rdsd/rdsd/internal/pcapng"
+	"github.com/rdsd/rdsd/examples/link"
 	"github.com/rdsd/rdsd/verbs"
-	"github.com/rdsd/rdsd/verbs/soft"
 )
 
 func main() {
@@ -51,13 +49,35 @@ var tests = map[string]test{"write": testWrite, "read": testRead, "send": testSe
 
 // config is the parsed command line. The flags p, s and n are those of the original.
 type config struct {
+	common      link.Options
 	test        test
 	isClient    bool
 	addr        netip.AddrPort
 	size, iters int
-	crc         bool
-	capture     string
-	timeout     time.Duration
+}
+
+// Ids of work requests.
+const (
+	idSend   uint64 = iota // of the control connection
+	idRecv                 // of both connections
+	idTest                 // of the test
+	idCredit               // the receiver's WRITE of its credit
+)
+
+// end is one of the two programs.
+type end struct {
+	config
+	*link.End
+}
+
+func newEnd(c config) (*end, error) {
+	e, err := link.Open(c.common)
+	return &end{c, e}, err
+}
+
+// newLink makes a link with n bytes of memory, for depth work requests each way.
+func (e *end) newLink(n, depth int, access verbs.Access) (*link.Link, error) {
+	return e.NewLink(n, verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, ReadDepth: 16}, access, idRecv)
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
@@ -72,9 +92,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.UintVar(&port, "p", 18515, "TCP `port`")
 	f.IntVar(&c.size, "s", 64<<10, "`bytes` of a message")
 	f.IntVar(&c.iters, "n", 1000, "number of `messages`")
-	f.BoolVar(&c.crc, "crc", true, "ask for checksums")
-	f.StringVar(&c.capture, "w", "", "record a capture in `file` (pcapng)")
-	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "time after which a silent peer counts as gone")
+	c.common.Flags(f)
 	name := ""
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		name, args = args[0], args[1:]
@@ -101,8 +119,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		return c, fmt.Errorf("-s %d: want 1 to %d bytes", c.size, maxSize)
 	case c.iters < 5 || c.iters > 1e8:
 		return c, fmt.Errorf("-n %d: want 5 to 100000000", c.iters)
-	case c.timeout <= 0:
-		return c, fmt.Errorf("-timeout %v: want more than 0", c.timeout)
+	case c.common.Timeout <= 0:
+		return c, fmt.Errorf("-timeout %v: want more than 0", c.common.Timeout)
 	}
 	c.test, c.addr = t, netip.AddrPortFrom(ip, uint16(port))
 	return c, nil
@@ -115,23 +133,11 @@ func run(args []string, stdout, stderr io.Writer, listening func(netip.AddrPort)
 	if err != nil {
 		return err
 	}
-	var opt soft.Options
-	if !c.crc {
-		opt.CRC = verbs.CRCOff
-	}
-	if c.capture != "" {
-		tap, done, failed := pcapng.CreateTap(c.capture)
-		if failed != nil {
-			return failed
-		}
-		opt.Tap = tap
-		defer func() { err = errors.Join(err, done()) }()
-	}
-	e, err := newEnd(c, opt)
+	e, err := newEnd(c)
 	if err != nil {
 		return err
 	}
-	defer e.dev.Close()
+	defer func() { err = errors.Join(err, e.Close()) }()
 	if c.isClient {
 		return e.client(stdout)
 	}

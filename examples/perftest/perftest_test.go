@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/verbs/soft"
+	"github.com/rdsd/rdsd/examples/link"
 )
 
 // server runs a server for the test. Its error comes when it ends.
@@ -132,23 +132,23 @@ func TestStrangePeer(t *testing.T) {
 		"short":        {[]string{"6.06"}, "peer sent 4 bytes, want 16"},
 		"long":         {[]string{hello[0], "\x00\x00\x10\x00\x00"}, "peer sent 5 bytes, want 4"},
 		"large cycle":  {[]string{hello[0], "\x7f\x00\x10\x00"}, "cycle buffer"},
-		"leaves":       {hello[:2], errDisconnected.Error()},
-		"no more":      {hello, errDisconnected.Error()},
+		"leaves":       {hello[:2], link.ErrDisconnected.Error()},
+		"no more":      {hello, link.ErrDisconnected.Error()},
 		"only control": {append(hello[:4:4], strings.Repeat("\x00", keysLen)), "no sign of the peer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, "write", "-timeout", "200ms")
-			e, err := newEnd(config{isClient: true, timeout: 10 * time.Second}, soft.Options{})
+			e, err := newEnd(config{isClient: true, common: link.Options{CRC: true, Timeout: 10 * time.Second}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer e.dev.Close()
+			defer e.Close()
 			e.addr = netip.MustParseAddrPort("127.0.0.1:" + s.port)
 			ctl, err := e.newControl()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := ctl.connect(e.timeout); err != nil {
+			if err := ctl.Connect(e.to(e.Timeout)); err != nil {
 				t.Fatal(err)
 			}
 			for _, m := range c.messages {
@@ -156,8 +156,8 @@ func TestStrangePeer(t *testing.T) {
 					break
 				}
 			}
-			if c.want == errDisconnected.Error() {
-				ctl.qp.ToError()
+			if c.want == link.ErrDisconnected.Error() {
+				ctl.QP.ToError()
 			}
 			if err := <-s.err; err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("server: %v, want %s", err, c.want)
@@ -168,12 +168,12 @@ func TestStrangePeer(t *testing.T) {
 
 // TestServerGone: a client's error if the server goes in the middle of the exchange.
 func TestServerGone(t *testing.T) {
-	e, err := newEnd(config{timeout: 10 * time.Second, addr: netip.MustParseAddrPort("127.0.0.1:0")}, soft.Options{})
+	e, err := newEnd(config{common: link.Options{CRC: true, Timeout: 10 * time.Second}, addr: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.dev.Close()
-	ln, err := e.dev.Listen(e.addr)
+	defer e.Close()
+	ln, err := e.Dev.Listen(e.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,14 +186,14 @@ func TestServerGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.accept(e.timeout); err != nil {
+	if err := acceptNext(c.Link, e.Timeout); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.hello(); err != nil {
 		t.Fatal(err)
 	}
-	c.qp.ToError()
-	if err := <-s.err; !errors.Is(err, errDisconnected) && !errors.Is(err, io.EOF) {
+	c.QP.ToError()
+	if err := <-s.err; !errors.Is(err, link.ErrDisconnected) && !errors.Is(err, io.EOF) {
 		t.Errorf("client: %v", err)
 	}
 }

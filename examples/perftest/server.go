@@ -6,12 +6,13 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/rdsd/rdsd/examples/link"
 	"github.com/rdsd/rdsd/verbs"
 )
 
 // server serves one test. The client writes, reads or sends.
 func (e *end) server(stdout io.Writer, listening func(netip.AddrPort)) error {
-	ln, err := e.dev.Listen(e.addr)
+	ln, err := e.Dev.Listen(e.addr)
 	if err != nil {
 		return err
 	}
@@ -23,7 +24,7 @@ func (e *end) server(stdout io.Writer, listening func(netip.AddrPort)) error {
 	if err != nil {
 		return err
 	}
-	if err := c.accept(0); err != nil {
+	if err := acceptNext(c.Link, 0); err != nil {
 		return err
 	}
 	if err := c.hello(); err != nil {
@@ -36,7 +37,7 @@ func (e *end) server(stdout io.Writer, listening func(netip.AddrPort)) error {
 	if _, err := c.meet(keys{}); err != nil {
 		return err
 	}
-	if err := d.accept(e.timeout); err != nil {
+	if err := acceptNext(d.Link, e.Timeout); err != nil {
 		return err
 	}
 	peer, err := e.ready(c, d)
@@ -54,33 +55,23 @@ func (e *end) server(stdout io.Writer, listening func(netip.AddrPort)) error {
 		return err
 	}
 	e.print(stdout, rate)
-	if err := d.left(); err != nil {
+	// The client disconnects the measured connection once it has the server's last message. Only
+	// then the server disconnects the control connection. Earlier, the completion of that message
+	// could be lost with the connection.
+	if err := d.Left(); err != nil {
 		return err
 	}
-	c.qp.Disconnect()
+	c.QP.Disconnect()
 	return nil
 }
 
-// accept waits for the next connection request, accepts it, and waits until the connection is up.
-func (l *link) accept(timeout time.Duration) error {
-	req, err := l.request(timeout)
+// acceptNext waits for the next request and accepts it.
+func acceptNext(l *link.Link, timeout time.Duration) error {
+	r, err := l.Request(timeout)
 	if err != nil {
 		return err
 	}
-	if err := l.dev.Accept(req, l.qp, nil); err != nil {
-		return err
-	}
-	return l.established()
-}
-
-// left waits until the peer disconnects. The client disconnects the measured connection
-// once it has the server's last message. Only then the server disconnects the control
-// connection. Earlier, the completion of that message could be lost with the connection.
-func (l *link) left() error {
-	if err := l.until(func() bool { return l.ended }); err != nil && err != errDisconnected {
-		return err
-	}
-	return nil
+	return l.Accept(r)
 }
 
 // receive takes the messages of send. Three times in each round of the receives it
@@ -89,22 +80,22 @@ func (d *data) receive(peer keys) error {
 	const word = 4
 	own := d.words + word
 	for had := 0; had < d.iters; {
-		if err := d.take(idRecv); err != nil {
+		if err := d.Take(idRecv); err != nil {
 			return err
 		}
 		had++
-		if err := d.recv(0, d.size); err != nil {
+		if err := d.PostRecv(0, d.size); err != nil {
 			return err
 		}
 		if had%d.depth%(d.depth/3) != 0 {
 			continue
 		}
-		binary.LittleEndian.PutUint32(d.mem[own:], uint32(had))
-		wr := verbs.SendWR{WRID: idCredit, Op: verbs.OpRDMAWrite, SGL: d.sge(own, word), RemoteAddr: peer.addr, RKey: peer.rkey}
-		if err := d.post(wr); err != nil {
+		binary.LittleEndian.PutUint32(d.Mem[own:], uint32(had))
+		wr := verbs.SendWR{WRID: idCredit, Op: verbs.OpRDMAWrite, SGL: d.SGE(own, word), RemoteAddr: peer.addr, RKey: peer.rkey}
+		if err := d.Post(wr); err != nil {
 			return err
 		}
-		if err := d.take(idCredit); err != nil {
+		if err := d.Take(idCredit); err != nil {
 			return err
 		}
 	}

@@ -5,21 +5,19 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/rdsd/rdsd/examples/link"
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// ping is the client. The first half of the link's data is the source that the server
+// ping is the client. The first half of the connection's data is the source that the server
 // reads. The second half is the sink to which the server writes it back.
-func ping(dev verbs.Device, c config, stdout io.Writer) error {
-	l, err := newLink(dev, 2*c.size, c.timeout)
+func ping(e *link.End, c config, stdout io.Writer) error {
+	l, err := newConn(e, 2*c.size)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := dev.Connect(l.qp, verbs.ConnectParam{Remote: c.addr, TimeoutNs: int64(c.timeout)}); err != nil {
-		return err
-	}
-	if err := l.established(); err != nil {
+	defer l.Free()
+	if err := l.Connect(verbs.ConnectParam{Remote: c.addr, TimeoutNs: int64(e.Timeout)}); err != nil {
 		return err
 	}
 	for n := 0; c.count == 0 || n < c.count; n++ {
@@ -27,17 +25,17 @@ func ping(dev verbs.Device, c config, stdout io.Writer) error {
 			return fmt.Errorf("ping %d: %w", n, err)
 		}
 	}
-	l.qp.Disconnect()
+	l.QP.Disconnect()
 	return nil
 }
 
 // pingOnce offers the source, then the sink. After each it waits for the server's message.
-func (l *link) pingOnce(c config, n int, stdout io.Writer) error {
-	source, sink := l.mem[dataOff:dataOff+c.size], l.mem[dataOff+c.size:]
+func (l *conn) pingOnce(c config, n int, stdout io.Writer) error {
+	source, sink := l.Mem[dataOff:dataOff+c.size], l.Mem[dataOff+c.size:]
 	fill(source, n)
 	clear(sink)
 	for _, off := range []int{dataOff, dataOff + c.size} {
-		if err := l.send(info{iova + uint64(off), l.mr.RKey(), uint32(c.size)}); err != nil {
+		if err := l.send(info{link.IOVA + uint64(off), l.MR.RKey(), uint32(c.size)}); err != nil {
 			return err
 		}
 		if _, err := l.recv(); err != nil {

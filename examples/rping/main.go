@@ -18,11 +18,8 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"time"
 
-	"github.com/rdsd/rdsd/internal/pcapng"
-	"github.com/rdsd/rdsd/verbs"
-	"github.com/rdsd/rdsd/verbs/soft"
+	"github.com/rdsd/rdsd/examples/link"
 )
 
 func main() {
@@ -43,9 +40,7 @@ type config struct {
 	count, size     int
 	verbose, verify bool
 	persistent      bool
-	crc             bool
-	capture         string
-	timeout         time.Duration
+	common          link.Options
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
@@ -63,9 +58,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.BoolVar(&c.verbose, "v", false, "print the ping data")
 	f.BoolVar(&c.verify, "V", false, "client: check that the data comes back unchanged")
 	f.BoolVar(&c.persistent, "P", false, "server: serve one client after the other")
-	f.BoolVar(&c.crc, "crc", true, "ask for checksums")
-	f.StringVar(&c.capture, "w", "", "record a capture in `file` (pcapng)")
-	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "time after which a silent peer counts as gone")
+	c.common.Flags(f)
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
@@ -83,8 +76,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		return c, fmt.Errorf("-S %d: want %d to %d bytes", c.size, minSize, maxSize)
 	case c.count < 0:
 		return c, fmt.Errorf("-C %d: negative", c.count)
-	case c.timeout <= 0:
-		return c, fmt.Errorf("-timeout %v: want more than 0", c.timeout)
+	case c.common.Timeout <= 0:
+		return c, fmt.Errorf("-timeout %v: want more than 0", c.common.Timeout)
 	}
 	c.addr = netip.AddrPortFrom(ip, uint16(port))
 	return c, nil
@@ -97,25 +90,13 @@ func run(args []string, stdout, stderr io.Writer, listening func(netip.AddrPort)
 	if err != nil {
 		return err
 	}
-	var opt soft.Options
-	if !c.crc {
-		opt.CRC = verbs.CRCOff
-	}
-	if c.capture != "" {
-		tap, done, failed := pcapng.CreateTap(c.capture)
-		if failed != nil {
-			return failed
-		}
-		opt.Tap = tap
-		defer func() { err = errors.Join(err, done()) }()
-	}
-	dev, err := soft.New(opt)
+	e, err := link.Open(c.common)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
+	defer func() { err = errors.Join(err, e.Close()) }()
 	if c.server {
-		return serve(dev, c, stdout, listening)
+		return serve(e, c, stdout, listening)
 	}
-	return ping(dev, c, stdout)
+	return ping(e, c, stdout)
 }

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/examples/link"
 	"github.com/rdsd/rdsd/verbs"
-	"github.com/rdsd/rdsd/verbs/soft"
 )
 
 // server runs a server for the test. Its output and error come when it ends.
@@ -90,14 +90,14 @@ func TestPersistent(t *testing.T) {
 }
 
 func TestVerify(t *testing.T) {
-	dev, l, addr := rawServer(t)
+	e, l, addr := rawServer(t)
 	errs := make(chan error, 1)
 	go func() {
 		s := server{addr: addr}
 		_, err := s.client("-C", "1", "-V")
 		errs <- err
 	}()
-	accept(t, dev, l)
+	accept(t, e, l)
 	// Two answers, and never a WRITE.
 	for range 2 {
 		if _, err := l.recv(); err != nil {
@@ -107,7 +107,7 @@ func TestVerify(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for l.wait(idRecv) == nil {
+	for l.Take(idRecv) == nil {
 	}
 	if err := <-errs; err == nil || !strings.Contains(err.Error(), "data differ") {
 		t.Errorf("client: %v", err)
@@ -116,19 +116,19 @@ func TestVerify(t *testing.T) {
 
 // TestServerGone: a client's error if the server goes within a ping.
 func TestServerGone(t *testing.T) {
-	dev, l, addr := rawServer(t)
+	e, l, addr := rawServer(t)
 	errs := make(chan error, 1)
 	go func() {
 		s := server{addr: addr}
 		_, err := s.client("-C", "1")
 		errs <- err
 	}()
-	accept(t, dev, l)
+	accept(t, e, l)
 	if _, err := l.recv(); err != nil {
 		t.Fatal(err)
 	}
-	l.qp.ToError()
-	if err := <-errs; !errors.Is(err, errDisconnected) {
+	l.QP.ToError()
+	if err := <-errs; !errors.Is(err, link.ErrDisconnected) {
 		t.Errorf("client: %v", err)
 	}
 }
@@ -137,44 +137,40 @@ func TestServerGone(t *testing.T) {
 func TestBadClients(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		send func(l *link) error
+		send func(l *conn) error
 		want string
 	}{
-		{"short message", func(l *link) error {
-			return l.do(verbs.SendWR{WRID: idSend, Op: verbs.OpSend, SGL: l.sge(0, 5)})
+		{"short message", func(l *conn) error {
+			return l.Do(verbs.SendWR{WRID: idSend, Op: verbs.OpSend, SGL: l.SGE(0, 5)})
 		}, "client sent 5 bytes"},
-		{"too large", func(l *link) error { return l.send(info{iova, l.mr.RKey(), 65}) }, "has 65 bytes, want 1 to 64"},
-		{"empty", func(l *link) error { return l.send(info{iova, l.mr.RKey(), 0}) }, "has 0 bytes"},
-		{"bad key", func(l *link) error { return l.send(info{iova, l.mr.RKey() + 1, 64}) }, "status 10"},
-		{"leaves within a ping", func(l *link) error {
-			if err := l.send(info{iova, l.mr.RKey(), 16}); err != nil {
+		{"too large", func(l *conn) error { return l.send(info{link.IOVA, l.MR.RKey(), 65}) }, "has 65 bytes, want 1 to 64"},
+		{"empty", func(l *conn) error { return l.send(info{link.IOVA, l.MR.RKey(), 0}) }, "has 0 bytes"},
+		{"bad key", func(l *conn) error { return l.send(info{link.IOVA, l.MR.RKey() + 1, 64}) }, "status 10"},
+		{"leaves within a ping", func(l *conn) error {
+			if err := l.send(info{link.IOVA, l.MR.RKey(), 16}); err != nil {
 				return err
 			}
 			if _, err := l.recv(); err != nil {
 				return err
 			}
-			l.qp.Disconnect()
+			l.QP.Disconnect()
 			return nil
-		}, "within a ping: " + errDisconnected.Error()},
+		}, "within a ping: " + link.ErrDisconnected.Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := startServer(t)
-			dev := newDevice(t)
-			l, err := newLink(dev, 64, 10*time.Second)
+			l, err := newConn(newEnd(t), 64)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer l.close()
-			if err := dev.Connect(l.qp, verbs.ConnectParam{Remote: s.addr}); err != nil {
-				t.Fatal(err)
-			}
-			if err := l.established(); err != nil {
+			defer l.Free()
+			if err := l.Connect(verbs.ConnectParam{Remote: s.addr}); err != nil {
 				t.Fatal(err)
 			}
 			if err := c.send(l); err != nil {
 				t.Fatal(err)
 			}
-			for l.wait(idRecv) == nil {
+			for l.Take(idRecv) == nil {
 			}
 			if err := <-s.err; err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("server: %v, want %q", err, c.want)
@@ -183,40 +179,37 @@ func TestBadClients(t *testing.T) {
 	}
 }
 
-func newDevice(t *testing.T) verbs.Device {
+func newEnd(t *testing.T) *link.End {
 	t.Helper()
-	dev, err := soft.New(soft.Options{})
+	e, err := link.Open(link.Options{CRC: true, Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { dev.Close() })
-	return dev
+	t.Cleanup(func() { e.Close() })
+	return e
 }
 
 // rawServer is a server whose answers the test makes itself.
-func rawServer(t *testing.T) (verbs.Device, *link, netip.AddrPort) {
+func rawServer(t *testing.T) (*link.End, *conn, netip.AddrPort) {
 	t.Helper()
-	dev := newDevice(t)
-	l, err := newLink(dev, 64, 10*time.Second)
+	e := newEnd(t)
+	l, err := newConn(e, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	ln, err := e.Dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close() })
-	return dev, l, ln.Addr()
+	return e, l, ln.Addr()
 }
 
-func accept(t *testing.T, dev verbs.Device, l *link) {
+func accept(t *testing.T, e *link.End, l *conn) {
 	t.Helper()
-	req, err := request(dev)
+	req, err := e.Request(0)
 	if err == nil {
-		err = dev.Accept(req.Req, l.qp, nil)
-	}
-	if err == nil {
-		err = l.established()
+		err = l.Accept(req)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -6,13 +6,14 @@ import (
 	"io"
 	"net/netip"
 
+	"github.com/rdsd/rdsd/examples/link"
 	"github.com/rdsd/rdsd/verbs"
 )
 
 // serve is the server. It serves one client, or with -P one client after the other. It
 // rejects clients that come while it serves another one.
-func serve(dev verbs.Device, c config, stdout io.Writer, listening func(netip.AddrPort)) error {
-	ln, err := dev.Listen(c.addr)
+func serve(e *link.End, c config, stdout io.Writer, listening func(netip.AddrPort)) error {
+	ln, err := e.Dev.Listen(c.addr)
 	if err != nil {
 		return err
 	}
@@ -20,12 +21,13 @@ func serve(dev verbs.Device, c config, stdout io.Writer, listening func(netip.Ad
 	if listening != nil {
 		listening(ln.Addr())
 	}
+	e.Alone = true
 	for {
-		req, err := request(dev)
+		req, err := e.Request(0)
 		if err != nil {
 			return err
 		}
-		err = serveOne(dev, req, c, stdout)
+		err = serveOne(e, req, c, stdout)
 		if !c.persistent {
 			return err
 		}
@@ -35,41 +37,19 @@ func serve(dev verbs.Device, c config, stdout io.Writer, listening func(netip.Ad
 	}
 }
 
-// request waits for a client's connection request.
-func request(dev verbs.Device) (verbs.CMEvent, error) {
-	var ev [1]verbs.CMEvent
-	for {
-		did := dev.Progress()
-		if dev.PollCM(ev[:]) > 0 {
-			if ev[0].Type == verbs.CMConnectRequest {
-				return ev[0], nil
-			}
-			continue // the end of a connection served before
-		}
-		if !did {
-			if err := poll(dev, 0); err != nil {
-				return ev[0], err
-			}
-		}
-	}
-}
-
 // serveOne serves a client until it disconnects.
-func serveOne(dev verbs.Device, req verbs.CMEvent, c config, stdout io.Writer) error {
-	l, err := newLink(dev, c.size, c.timeout)
+func serveOne(e *link.End, req verbs.CMEvent, c config, stdout io.Writer) error {
+	l, err := newConn(e, c.size)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := dev.Accept(req.Req, l.qp, nil); err != nil {
-		return err
-	}
-	if err := l.established(); err != nil {
+	defer l.Free()
+	if err := l.Accept(req); err != nil {
 		return err
 	}
 	for {
 		err := l.pong(c, stdout)
-		if errors.Is(err, errDisconnected) {
+		if errors.Is(err, link.ErrDisconnected) {
 			return nil
 		}
 		if err != nil {
@@ -79,7 +59,7 @@ func serveOne(dev verbs.Device, req verbs.CMEvent, c config, stdout io.Writer) e
 }
 
 // pong serves one ping. A client may disconnect before a ping, but not within one.
-func (l *link) pong(c config, stdout io.Writer) error {
+func (l *conn) pong(c config, stdout io.Writer) error {
 	source, err := l.offer(c)
 	if err != nil {
 		return err
@@ -90,12 +70,12 @@ func (l *link) pong(c config, stdout io.Writer) error {
 	return nil
 }
 
-func (l *link) pongRest(c config, source info, stdout io.Writer) error {
+func (l *conn) pongRest(c config, source info, stdout io.Writer) error {
 	if err := l.rdma(verbs.OpRDMARead, source); err != nil {
 		return err
 	}
 	if c.verbose {
-		fmt.Fprintf(stdout, "server ping data: %s\n", text(l.mem[dataOff:dataOff+int(source.size)]))
+		fmt.Fprintf(stdout, "server ping data: %s\n", text(l.Mem[dataOff:dataOff+int(source.size)]))
 	}
 	if err := l.send(info{}); err != nil {
 		return err
@@ -111,7 +91,7 @@ func (l *link) pongRest(c config, source info, stdout io.Writer) error {
 }
 
 // offer waits until the client names a buffer.
-func (l *link) offer(c config) (info, error) {
+func (l *conn) offer(c config) (info, error) {
 	b, err := l.recv()
 	if err != nil {
 		return info{}, err
