@@ -3,6 +3,8 @@ package rdstcp
 import (
 	"errors"
 	"slices"
+
+	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // This file decides when a new connection is handed to the owner. A new connection may
@@ -10,7 +12,8 @@ import (
 // and must not come later than what the new one brings, because the host's TCP has
 // acknowledged all of it. So a new connection waits until everything that had arrived on
 // the other connections of its host was handed over. The next new connection then waits
-// until this one was read.
+// until this one was read. That holds for those that were dialed, too: a host that does not
+// know the lanes yet may have taken what was the connection of another lane for this one's.
 
 // ErrPort says that Dial found no free source port of the lane.
 var ErrPort = errors.New("no source port of the lane is free")
@@ -62,7 +65,9 @@ func (n *Net) mayWait(c *Conn) bool {
 // takeNews hands over the first connection, or failure, that need not wait.
 func (n *Net) takeNews(h Handler) {
 	n.mu.Lock()
-	i := slices.IndexFunc(n.waiting, func(d dialed) bool { return d.ctx != nil || !n.late(d) && !n.unread(d.c) })
+	i := slices.IndexFunc(n.waiting, func(d dialed) bool {
+		return d.c == nil || d.ctx != nil && mutant.On(mutant.TCPDialedEarly) || !n.late(d) && !n.unread(d.c)
+	})
 	if i < 0 { // Hold and the next Poll that reads try again
 		n.news.Store(len(n.ready) > 0)
 		n.mu.Unlock()

@@ -113,6 +113,33 @@ func TestNewsInOrder(t *testing.T) {
 	}
 }
 
+// A connection that was dialed waits for what had arrived on the others of its host, too.
+func TestDialedInOrder(t *testing.T) {
+	here, there := netip.MustParseAddr("127.0.77.10"), netip.MustParseAddr("127.0.77.11")
+	a, b := newOwner(t, 26389), newOwner(t, 26389)
+	if err := b.n.Listen(there); err != nil {
+		t.Fatal(err)
+	}
+	a.n.Dial(here, there, 1, false, 1)
+	until(t, "connection", func() bool { return len(a.dialed) == 1 && len(b.accepted) == 1 }, a, b)
+	first := a.dialed[0]
+	first.Hold(true)
+	b.accepted[0].Write([][]byte{[]byte("one")})
+	a.n.Dial(here, there, 0, false, 1)
+	(&journal{owner: a}).waits(t, 1)
+	for range 10 {
+		a.n.Poll(a)
+	}
+	if len(a.dialed) != 1 {
+		t.Fatal("it is used before the other one was read")
+	}
+	first.Hold(false)
+	until(t, "second connection", func() bool { return len(a.dialed) == 2 }, a, b)
+	if string(a.got[first]) != "one" {
+		t.Errorf("read %q before", a.got[first])
+	}
+}
+
 // The waiting connections of one host are bounded.
 func TestNewsOfOneHost(t *testing.T) {
 	n := &Net{sys: &sockets{bell: -1}}

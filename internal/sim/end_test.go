@@ -109,7 +109,7 @@ func (w *world) checkFlow(f *flow) {
 		fail("more than there were")
 	case f.lingered && (w.unboundSince(f.dst, f.start) || crashed || f.cancelled):
 		// The socket closed before it could read its last notices.
-	case w.ports[f.dst] == nil && w.byTCP(f.src.ap.Addr(), f.dst.Addr()):
+	case w.ports[f.dst] == nil && f.byTCP():
 		// By RDS/TCP nobody is told that there was no socket.
 	case w.ports[f.dst] == nil && !crashed:
 		// No socket was ever bound there. Operations have statuses of their own.

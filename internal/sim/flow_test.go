@@ -115,6 +115,9 @@ func (f *flow) length(n int, ops []*op, limited bool) int {
 	if n >= idLen || n == 0 && len(ops) > 0 && allSilent(ops) {
 		return n // it is not delivered, so nobody has to identify it
 	}
+	if f.byTCP() && f.src.w.opt.crash+int(f.src.w.opt.hookRate) > 0 { // it may come again, see flow.begins
+		return max(n, idLen)
+	}
 	k := pair{f.src.ap, f.dst}
 	all := f.src.w.short[k]
 	pending := all[:0]
@@ -190,7 +193,7 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 		return nil
 	case errors.Is(err, rds.ErrMessageTooLong) && n > w.opt.sndBuf:
 		return nil
-	case x.cookie != 0 && w.byTCP(e.ap.Addr(), dst.Addr()) && errors.Is(err, syscall.EOPNOTSUPP):
+	case x.cookie != 0 && f.byTCP() && errors.Is(err, syscall.EOPNOTSUPP):
 		w.saw("TCP: cookie refused")
 		return nil
 	default:

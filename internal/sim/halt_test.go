@@ -142,9 +142,7 @@ func (h *host) resume() {
 	}
 	h.pausing.on, h.pausing.still = false, false
 	h.e.Resume()
-	if h.tcp != nil {
-		h.tcp.accepts()
-	}
+	h.tcp.accepts()
 	h.kick()
 }
 

@@ -51,10 +51,12 @@ func (h *host) withTCP() bool {
 	return false
 }
 
+func (f *flow) byTCP() bool { return f.src.w.byTCP(f.src.ap.Addr(), f.dst.Addr()) }
+
 // begins has f, by RDS/TCP, begin anew with e, if that is of another life than who has got messages
 // of it. What the former life did not acknowledge goes to the next one.
 func (f *flow) begins(e *endpoint) {
-	if f.taker == nil || f.taker.life == e.life || !e.w.byTCP(f.src.ap.Addr(), e.ap.Addr()) {
+	if f.taker == nil || f.taker.life == e.life || !f.byTCP() {
 		return
 	}
 	f.taker, f.last, f.delivered = nil, -1, 0

@@ -22,6 +22,9 @@ type tcpHost struct {
 	lanes    int
 }
 
+// hostAddr is the address of host i.
+func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(i + 1)}) }
+
 // byTCP reports whether hosts at a and b reach each other by RDS/TCP: one of them is the one that
 // is reached by nothing else.
 func (w *world) byTCP(a, b netip.Addr) bool {
@@ -70,9 +73,9 @@ func (t *tcpHost) Listen(_ context.Context, _ netip.AddrPort, accepted func(rdst
 	return nil
 }
 
-// accepts has the daemon accept what waits, unless it pauses.
+// accepts has the daemon accept what waits, unless it pauses. t may be nil.
 func (t *tcpHost) accepts() {
-	if !t.h.up || t.h.pausing.on || t.accepted == nil {
+	if t == nil || !t.h.up || t.h.pausing.on || t.accepted == nil {
 		return
 	}
 	for _, c := range t.take() {
@@ -190,8 +193,13 @@ func (t *tcpHost) End(fd int, abort bool) {
 
 func (t *tcpHost) Close() {}
 
-// dies ends what the daemon had. With silent nobody is told: the host has lost its power.
-func (t *tcpHost) dies(silent bool) {
+// dies ends what the daemon had. One time in two nobody is told: the host has lost its power. t may
+// be nil.
+func (t *tcpHost) dies() {
+	if t == nil {
+		return
+	}
+	silent := t.h.w.rTCP.IntN(2) == 0
 	all := append(t.take(), t.fds...)
 	t.fds, t.accepted, t.woken = nil, nil, false
 	for _, c := range all {

@@ -144,9 +144,6 @@ func (w *world) boot() {
 	}
 }
 
-// hostAddr is the address of host i.
-func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 1, byte(i + 1)}) }
-
 func (w *world) now() int64 { return w.net.Now() }
 
 // below draws from [0, n).
@@ -384,9 +381,7 @@ func (h *host) crashed() {
 	h.up, h.armed = false, false
 	h.crashAt = w.now()
 	w.breaks++
-	if h.tcp != nil {
-		h.tcp.dies(w.rTCP.IntN(2) == 0)
-	}
+	h.tcp.dies()
 	for _, c := range h.clients {
 		c.at.Kill()
 		c.end()
