@@ -12,11 +12,11 @@ func memcpy(w *worker.Worker) error {
 	if err := w.Ready("-"); err != nil {
 		return err
 	}
-	return w.Count(func() error {
-		for off := 0; ; off = (off + size) % n {
-			copy(to[off:off+size], from[off:off+size])
-			w.Msgs.Add(1)
-		}
+	off := 0
+	return w.Each(w.Count, func() (int, error) {
+		copy(to[off:off+size], from[off:off+size])
+		off = (off + size) % n
+		return 1, nil
 	})
 }
 

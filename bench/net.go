@@ -94,16 +94,12 @@ func netEcho(w *worker.Worker) error {
 	}
 	defer c.Close()
 	b := make([]byte, w.Int("size"))
-	return w.Serve(func() error {
-		for {
-			if _, err := io.ReadFull(c, b); err != nil {
-				return err
-			}
-			if _, err := c.Write(b); err != nil {
-				return err
-			}
-			w.Msgs.Add(2)
+	return w.Each(w.Serve, func() (int, error) {
+		if _, err := io.ReadFull(c, b); err != nil {
+			return 0, err
 		}
+		_, err := c.Write(b)
+		return 2, err
 	})
 }
 
@@ -174,13 +170,10 @@ func netWrite(w *worker.Worker, mem []byte, piece int) error {
 	}
 	defer c.Close()
 	fill(mem)
-	per := uint64(max(piece/w.Int("size"), 1))
-	return w.Serve(func() error {
-		for off := 0; ; off = (off + piece) % len(mem) {
-			if _, err := c.Write(mem[off : off+piece]); err != nil {
-				return err
-			}
-			w.Msgs.Add(per)
-		}
+	per, off := max(piece/w.Int("size"), 1), 0
+	return w.Each(w.Serve, func() (int, error) {
+		_, err := c.Write(mem[off : off+piece])
+		off = (off + piece) % len(mem)
+		return per, err
 	})
 }

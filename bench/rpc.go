@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"net/netip"
-	"sync"
 
 	"github.com/rdsd/rdsd/bench/worker"
 	"github.com/rdsd/rdsd/rds/rpc"
@@ -37,18 +36,5 @@ func rpcCall(e *end) (step, error) {
 	}, nil
 }
 
-// together does steps from as many goroutines as the argument says.
-func together(e *end, do step) error {
-	return e.Serve(func() (first error) {
-		var wg sync.WaitGroup
-		var once sync.Once
-		for range e.Int("callers") {
-			wg.Go(func() {
-				err := e.Each(func(work func() error) error { return work() }, do)
-				once.Do(func() { first = err })
-			})
-		}
-		wg.Wait()
-		return first
-	})
-}
+// together makes calls from many goroutines.
+func together(e *end, do step) error { return e.Together(do) }

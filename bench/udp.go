@@ -23,17 +23,13 @@ func udpEcho(w *worker.Worker) error {
 	}
 	defer c.Close()
 	b := make([]byte, 64<<10)
-	return w.Serve(func() error {
-		for {
-			n, from, err := c.ReadFromUDPAddrPort(b)
-			if err != nil {
-				return err
-			}
-			if _, err := c.WriteToUDPAddrPort(b[:n], from); err != nil {
-				return err
-			}
-			w.Msgs.Add(2)
+	return w.Each(w.Serve, func() (int, error) {
+		n, from, err := c.ReadFromUDPAddrPort(b)
+		if err != nil {
+			return 0, err
 		}
+		_, err = c.WriteToUDPAddrPort(b[:n], from)
+		return 2, err
 	})
 }
 
@@ -45,12 +41,8 @@ func udpSink(w *worker.Worker) error {
 	}
 	defer c.Close()
 	b := make([]byte, 64<<10)
-	return w.Count(func() error {
-		for {
-			if _, _, err := c.ReadFromUDPAddrPort(b); err != nil {
-				return err
-			}
-			w.Msgs.Add(1)
-		}
+	return w.Each(w.Count, func() (int, error) {
+		_, _, err := c.ReadFromUDPAddrPort(b)
+		return 1, err
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -100,24 +99,5 @@ func grpcMany(w *worker.Worker) error {
 		return err
 	}
 	defer c.Close()
-	return w.Serve(func() error { return together(w, call) })
-}
-
-// together runs call again and again on many goroutines, until one fails.
-func together(w *worker.Worker, call func() error) (first error) {
-	var wg sync.WaitGroup
-	var once sync.Once
-	for range w.Int("callers") {
-		wg.Go(func() {
-			for {
-				if err := call(); err != nil {
-					once.Do(func() { first = err })
-					return
-				}
-				w.Msgs.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	return first
+	return w.Together(func() (int, error) { return 1, call() })
 }

@@ -67,17 +67,12 @@ func natsEcho(w *worker.Worker) error {
 		return err
 	}
 	defer c.Close()
-	return w.Serve(func() error {
-		for {
-			m, err := s.NextMsg(natsForever)
-			if err != nil {
-				return err
-			}
-			if err := c.Publish(toClient, m.Data); err != nil {
-				return err
-			}
-			w.Msgs.Add(2)
+	return w.Each(w.Serve, func() (int, error) {
+		m, err := s.NextMsg(natsForever)
+		if err != nil {
+			return 0, err
 		}
+		return 2, c.Publish(toClient, m.Data)
 	})
 }
 
@@ -105,13 +100,9 @@ func natsSink(w *worker.Worker) error {
 		return err
 	}
 	defer c.Close()
-	return w.Count(func() error {
-		for {
-			if _, err := s.NextMsg(natsForever); err != nil {
-				return err
-			}
-			w.Msgs.Add(1)
-		}
+	return w.Each(w.Count, func() (int, error) {
+		_, err := s.NextMsg(natsForever)
+		return 1, err
 	})
 }
 
@@ -123,14 +114,7 @@ func natsSource(w *worker.Worker) error {
 	}
 	defer c.Close()
 	b := make([]byte, w.Int("size"))
-	return w.Serve(func() error {
-		for {
-			if err := c.Publish(toServer, b); err != nil {
-				return err
-			}
-			w.Msgs.Add(1)
-		}
-	})
+	return w.Each(w.Serve, func() (int, error) { return 1, c.Publish(toServer, b) })
 }
 
 // natsReply answers each request with its bytes.
@@ -145,17 +129,12 @@ func natsServe(w *worker.Worker, run func(func() error) error) error {
 		return err
 	}
 	defer c.Close()
-	return run(func() error {
-		for {
-			m, err := s.NextMsg(natsForever)
-			if err != nil {
-				return err
-			}
-			if err := m.Respond(m.Data); err != nil {
-				return err
-			}
-			w.Msgs.Add(1)
+	return w.Each(run, func() (int, error) {
+		m, err := s.NextMsg(natsForever)
+		if err != nil {
+			return 0, err
 		}
+		return 1, m.Respond(m.Data)
 	})
 }
 
@@ -192,5 +171,5 @@ func natsMany(w *worker.Worker) error {
 		return err
 	}
 	defer c.Close()
-	return w.Serve(func() error { return together(w, call) })
+	return w.Together(func() (int, error) { return 1, call() })
 }

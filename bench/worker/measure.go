@@ -2,6 +2,7 @@ package worker
 
 import (
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -69,6 +70,23 @@ func (w *Worker) Each(run func(func() error) error, step func() (int, error)) er
 			}
 			w.Msgs.Add(uint64(n))
 		}
+	})
+}
+
+// Together is Each within Serve, from as many goroutines as the argument callers says, until one
+// fails.
+func (w *Worker) Together(step func() (int, error)) error {
+	return w.Serve(func() (first error) {
+		var wg sync.WaitGroup
+		var once sync.Once
+		for range w.Int("callers") {
+			wg.Go(func() {
+				err := w.Each(func(work func() error) error { return work() }, step)
+				once.Do(func() { first = err })
+			})
+		}
+		wg.Wait()
+		return first
 	})
 }
 
