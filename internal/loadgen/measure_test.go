@@ -219,7 +219,9 @@ func TestErrors(t *testing.T) {
 func TestServerRefuses(t *testing.T) {
 	ds := rdstest.StartDaemons(t, 2)
 	s := serve(t, ds[1], env(ds[1]))
-	c := rpc.NewCaller(ds[0].Bind(t, ds[0].Open(t), 0), rpc.CallerOptions{})
+	ctl := ds[0].Bind(t, ds[0].Open(t), 0)
+	from := ctl.LocalAddrPort()
+	c := rpc.NewCaller(ctl, rpc.CallerOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ask := func(method string, body any) ([]byte, error) { return c.Call(ctx, s.Addr(), method, encode(body)) }
@@ -230,7 +232,6 @@ func TestServerRefuses(t *testing.T) {
 		}
 	}
 	refused(callEnd, 0, "no such measurement")
-	refused(callEnd, "x", "no such measurement")
 	refused(callAlive, nil, "no such measurement")
 	refused(callMark, nil, "no such measurement")
 	refused(callBegin, "nonsense", "cannot unmarshal")
@@ -243,9 +244,29 @@ func TestServerRefuses(t *testing.T) {
 		}
 		return w
 	}
-	if first, again := ports(), ports(); first.Ports[0] == again.Ports[0] {
+	first, again := ports(), ports()
+	if first.Ports[0] == again.Ports[0] {
 		t.Errorf("%+v after %+v", again, first)
 	}
+	refused(callEnd, "x", "cannot unmarshal")
+	until := func(method, want string) {
+		t.Helper()
+		for err := error(nil); err == nil || !strings.Contains(err.Error(), want); _, err = ask(method, nil) {
+			if ctx.Err() != nil {
+				t.Fatalf("%s: not %s, but %v", method, want, err)
+			}
+		}
+	}
+	// What is wrong at the server is told to the client at its next sign of life.
+	if _, err := ds[0].Bind(t, ds[0].Open(t), 0).SendTo([]byte{1}, netip.AddrPortFrom(s.Addr().Addr(), again.Ports[0])); err != nil {
+		t.Fatal(err)
+	}
+	until(callAlive, "at the server: socket 0: message 0 has 1 bytes, want 0")
+	// A client that was silent for too long has no measurement any more.
+	ports()
+	s.session(from).alive.Reset(0)
+	until(callMark, "no such measurement") // alive would begin the time anew
+	ports()
 	var f final
 	if b, err := ask(callEnd, 0); err != nil || json.Unmarshal(b, &f) != nil || f.Received != 0 {
 		t.Errorf("%s, %v", b, err)

@@ -101,7 +101,8 @@ func (s *Server) Addr() netip.AddrPort { return s.ctl.LocalAddrPort() }
 // Run serves until ctx ends, which is no error, or until the daemon ends.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.client.Close()
-	err := rpc.Serve(ctx, s.ctl, rpc.Methods{callBegin: s.begin, callAlive: s.alive, callMark: s.mark, callEnd: s.finish}, rpc.ServerOptions{})
+	methods := rpc.Methods{callBegin: s.begin, callAlive: s.of(s.alive), callMark: s.of(s.mark), callEnd: s.of(s.finish)}
+	err := rpc.Serve(ctx, s.ctl, methods, rpc.ServerOptions{})
 	s.mu.Lock()
 	rest := maps.Clone(s.sessions)
 	s.mu.Unlock()
@@ -124,10 +125,9 @@ func (s *Server) begin(ctx context.Context, r *rpc.Request) ([]byte, error) {
 		return nil, err
 	}
 	from := r.From
-	s.end(from, s.of(from), "begins anew")
-	var se *session
+	s.end(from, s.session(from), "begins anew")
 	se, err := newSession(ctx, &s.env, h, s.Addr().Addr(), from.Addr(), func(why error) {
-		s.ends.Go(func() { s.end(from, s.of(from), "gone: "+why.Error()) })
+		s.ends.Go(func() { s.end(from, s.session(from), "gone: "+why.Error()) })
 	})
 	if err != nil {
 		s.env.say("%v: %v", from, err)
@@ -152,8 +152,8 @@ func (s *Server) add(from netip.AddrPort, se *session) bool {
 	return true
 }
 
-// of is the session of the client at from, or nil.
-func (s *Server) of(from netip.AddrPort) *session {
+// session is that of the client at from, or nil.
+func (s *Server) session(from netip.AddrPort) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sessions[from]
@@ -162,11 +162,17 @@ func (s *Server) of(from netip.AddrPort) *session {
 // errNoSession answers a client that has no session, or none any more.
 var errNoSession = errors.New("the server has no such measurement any more")
 
-func (s *Server) alive(_ context.Context, r *rpc.Request) ([]byte, error) {
-	se := s.of(r.From)
-	if se == nil {
+// of makes the handler of calls that belong to a session.
+func (s *Server) of(do func(context.Context, *session, *rpc.Request) ([]byte, error)) rpc.Handler {
+	return func(ctx context.Context, r *rpc.Request) ([]byte, error) {
+		if se := s.session(r.From); se != nil {
+			return do(ctx, se, r)
+		}
 		return nil, errNoSession
 	}
+}
+
+func (s *Server) alive(_ context.Context, se *session, _ *rpc.Request) ([]byte, error) {
 	se.alive.Reset(silence)
 	if wrong := se.found(nil); wrong != "" {
 		return nil, errors.New(wrong)
@@ -174,20 +180,15 @@ func (s *Server) alive(_ context.Context, r *rpc.Request) ([]byte, error) {
 	return nil, nil
 }
 
-func (s *Server) mark(_ context.Context, r *rpc.Request) ([]byte, error) {
-	se := s.of(r.From)
-	if se == nil {
-		return nil, errNoSession
-	}
+func (s *Server) mark(_ context.Context, se *session, _ *rpc.Request) ([]byte, error) {
 	se.mark()
 	return nil, nil
 }
 
-func (s *Server) finish(ctx context.Context, r *rpc.Request) ([]byte, error) {
-	se := s.of(r.From)
+func (s *Server) finish(ctx context.Context, se *session, r *rpc.Request) ([]byte, error) {
 	var sent uint64
-	if err := json.Unmarshal(r.Body, &sent); err != nil || se == nil {
-		return nil, errors.Join(errNoSession, err)
+	if err := json.Unmarshal(r.Body, &sent); err != nil {
+		return nil, err
 	}
 	f := se.final(ctx, sent)
 	s.end(r.From, se, "done")
