@@ -103,6 +103,8 @@ func (w *world) checkFlow(f *flow) {
 		fail(fmt.Sprintf("%d with a region for one use are missing, and it was told of %d", once, f.notGranted))
 	case delivered+f.nosock > sent:
 		fail("more than there were")
+	case f.byTCP() && f.lost+f.nosock > 0:
+		fail("by RDS/TCP nobody is told of either")
 	case f.lost > 0 && !crashed:
 		fail("lost, and nobody restarted")
 	case f.lost+f.nosock+f.gaveUp > sent || f.gaveUp > uint64(f.limited):

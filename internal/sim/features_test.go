@@ -14,8 +14,7 @@ import (
 // feature is something that lasts over time, so that others meet it.
 type feature struct {
 	name  string
-	draw  string // how the workload of TestSim brings it up; "" with world
-	world string // instead: which tests have it, in a world that lacks the others
+	draw  string // how the workload of TestSim brings it up
 	on    func(h *host, p *engine.Progress) bool
 	parts []string // fields of engine.Lasting in which it lasts
 }
@@ -127,7 +126,7 @@ func TestFeaturesDeclared(t *testing.T) {
 	}
 	nth := map[string]int{}
 	for i, f := range features {
-		if nth[f.name] = i + 1; (f.world == "") != (f.draw != "" && f.on != nil) {
+		if nth[f.name] = i + 1; f.draw == "" || f.on == nil {
 			t.Errorf("%q: nothing draws it", f.name)
 		}
 		for _, part := range f.parts {
@@ -160,11 +159,7 @@ func TestFeaturesTold(t *testing.T) {
 	page, _, _ = strings.Cut(page, "\n## ")
 	var want []string
 	for _, f := range features {
-		what := f.draw
-		if f.world != "" {
-			what = "another world: " + f.world
-		}
-		want = append(want, fmt.Sprintf("| %s | %s |", f.name, what))
+		want = append(want, fmt.Sprintf("| %s | %s |", f.name, f.draw))
 	}
 	for pair, why := range apart {
 		want = append(want, fmt.Sprintf("| %s, %s | %s |", pair[0], pair[1], why))
@@ -223,7 +218,7 @@ func (w *world) meet() {
 func (h *host) meet() (bits uint64) {
 	p := engine.InProgress(h.e)
 	for i, f := range features {
-		if f.on != nil && f.on(h, &p) {
+		if f.on(h, &p) {
 			bits |= 1 << i
 		}
 	}
@@ -250,9 +245,6 @@ func (m *meetings) print(t *testing.T) {
 	here, pairs, ends := 0, 0, 0
 	for i, a := range features {
 		for j, b := range features[:i] {
-			if a.on == nil || b.on == nil {
-				continue
-			}
 			why := apart[[2]string{b.name, a.name}]
 			if m.across[i]&(1<<j) != 0 {
 				ends++
