@@ -83,9 +83,12 @@ func (c *TCP) HandleClosed(now int64, lane int, err error) {
 func (l *tcpLane) down(abort bool) {
 	c := l.c
 	l.checkAcks()
-	// What is going to be sent again must not arrive by the old connection as
-	// well, beside the new one.
-	l.stream.Close(abort || l.out.unacked.n > 0 || l.out.frag != nil)
+	// What was written must not arrive by the old connection as well, beside the new
+	// one: neither what is going to be sent again, nor what has ended. The peer would
+	// take what is older for what is newer, and no more know what it has received.
+	left, _ := l.stream.Unacked()
+	late := left > 0 && !mutant.On(mutant.TCPEndedArrives)
+	l.stream.Close(abort || late || l.out.unacked.n > 0 || l.out.frag != nil)
 	l.stream = nil
 	if m := l.out.frag; m != nil {
 		l.out.frag = nil

@@ -120,3 +120,20 @@ func TestTCPEndWaits(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// A message that was written and then cancelled does not arrive after its connection has ended,
+// when the next one may have brought what is newer.
+func TestTCPEndedNotLate(t *testing.T) {
+	p, s := start1(t)
+	s.unackedAll = true
+	m := &Msg{SPort: 5, DPort: 6, Data: []byte("y")}
+	p.c.Send(m)
+	p.c.HandleData(p.now, 0, tcpFrame(1, 0, 1, 0, ""))
+	if p.run(2); len(p.data(s)) != 2 || s.unacked == 0 {
+		t.Fatalf("%+v", s)
+	}
+	p.c.Cancel(m, Cancelled)
+	if p.c.HandleClosed(p.now, 0, nil); !s.ended || !s.abort {
+		t.Errorf("%+v", s)
+	}
+}

@@ -27,6 +27,7 @@ const (
 	TCPLateUnread     Name = "tcp-late-unread"     // a connection that came too late is closed with what the peer sent on it
 	TCPCookieTaken    Name = "tcp-cookie-taken"    // a message with a cookie goes to a peer that may fail on it
 	TCPDialedEarly    Name = "tcp-dialed-early"    // a connection that was dialed is used before what came on others was read
+	TCPEndedArrives   Name = "tcp-ended-arrives"   // a message that was cancelled comes by the old connection beside the new one
 	TCPPongKept       Name = "tcp-pong-kept"       // a pong waits for a lane that nobody connects
 	AckBeforeQueueing Name = "ack-before-queueing" // a message in fragments is acked with its first one
 	AckCoversNotice   Name = "ack-covers-notice"   // an ack passes a message whose notice has not been sent
@@ -305,5 +306,29 @@ func Names() []Name {
 		SubordinatesApart, SourceTakesAll, MemoryUnbroken, RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, ToolUntold, LastNoRoom,
 		SendNotTried, BodyAwaited, RingsFirst, EndMisread, LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkForgotten, MarkWaitsForAll,
 		RunUnchecked, RunRefusedPartly, HalfReadTwice, HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
+		TCPLateUnread, TCPCookieTaken, TCPDialedEarly, TCPEndedArrives, TCPPongKept, AckBeforeQueueing, AckCoversNotice, NoGate, WrongInstance, LastCredit, CancelEarly, PeersStay, PastForgotten,
+		LaneForgotten, SilenceIgnored, LargeLostForEver, OutageNarrows, PauseUnnoticed, HaltBreaksOps, HaltTold, HaltRequest, HandoverReceived,
+		HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverTCPSeen, HandoverTCPAgain, HandoverUs, HandoverMet, HandoverPast,
+		HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued, HandoverExport, HandoverOpState, HandoverRoom,
+		HandoverTaken, HandoverOffset, HaltTimePasses, FaultRefuses, FaultsApart, HaltCopies, HaltChoresIn, HaltChoresLong, RecessEndsLast,
+		LateAnswerKept, ToolViolates, HomelessStays, LongStays, PieceByLength, SocketFileTaken, CountersByPlace, GateAjar, HandoverClock, HandoverDrains,
+		HandoverHandles, HandoverFreeing, HandoverLane, HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin,
+		HandoverRelief, HandoverNotices, HandoverUngranted, HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps,
+		HandoverWaiters, HandoverLost, RunCountWrong, RunMergedForKernel, RunLostAsOne, RefusedDropped, ReleasedEarly, HeldOvertakes, StopWanted,
+		AdoptedReturned, LookAtOnce, StopsWalked, StoppedKept, KeptAtOnce, TakenBackLast, NoSockNotSent, LostNotTold, CongestionStays, Incarnation,
+		NotPinned, TakerUntold, OvertakenInvalid, LeftPortCongests, OwnerNotMeant, CookieUnasked, DestUnasked, SlotReusedEarly, WakeUpLost, ShareIgnored,
+		GainUnheard, BindBehindClose, WakeUpKept, RequestOvertakes, ReopenedClosed, ReopenedZeroCopy, ReopenedUnsettled, ReopenedUnread, ReopenedIDs,
+		MarkBeforeDrain, OperationReplayed, RefusedRunsAgain, FenceMissing, StatusTwice, AtomicRunsTwice, CarriedRunsAgain, CarriedUnreceived,
+		CarriedRunsEarly, ResultForgotten, ResultUnneeded, GrantUnchecked, BoundsOffByOne, UseOnceIgnored, RevokeDoesNotWait, LanesNotFlushed,
+		GrantOnLaneZero, DeadGrantAgain, ExposedForGood, GrantTableShared, GrantErrorDropped, NakNotTold, IdleKeepsPlace, OnceForMany, UsedWhenRefused,
+		NobodyUnasked, AnyoneUses, RegrantAnyway, UngrantedTwice, TakenForgotten, LengthUnbounded, PieceFailureLost, LimitLeavesPieces, EndUnblamed,
+		UsedStaysOpen, PieceIsUse, EndUnbounded, ChoresFirst, RefusedForgotten, VoidForgotten, MetKept, QuotaNotGivenBack, LoopbackTrusted, LocalTrusted,
+		DescriptorsClosedInSession, HolesUncharged, UnmapLocks, FreedKept, HolesUnseen, HolesAgain, HandoverHoles, HandoverLong, SearchWaits,
+		RestAfterFound, HolesTwice, GoneMarked, ImportHoles, HolesBack, UnreadUnbounded, UnreadPiledUp, RefsEndSession, HandoverUnread, UnreadLetGo,
+		HandoverUnreadMost, UnreadUncounted, DescriptorsTakenInSession, WritableGiven, HugeOfAnyone, PartialUncharged, RecessAnswers, HandoverImports,
+		HandoverJournal, RecessUnheeded, RecessEndsUnread, PopulateAtOnce, UpdatesUncharged, AnyOwner, SubordinatesApart, SourceTakesAll, MemoryUnbroken,
+		RequestForgotten, HandoverRequest, RecessUnbounded, AgainOpen, ToolUntold, LastNoRoom, SendNotTried, BodyAwaited, RingsFirst, EndMisread,
+		LogWaits, RoomNotRung, ReceiveShareIgnored, HandleReused, MarkForgotten, MarkWaitsForAll, RunUnchecked, RunRefusedPartly, HalfReadTwice,
+		HalfReadKept, RunOverNotice, RunAppendedLate, RunOvertaken, CRCUnchecked,
 	}
 }

@@ -21,6 +21,7 @@ var checks = []check{
 	{variant: mutant.TCPLateUnread, pkg: "conn", test: "TestTCPWorld"},
 	{variant: mutant.TCPCookieTaken, pkg: "conn", test: "TestTCPEnds"},
 	{variant: mutant.TCPDialedEarly, pkg: "internal/rdstcp", test: "TestDialedInOrder"},
+	{variant: mutant.TCPEndedArrives, pkg: "conn", test: "TestTCPEndedNotLate"},
 	{variant: mutant.TCPPongKept, pkg: "conn", test: "TestTCPMoreLanesThanOffered"},
 	{variant: mutant.AckBeforeQueueing, pkg: "conn", test: "TestWorld/breaks"},
 	{variant: mutant.AckCoversNotice, pkg: "conn", test: "TestAckWaitsForNotice"},
