@@ -1,12 +1,12 @@
 // Package handover is the format in which a daemon passes its state to the daemon that
 // takes over from it (docs/adr/0030). The format is a list of sections in a fixed order.
-// Each package writes and reads its own sections; a section may contain others.
+// Each package has its own sections; a section may contain others. One function says what a
+// type hands over, and goes in both directions: see [State].
 //
 // The first bytes are a magic and the version of the whole format. The two daemons agree
 // on a version before anything is written: the highest that both know, between [Oldest]
-// and [Newest]. A Writer of that version is asked with [Writer.Version] what to write, a
-// Reader with [Reader.Version] what there is. So a field that a version has added needs
-// one condition on either side, and an older daemon is never sent what it does not know.
+// and [Newest]. [State.Version] is asked what there is. So a field that a version has added
+// needs one condition, and an older daemon is never sent what it does not know.
 //
 // Numbers are little-endian and of fixed size. A section is its tag (2 bytes), 2 bytes
 // that are 0, the length of its body (4 bytes) and the body. A list is its length (4

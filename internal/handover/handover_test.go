@@ -8,67 +8,66 @@ import (
 	"math"
 	"net/netip"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
-// sample writes one of everything.
-func sample(version uint16) []byte {
-	w := NewWriter(version)
-	w.Begin(TagTests)
-	w.U8(0x11)
-	w.U16(0x2233)
-	w.U32(0x44556677)
-	w.U64(0x8899aabbccddeeff)
-	w.I64(-2)
-	w.Int(5)
-	w.Bool(true)
-	w.Bool(false)
-	w.Begin(TagTests + 1)
-	w.Blob([]byte("blob"))
-	w.String("text")
-	w.End()
-	w.Count(2)
-	w.Addr(netip.MustParseAddr("10.1.2.3"))
-	w.Addr(netip.MustParseAddr("fd00::7"))
-	w.Addr(netip.Addr{})
-	w.Range(Range{3, 4096, 1 << 20})
-	w.Range(Range{File: NoFile})
-	w.End()
-	w.Begin(TagTests + 2)
-	w.End()
-	return w.Bytes()
+// sample is a state with one of everything.
+type sample struct {
+	u8      uint8
+	u16     uint16
+	u32     [3]uint32
+	u64     [2]uint64
+	i64     int64
+	n       int
+	flags   [2]bool
+	blob    []byte
+	text    string
+	addrs   []netip.Addr
+	ranges  [2]Range
+	numbers [2]uint64
 }
 
-// read reads what sample writes, and reports what it was.
-func read(t *testing.T, r *Reader) {
-	check := func(what string, ok bool) {
-		if !ok && r.Err() == nil {
-			t.Errorf("%s is another", what)
-		}
+func newSample() *sample {
+	return &sample{u8: 0x11, u16: 0x2233, u32: [3]uint32{0x44556677}, u64: [2]uint64{0x8899aabbccddeeff}, i64: -2, n: 5, flags: [2]bool{true, false},
+		blob: []byte("blob"), text: "text", addrs: []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("fd00::7")},
+		ranges: [2]Range{{3, 4096, 1 << 20}, {File: NoFile}}}
+}
+
+// handOver has x go over.
+func (x *sample) handOver(s *State) {
+	var none netip.Addr
+	s.Begin(TagTests)
+	s.U8(&x.u8)
+	s.U16(&x.u16)
+	s.U32(&x.u32[0])
+	s.U64(&x.u64[0])
+	s.I64(&x.i64)
+	s.Int(&x.n, 5)
+	s.Bool(&x.flags[0])
+	s.Bool(&x.flags[1])
+	s.Begin(TagTests + 1)
+	s.Blob(&x.blob, 4)
+	s.String(&x.text, 100)
+	s.End()
+	for i := range Slice(s, &x.addrs, 2, 4) {
+		s.Addr(&x.addrs[i])
 	}
-	r.Begin(TagTests)
-	check("u8", r.U8() == 0x11)
-	check("u16", r.U16() == 0x2233)
-	check("u32", r.U32() == 0x44556677)
-	check("u64", r.U64() == 0x8899aabbccddeeff)
-	check("i64", r.I64() == -2)
-	check("int", r.Int(5) == 5)
-	check("true", r.Bool())
-	check("false", !r.Bool())
-	r.Begin(TagTests + 1)
-	check("blob", string(r.Blob(4)) == "blob")
-	check("text", r.String(100) == "text")
-	r.End()
-	check("list", r.Count(2, 4) == 2)
-	check("IPv4", r.Addr() == netip.MustParseAddr("10.1.2.3"))
-	check("IPv6", r.Addr() == netip.MustParseAddr("fd00::7"))
-	check("no address", !r.Addr().IsValid())
-	check("range", r.Range(4) == Range{3, 4096, 1 << 20})
-	check("no range", r.Range(0) == Range{File: NoFile})
-	r.End()
-	r.Begin(TagTests + 2)
-	r.End()
+	s.Addr(&none)
+	s.Range(&x.ranges[0], 4)
+	s.Range(&x.ranges[1], 0)
+	s.End()
+	s.Begin(TagTests + 2)
+	s.End()
+}
+
+// bytes is x in a version.
+func (x *sample) bytes(version uint16) []byte {
+	s := Write(version)
+	x.handOver(s)
+	return s.Bytes()
 }
 
 // TestGolden: the bytes of a state do not change within a version. Each version that there is
@@ -83,30 +82,35 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := sample(v); !bytes.Equal(got, golden) {
+		if got := newSample().bytes(v); !bytes.Equal(got, golden) {
 			t.Errorf("version %d, written:\n%x\nthe golden bytes are\n%x", v, got, golden)
 		}
-		r, err := NewReader(golden)
+		s, err := Read(golden)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Version() != v {
-			t.Errorf("version %d says that it is version %d", v, r.Version())
+		if s.Version() != v {
+			t.Errorf("version %d says that it is version %d", v, s.Version())
 		}
-		read(t, r)
-		if err := r.Close(); err != nil {
+		var x sample
+		x.handOver(s)
+		if err := s.Close(); err != nil {
 			t.Error(err)
+		}
+		if want := newSample(); !reflect.DeepEqual(&x, want) {
+			t.Errorf("version %d: %+v is read, %+v was written", v, &x, want)
 		}
 	}
 }
 
 // TestTruncated: a state that lacks its end is refused, wherever it was cut.
 func TestTruncated(t *testing.T) {
-	for n := range sample(Newest) {
-		r, err := NewReader(sample(Newest)[:n])
+	all := newSample().bytes(Newest)
+	for n := range all {
+		s, err := Read(all[:n])
 		if err == nil {
-			read(t, r)
-			err = r.Close()
+			new(sample).handOver(s)
+			err = s.Close()
 		}
 		if !errors.Is(err, ErrFormat) {
 			t.Errorf("%d bytes: %v", n, err)
@@ -114,98 +118,220 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestRefused: each thing that a reader refuses, and how it says so.
+// TestRefused: each thing that is refused when it is read, and how it is said.
 func TestRefused(t *testing.T) {
+	var (
+		yes  bool
+		n    int
+		n32  uint32
+		addr netip.Addr
+		in   Range
+	)
 	for _, c := range []struct {
 		says  string
-		write func(*Writer)
-		read  func(*Reader)
+		write func(*State)
+		read  func(*State)
 	}{
-		{"a bool of 2", func(w *Writer) { w.U8(2) }, func(r *Reader) { r.Bool() }},
-		{"6, not 0 to 5", func(w *Writer) { w.Int(6) }, func(r *Reader) { r.Int(5) }},
-		{"-1, not 0 to 5", func(w *Writer) { w.Int(-1) }, func(r *Reader) { r.Int(5) }},
-		{"a list of 3, at most 2", func(w *Writer) { w.Count(3) }, func(r *Reader) { r.Count(2, 1) }},
-		{"does not fit", func(w *Writer) { w.Count(math.MaxUint32) }, func(r *Reader) { r.Count(math.MaxInt, 1<<20) }},
-		{"an address of 5 bytes", func(w *Writer) { w.Blob(make([]byte, 5)) }, func(r *Reader) { r.Addr() }},
-		{"file 2 of 2", func(w *Writer) { w.Range(Range{2, 0, 1}) }, func(r *Reader) { r.Range(2) }},
-		{"wraps around", func(w *Writer) { w.Range(Range{0, math.MaxUint64, 1}) }, func(r *Reader) { r.Range(1) }},
-		{"without a file", func(w *Writer) { w.Range(Range{NoFile, 0, 1}) }, func(r *Reader) { r.Range(1) }},
-		{"section 65281, not 65282", func(w *Writer) { w.Begin(TagTests + 1); w.End() }, func(r *Reader) { r.Begin(TagTests + 2) }},
-		{"4 bytes are too many", func(w *Writer) { w.U32(1) }, func(*Reader) {}},
-		{"section 65280, byte 24: my own", func(w *Writer) { w.U32(1) }, func(r *Reader) { r.U32(); r.Fail("my own") }},
+		{"a bool of 2", func(s *State) { s.U8(new(uint8(2))) }, func(s *State) { s.Bool(&yes) }},
+		{"6, not 0 to 5", func(s *State) { s.Int(new(6), 5) }, func(s *State) { s.Int(&n, 5) }},
+		{"-1, not 0 to 5", func(s *State) { s.Int(new(-1), 5) }, func(s *State) { s.Int(&n, 5) }},
+		{"a list of 3, at most 2", func(s *State) { s.Count(3, 2, 1) }, func(s *State) { s.Count(0, 2, 1) }},
+		{"does not fit", func(s *State) { s.Count(math.MaxUint32, 0, 1) }, func(s *State) { s.Count(0, math.MaxInt, 1<<20) }},
+		{"a list of 1 numbers, not 2", func(s *State) { s.Table(make([]uint64, 1)) }, func(s *State) { s.Table(make([]uint64, 2)) }},
+		{"a list of 1 counters, not 2", func(s *State) { s.Table(make([]uint64, 1)) }, func(s *State) { s.Counters(&struct{ A, B uint64 }{}) }},
+		{"an address of 5 bytes", func(s *State) { s.Blob(new(make([]byte, 5)), 5) }, func(s *State) { s.Addr(&addr) }},
+		{"file 2 of 2", func(s *State) { s.Range(&Range{2, 0, 1}, 3) }, func(s *State) { s.Range(&in, 2) }},
+		{"wraps around", func(s *State) { s.Range(&Range{0, math.MaxUint64, 1}, 1) }, func(s *State) { s.Range(&in, 1) }},
+		{"without a file", func(s *State) { s.Range(&Range{NoFile, 0, 1}, 1) }, func(s *State) { s.Range(&in, 1) }},
+		{"section 65281, not 65282", func(s *State) { s.Begin(TagTests + 1); s.End() }, func(s *State) { s.Begin(TagTests + 2) }},
+		{"4 bytes are too many", func(s *State) { s.U32(new(uint32(1))) }, func(*State) {}},
+		{"section 65280, byte 24: my own", func(s *State) { s.U32(new(uint32(1))) }, func(s *State) { s.U32(&n32); s.Fail("my own") }},
+		{"section 65280, byte 24: another's", func(s *State) { s.U32(new(uint32(1))) }, func(s *State) { s.U32(&n32); s.Refuse(errors.New("another's")) }},
 	} {
-		w := NewWriter(Newest)
+		w := Write(Newest)
 		w.Begin(TagTests)
 		c.write(w)
 		w.End()
-		r, err := NewReader(w.Bytes())
+		s, err := Read(w.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Begin(TagTests)
-		c.read(r)
-		r.End()
-		if err := r.Close(); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), c.says) {
+		s.Begin(TagTests)
+		c.read(s)
+		s.End()
+		if err := s.Close(); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v, want %q", err, c.says)
 		}
-		if r.U64() != 0 || r.Count(10, 1) != 0 || r.Blob(1) != nil {
+		x := newSample()
+		s.U64(&x.u64[0])
+		s.Blob(&x.blob, 1)
+		if _, known := s.Flags(&x.flags[0]); x.u64[0] != 0 || s.Count(0, 10, 1) != 0 || x.blob != nil || x.flags[0] || !known {
 			t.Errorf("%s: something was read after the error", c.says)
 		}
 	}
 	for _, head := range []string{"", "rdsdhand", "rdsdhind\x01\x00\x00\x00", "rdsdhand\x00\x00\x00\x00", "rdsdhand\xff\xff\x00\x00", "rdsdhand\x01\x00\x01\x00"} {
-		if _, err := NewReader([]byte(head)); !errors.Is(err, ErrFormat) {
+		if _, err := Read([]byte(head)); !errors.Is(err, ErrFormat) {
 			t.Errorf("%q: %v", head, err)
 		}
 	}
 }
 
-// FuzzReader: whatever the bytes are, a reader neither panics nor makes lists that are
+// TestBothWays: whatever is not in the golden bytes arrives as it was written, and has the bytes of the
+// numbers of which it consists.
+func TestBothWays(t *testing.T) {
+	type all struct {
+		n32    [2]uint32
+		n64    [2]uint64
+		i64    [2]int64
+		flags  [11]bool
+		small  int
+		kind   Tag
+		wide   Tag
+		list   []uint64
+		counts struct{ A, B uint64 }
+		at     time.Time
+		why    error
+		none   error
+		cut    string
+	}
+	both := func(s *State, x *all) (uint16, bool) {
+		s.U32s(&x.n32[0], &x.n32[1])
+		s.U64s(&x.n64[0], &x.n64[1])
+		s.I64s(&x.i64[0], &x.i64[1])
+		f, known := s.Flags(&x.flags[0], &x.flags[1], &x.flags[2], &x.flags[3], &x.flags[4], &x.flags[5], &x.flags[6], &x.flags[7],
+			&x.flags[8], &x.flags[9], &x.flags[10])
+		As8(s, &x.small)
+		As16(s, &x.kind)
+		As32(s, &x.wide)
+		s.Table(x.list)
+		s.Counters(&x.counts)
+		s.Time(&x.at)
+		s.Error(&x.why, 100)
+		s.Error(&x.none, 100)
+		s.String(&x.cut, 3)
+		return f, known
+	}
+	x := all{n32: [2]uint32{1, 2}, n64: [2]uint64{3, 4}, i64: [2]int64{-5, 6}, flags: [11]bool{1: true, 10: true}, small: 200, kind: 7, wide: 8,
+		list: []uint64{9, 10}, at: time.Unix(11, 12).UTC(), why: errors.New("why"), cut: "long"}
+	x.counts.A, x.counts.B = 13, 14
+	w := Write(Newest)
+	both(w, &x)
+	s, err := Read(w.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := all{list: make([]uint64, 2), none: errors.New("another")}
+	f, known := both(s, &got)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x.cut = "lon"
+	if !reflect.DeepEqual(got, x) || f != 1<<1|1<<10 || !known {
+		t.Errorf("%+v is read with flags %#x, %+v was written", got, f, x)
+	}
+	s, _ = Read(w.Bytes())
+	s.take(2*4 + 4*8)
+	if f, known := s.Flags(&x.flags[0]); f != 1<<1|1<<10 || known {
+		t.Errorf("flags %#x of one are known", f)
+	}
+}
+
+// TestFaults: an error in what is one session's alone, of a state that is read and of one that is written.
+func TestFaults(t *testing.T) {
+	mine, shared := errors.New("mine"), errors.New("shared")
+	each := func(s *State, bad func(session uint32)) {
+		for i := range uint32(3) {
+			s.Alone(TagTests, i, func() {
+				var n uint32
+				s.U32(&n)
+				bad(i)
+			})
+		}
+		s.Faulty()
+	}
+	w := Write(Newest)
+	each(w, func(i uint32) {
+		if i != 1 {
+			w.Refuse(mine)
+			w.Refuse(shared) // not the first
+		}
+	})
+	if all := FaultsIn(w.Err()); len(all) != 2 || all[0].Session != 0 || all[1].Session != 2 || !errors.Is(all[1], mine) {
+		t.Errorf("written: %v", w.Err())
+	}
+	s, err := Read(w.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(s, func(i uint32) {
+		if i != 0 {
+			s.Fail("session %d", i)
+		}
+	})
+	if all := FaultsIn(s.Err()); len(all) != 2 || all[0].Session != 1 || all[1].Session != 2 || !errors.Is(all[1], ErrFormat) {
+		t.Errorf("read: %v", s.Err())
+	}
+	w = Write(Newest)
+	w.Refuse(nil)
+	w.Fail("only of what is read")
+	if w.Faulty() {
+		t.Errorf("failed with %v", w.Err())
+	}
+	w.Refuse(shared)
+	w.Refuse(mine)
+	if !w.Faulty() || !errors.Is(w.Err(), shared) || FaultsIn(w.Err()) != nil {
+		t.Errorf("failed with %v", w.Err())
+	}
+}
+
+// FuzzReader: whatever the bytes are, reading them neither panics nor makes lists that are
 // larger than the state.
 func FuzzReader(f *testing.F) {
 	for v := Oldest; v <= Newest; v++ {
-		f.Add(sample(v), []byte{8, 0, 1, 2, 3, 3, 4, 5, 5, 8, 6, 6, 9})
+		f.Add(newSample().bytes(v), []byte{8, 0, 1, 2, 3, 3, 4, 5, 5, 8, 6, 6, 9})
 	}
 	f.Fuzz(func(t *testing.T, state, script []byte) {
-		r, err := NewReader(state)
+		s, err := Read(state)
 		if err != nil {
 			return
 		}
+		var x sample
 		depth := 0
 		for _, op := range script {
 			switch op % 11 {
 			case 0:
-				r.U8()
+				s.U8(&x.u8)
 			case 1:
-				r.U16()
+				s.U16(&x.u16)
 			case 2:
-				r.U64()
+				s.U64(&x.u64[0])
 			case 3:
-				r.Bool()
+				s.Bool(&x.flags[0])
 			case 4:
-				if n := r.Count(math.MaxInt, 1); n > len(state) {
+				if n := s.Count(0, math.MaxInt, 1); n > len(state) {
 					t.Fatalf("a list of %d in %d bytes", n, len(state))
 				}
 			case 5:
-				r.Addr()
+				s.Addr(new(netip.Addr))
 			case 6:
-				r.Range(int(op))
+				s.Range(&x.ranges[0], int(op))
 			case 7:
-				r.Int(int(op))
+				s.Int(&x.n, int(op))
 			case 8:
-				r.Begin(TagTests + Tag(depth))
+				s.Begin(TagTests + Tag(depth))
 				depth++
 			case 9:
 				if depth > 0 {
-					r.End()
+					s.End()
 					depth--
 				}
 			case 10:
-				if b := r.Blob(math.MaxInt); len(b) > len(state) {
-					t.Fatalf("%d bytes of %d", len(b), len(state))
+				if s.Blob(&x.blob, math.MaxInt); len(x.blob) > len(state) {
+					t.Fatalf("%d bytes of %d", len(x.blob), len(state))
 				}
 			}
 		}
-		if err := r.Close(); err != nil && !errors.Is(err, ErrFormat) {
+		if err := s.Close(); err != nil && !errors.Is(err, ErrFormat) {
 			t.Fatal(err)
 		}
 	})
@@ -215,15 +341,15 @@ func FuzzReader(f *testing.F) {
 // have no bytes is none.
 func TestSize(t *testing.T) {
 	for _, n := range []int{0, 1, 21, 65535} {
-		w := NewWriter(Newest)
-		w.Size(n)
+		w := Write(Newest)
+		w.Size(n, n)
 		for most, want := range map[int]int{65535: n, n: n, max(n-1, 0): 0} {
-			r, err := NewReader(w.Bytes())
+			s, err := Read(w.Bytes())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := r.Size(most); got != want || (r.Err() == nil) != (most >= n) {
-				t.Errorf("a table of %d, at most %d: %d, %v", n, most, got, r.Err())
+			if got := s.Size(0, most); got != want || (s.Err() == nil) != (most >= n) {
+				t.Errorf("a table of %d, at most %d: %d, %v", n, most, got, s.Err())
 			}
 		}
 	}
@@ -232,9 +358,5 @@ func TestSize(t *testing.T) {
 			t.Error("a list without bytes was read")
 		}
 	}()
-	r, err := NewReader(sample(Newest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Count(1, 0)
+	Write(Newest).Count(1, 1, 0)
 }

@@ -1,0 +1,374 @@
+package handover
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"reflect"
+	"time"
+)
+
+func (s *State) U8(v *uint8) {
+	if !s.reads {
+		s.b = append(s.b, kept(*v, 0))
+	} else if b := s.take(1); b != nil {
+		*v = b[0]
+	} else {
+		*v = 0
+	}
+}
+
+func (s *State) U16(v *uint16) {
+	if !s.reads {
+		s.b = binary.LittleEndian.AppendUint16(s.b, kept(*v, 0))
+	} else if b := s.take(2); b != nil {
+		*v = binary.LittleEndian.Uint16(b)
+	} else {
+		*v = 0
+	}
+}
+
+func (s *State) U32(v *uint32) {
+	if !s.reads {
+		s.b = binary.LittleEndian.AppendUint32(s.b, kept(*v, 0))
+	} else if b := s.take(4); b != nil {
+		*v = binary.LittleEndian.Uint32(b)
+	} else {
+		*v = 0
+	}
+}
+
+func (s *State) U64(v *uint64) {
+	if !s.reads {
+		s.b = binary.LittleEndian.AppendUint64(s.b, kept(*v, 0))
+	} else {
+		*v = s.u64()
+	}
+}
+
+func (s *State) I64(v *int64) {
+	if !s.reads {
+		s.b = binary.LittleEndian.AppendUint64(s.b, uint64(kept(*v, 0)))
+	} else {
+		*v = int64(s.u64())
+	}
+}
+
+// Int has a number from 0 to most go over. Only what is read is checked.
+func (s *State) Int(v *int, most int) {
+	if !s.reads {
+		s.b = binary.LittleEndian.AppendUint64(s.b, uint64(kept(*v, 0)))
+		return
+	}
+	n := int64(s.u64())
+	if n < 0 || n > int64(most) {
+		s.Fail("%d, not 0 to %d", n, most)
+		n = 0
+	}
+	*v = int(n)
+}
+
+func (s *State) Bool(v *bool) {
+	if !s.reads {
+		s.b = append(s.b, bit(kept(*v, 0)))
+		return
+	}
+	n := uint8(0)
+	if b := s.take(1); b != nil {
+		n = b[0]
+	}
+	if n > 1 {
+		s.Fail("a bool of %d", n)
+	}
+	*v = n == 1
+}
+
+// U32s has numbers go over, each as by U32.
+func (s *State) U32s(all ...*uint32) {
+	for i, v := range all {
+		if s.reads {
+			s.U32(v)
+		} else {
+			s.b = binary.LittleEndian.AppendUint32(s.b, kept(*v, i))
+		}
+	}
+}
+
+// U64s has numbers go over, each as by U64.
+func (s *State) U64s(all ...*uint64) {
+	for i, v := range all {
+		if s.reads {
+			*v = s.u64()
+		} else {
+			s.b = binary.LittleEndian.AppendUint64(s.b, kept(*v, i))
+		}
+	}
+}
+
+// I64s has numbers go over, each as by I64.
+func (s *State) I64s(all ...*int64) {
+	for i, v := range all {
+		if s.reads {
+			*v = int64(s.u64())
+		} else {
+			s.b = binary.LittleEndian.AppendUint64(s.b, uint64(kept(*v, i)))
+		}
+	}
+}
+
+// Flags has bools go over as the bits of a number, the first as bit 0. It returns the number, and
+// whether it has no other bits.
+func (s *State) Flags(all ...*bool) (f uint16, known bool) {
+	if s.reads {
+		if b := s.take(2); b != nil {
+			f = binary.LittleEndian.Uint16(b)
+		}
+		for i, v := range all {
+			*v = f>>i&1 != 0
+		}
+		return f, f>>len(all) == 0
+	}
+	for i, v := range all {
+		f |= uint16(bit(kept(*v, i))) << i
+	}
+	s.b = binary.LittleEndian.AppendUint16(s.b, f)
+	return f, true
+}
+
+// Count has the length of a list go over, and returns it: n if the list is written. One that is read
+// has at most most elements, each of least bytes or more. So what a caller makes for the list is
+// bounded by the state's own size. A least below 1 panics: the size of a table goes over by Size.
+func (s *State) Count(n, most, least int) int {
+	if least < 1 {
+		panic("handover: a list whose elements have no bytes")
+	}
+	if !s.reads {
+		s.b = binary.LittleEndian.AppendUint32(s.b, size(n))
+		return n
+	}
+	got := s.u32()
+	if s.err == nil && uint64(got) > uint64(max(most, 0)) {
+		s.Fail("a list of %d, at most %d are allowed", got, most)
+	}
+	if s.err == nil && uint64(got)*uint64(least) > uint64(s.end-s.at) {
+		s.Fail("a list of %d elements does not fit into the %d bytes left", got, s.end-s.at)
+	}
+	if s.err != nil {
+		return 0
+	}
+	return int(got)
+}
+
+// Size has the size of a table go over, and returns it: n if it is written. One that is read is most at
+// most. No elements follow, so only most bounds what a caller makes for it.
+func (s *State) Size(n, most int) int {
+	if !s.reads {
+		s.b = binary.LittleEndian.AppendUint32(s.b, size(n))
+		return n
+	}
+	got := s.u32()
+	if s.err == nil && uint64(got) > uint64(max(most, 0)) {
+		s.Fail("a table of %d entries, at most %d are allowed", got, most)
+	}
+	if s.err != nil {
+		return 0
+	}
+	return int(got)
+}
+
+// Slice has the length of *v go over as by Count, and returns *v. One that is read has so many elements
+// of 0, for the caller to set.
+func Slice[T any](s *State, v *[]T, most, least int) []T {
+	n := s.Count(len(*v), most, least)
+	if s.reads {
+		*v = nil
+		if n > 0 {
+			*v = make([]T, n)
+		}
+	}
+	return *v
+}
+
+// Table has a list of fixed length go over.
+func (s *State) Table(all []uint64) {
+	if n := s.Count(len(all), len(all), 8); n != len(all) {
+		s.Fail("a list of %d numbers, not %d", n, len(all))
+	}
+	for i := range all {
+		s.U64(&all[i])
+	}
+}
+
+// Counters has the fields of *counters, which are all uint64, go over as by Table.
+func (s *State) Counters(counters any) {
+	all := reflect.ValueOf(counters).Elem()
+	if n := s.Count(all.NumField(), all.NumField(), 8); n != all.NumField() {
+		s.Fail("a list of %d counters, not %d", n, all.NumField())
+	}
+	for i := range all.NumField() {
+		s.U64(all.Field(i).Addr().Interface().(*uint64))
+	}
+}
+
+// Blob has at most most bytes go over. Those that are read are part of the state: the caller copies
+// what it changes.
+func (s *State) Blob(v *[]byte, most int) {
+	if s.reads {
+		*v = s.take(s.Count(0, most, 1))
+		return
+	}
+	b := keptBytes(*v)
+	s.b = binary.LittleEndian.AppendUint32(s.b, size(len(b)))
+	s.b = append(s.b, b...)
+}
+
+// String has a text go over. What is written is cut behind most bytes.
+func (s *State) String(v *string, most int) {
+	if s.reads {
+		*v = string(s.take(s.Count(0, most, 1)))
+		return
+	}
+	b := keptBytes([]byte((*v)[:min(len(*v), most)]))
+	s.b = binary.LittleEndian.AppendUint32(s.b, size(len(b)))
+	s.b = append(s.b, b...)
+}
+
+// Error has an error go over as a text, see String. Nil goes over as an empty one.
+func (s *State) Error(v *error, most int) {
+	text := ""
+	if *v != nil {
+		text = (*v).Error()
+	}
+	if s.String(&text, most); !s.reads {
+		return
+	}
+	if *v = nil; text != "" {
+		*v = errors.New(text)
+	}
+}
+
+// Time has a time go over, in nanoseconds of UTC.
+func (s *State) Time(v *time.Time) {
+	if s.reads {
+		*v = time.Unix(0, int64(s.u64())).UTC()
+	} else {
+		s.b = binary.LittleEndian.AppendUint64(s.b, uint64(kept(v.UnixNano(), 0)))
+	}
+}
+
+// Addr has an address without a zone go over; the zero Addr is allowed.
+func (s *State) Addr(v *netip.Addr) {
+	if !s.reads {
+		if v.Zone() != "" {
+			panic("handover: an address with a zone")
+		}
+		b := keptBytes(v.AsSlice())
+		s.b = binary.LittleEndian.AppendUint32(s.b, size(len(b)))
+		s.b = append(s.b, b...)
+		return
+	}
+	b := s.take(s.Count(0, 16, 1))
+	a, ok := netip.AddrFromSlice(b)
+	if !ok && len(b) > 0 {
+		s.Fail("an address of %d bytes", len(b))
+	}
+	*v = a
+}
+
+// Range has a range in one of so many files go over. Whether the file is so long is for who maps it
+// to check.
+func (s *State) Range(v *Range, files int) {
+	if !s.reads {
+		s.b = binary.LittleEndian.AppendUint32(s.b, v.File)
+		s.b = binary.LittleEndian.AppendUint64(s.b, v.Off)
+		s.b = binary.LittleEndian.AppendUint64(s.b, v.Len)
+		return
+	}
+	*v = Range{s.u32(), s.u64(), s.u64()}
+	switch {
+	case v.File == NoFile:
+		if v.Off != 0 || v.Len != 0 {
+			s.Fail("a range of %d bytes without a file", v.Len)
+		}
+	case uint64(v.File) >= uint64(max(files, 0)):
+		s.Fail("file %d of %d", v.File, files)
+	case v.Off+v.Len < v.Off:
+		s.Fail("a range that wraps around")
+	}
+}
+
+// integer is a number of another type than the one by which it goes over.
+type integer interface {
+	~int | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
+}
+
+// As8 has a number go over as by U8. It fits.
+func As8[T integer](s *State, v *T) {
+	n := uint8(*v)
+	if s.U8(&n); s.reads {
+		*v = T(n)
+	}
+}
+
+// As16 has a number go over as by U16. It fits.
+func As16[T integer](s *State, v *T) {
+	n := uint16(*v)
+	if s.U16(&n); s.reads {
+		*v = T(n)
+	}
+}
+
+// As32 has a number go over as by U32. It fits.
+func As32[T integer](s *State, v *T) {
+	n := uint32(*v)
+	if s.U32(&n); s.reads {
+		*v = T(n)
+	}
+}
+
+// Inner is what has a state of its own, see State.Inner.
+type Inner interface {
+	Encode(version uint16) ([]byte, error)
+	Adopt(state []byte) error
+}
+
+// Inner has the state of x go over as a Blob. It returns the error of x.
+func (s *State) Inner(x Inner, most int) (err error) {
+	var b []byte
+	if !s.reads {
+		b, err = x.Encode(s.version)
+	}
+	if s.Blob(&b, most); s.reads {
+		err = x.Adopt(b)
+	}
+	return err
+}
+
+// Unless returns v. In a broken variant, s writes 0 instead.
+func Unless[T any](s *State, broken bool, v *T) *T {
+	if broken && !s.reads {
+		return new(T)
+	}
+	return v
+}
+
+func (s *State) u32() uint32 {
+	if b := s.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (s *State) u64() uint64 {
+	if b := s.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func bit(v bool) uint8 {
+	if v {
+		return 1
+	}
+	return 0
+}
