@@ -9,7 +9,7 @@ import (
 )
 
 // encodeStats writes the statistics. The engine stands still.
-func (d *Daemon) encodeStats(w *handover.Writer) { d.loop.stats.Encode(w) }
+func (d *Daemon) encodeStats(w *handover.Writer) { d.loop.stats.HandOver(w.State()) }
 
 // adoptStats has the statistics go on from what encodeStats wrote, as those of info. The
 // engine adopts its state afterwards, because it counts gauges.
@@ -17,7 +17,7 @@ func (d *Daemon) adoptStats(r *handover.Reader, info stats.Info) {
 	d.info = info
 	d.loop.stats.SetInfo(info)
 	d.lists.SetInfo(info)
-	d.loop.stats.Adopt(r)
+	d.loop.stats.HandOver(r.State())
 }
 
 // ownStats has readers find this daemon's statistics instead of those of the daemon before.

@@ -39,9 +39,6 @@ type handing struct {
 	pins  numbered[pin, *pin]
 	txs   numbered[txMsg, *txMsg]
 	parts numbered[piece, *piece]
-	of    *Client           // whose part is being written, nil: a part that is shared
-	err   error             // of a part that is shared
-	fault map[*Client]error // the first of each part that is not
 }
 
 // taking is an engine that is being made from a state.
@@ -93,10 +90,11 @@ func (e *Engine) Encode(w *handover.Writer, number func(*Client) uint32) error {
 	h.encodeMessages()
 	h.encodeArrived()
 	h.encodeLists()
-	h.of = nil
+	h.part(nil)
 	h.fail(e.encodeRemotes(w, h.message))
 	w.End()
-	return cmp.Or(h.err, h.faults())
+	w.State().Faulty()
+	return w.State().Err()
 }
 
 // EndDetached ends all of the processes that were detached while the engine stood still, and

@@ -29,8 +29,7 @@ func (h *handing) encodeClients() {
 	w.Count(len(h.procs.all))
 	for _, c := range h.procs.all {
 		w.U32(h.name(c))
-		h.of = c
-		w.Alone(handover.TagClient, func() { h.encodeClient(c) })
+		w.State().Alone(handover.TagClient, h.name(c), func() { h.encodeClient(c) })
 	}
 	w.End()
 }
@@ -38,7 +37,7 @@ func (h *handing) encodeClients() {
 func (h *handing) encodeClient(c *Client) {
 	w := h.w
 	w.Int(len(c.send))
-	h.fail(c.seg.EncodeRings(w))
+	c.seg.HandOverRings(w.State())
 	w.Size(len(c.socks))
 	w.Count(len(c.sockFree))
 	for _, handle := range c.sockFree {
@@ -90,7 +89,7 @@ func (t *taking) adoptClient(c *Client, name uint32) {
 		r.Fail("%v", err)
 	}
 	t.enter(c)
-	c.seg.AdoptRings(r)
+	c.seg.HandOverRings(r.State())
 	t.st.C[stats.SharedBytes] += c.shared
 	c.socks = make([]*socket, r.Size(shm.MaxSocks))
 	seen := map[uint32]bool{}

@@ -48,7 +48,7 @@ func (h *handing) encodeMessages() {
 // encodeMessage writes t. What is in shared memory is written as its place.
 func (h *handing) encodeMessage(t *txMsg) {
 	w, m := h.w, &t.m
-	h.of = t.cl
+	h.part(t.cl)
 	uses := false
 	for _, o := range t.ops() {
 		g := h.keys.by[o.RKey()]

@@ -345,9 +345,12 @@ func (s *State) Inner(x Inner, most int) (err error) {
 }
 
 // Unless returns v. In a broken variant, s writes 0 instead.
-func Unless[T any](s *State, broken bool, v *T) *T {
+func Unless[T any](s *State, broken bool, v *T) *T { return Instead(s, broken, v, *new(T)) }
+
+// Instead returns v. In a broken variant, s writes w instead.
+func Instead[T any](s *State, broken bool, v *T, w T) *T {
 	if broken && !s.reads {
-		return new(T)
+		return &w
 	}
 	return v
 }

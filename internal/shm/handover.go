@@ -11,65 +11,39 @@ import (
 
 var errUnpublished = errors.New("shared memory segment: handed over with entries that are not published")
 
-// EncodeRings writes the private indices of the daemon's ends of the four rings. All that was
-// written has been published.
-func (s *Segment) EncodeRings(w *handover.Writer) error {
+// HandOverRings has the private indices of the daemon's ends of the four rings go over. All that was
+// written has been published. The shared indices are not read: each end that goes on compares those of
+// the client with its own at its next look, as ever, and a client that has published an impossible one
+// is found there. After an error, the ends must not be used.
+func (s *Segment) HandOverRings(st *handover.State) {
 	if s.eventProducer.Pending() || s.sendRetProducer.Pending() {
-		return errUnpublished
+		st.Refuse(errUnpublished)
 	}
-	s.subConsumer.encode(w)
-	s.eventProducer.encode(w)
-	s.sendRetProducer.encode(w)
-	s.recvRetConsumer.encode(w)
-	return nil
+	s.subConsumer.handOver(st)
+	s.eventProducer.handOver(st)
+	s.sendRetProducer.handOver(st)
+	s.recvRetConsumer.handOver(st)
 }
 
-// AdoptRings has the daemon's ends of the four rings go on from what EncodeRings wrote. The
-// shared indices are not read: each end compares those of the client with its own at its next
-// look, as ever, and a client that has published an impossible one is found there. After an
-// error of r, the ends must not be used.
-func (s *Segment) AdoptRings(r *handover.Reader) {
-	s.subConsumer.adopt(r)
-	s.eventProducer.adopt(r)
-	s.sendRetProducer.adopt(r)
-	s.recvRetConsumer.adopt(r)
-}
-
-func (p *producer[T]) encode(w *handover.Writer) {
-	w.U64(p.tail)
-	head := p.head
-	if mutant.On(mutant.HandoverRoom) {
-		head = p.tail
-	}
-	w.U64(head)
-	w.Bool(p.isBad)
-	w.U64(p.bad)
-}
-
-func (p *producer[T]) adopt(r *handover.Reader) {
-	p.tail, p.head, p.isBad, p.bad = r.U64(), r.U64(), r.Bool(), r.U64()
+func (p *producer[T]) handOver(s *handover.State) {
+	s.U64(&p.tail)
+	s.U64(handover.Instead(s, mutant.On(mutant.HandoverRoom), &p.head, p.tail))
+	s.Bool(&p.isBad)
+	s.U64(&p.bad)
 	p.next = p.tail
 	if size := uint64(len(p.ring.entries)); p.tail-p.head > size {
-		r.Fail("%d entries published and %d taken of a ring of %d", p.tail, p.head, size)
+		s.Fail("%d entries published and %d taken of a ring of %d", p.tail, p.head, size)
 	}
 }
 
-func (c *consumer[T]) encode(w *handover.Writer) {
-	next := c.next
-	if mutant.On(mutant.HandoverTaken) {
-		next = c.head
-	}
-	w.U64(c.head)
-	w.U64(next)
-	w.U64(c.tail)
-	w.Bool(c.isBad)
-	w.U64(c.bad)
-}
-
-func (c *consumer[T]) adopt(r *handover.Reader) {
-	c.head, c.next, c.tail, c.isBad, c.bad = r.U64(), r.U64(), r.U64(), r.Bool(), r.U64()
+func (c *consumer[T]) handOver(s *handover.State) {
+	s.U64(&c.head)
+	s.U64(handover.Instead(s, mutant.On(mutant.HandoverTaken), &c.next, c.head))
+	s.U64(&c.tail)
+	s.Bool(&c.isBad)
+	s.U64(&c.bad)
 	if size := uint64(len(c.ring.entries)); c.tail-c.head > size || c.next-c.head > c.tail-c.head {
-		r.Fail("%d entries released, %d taken and %d published of a ring of %d", c.head, c.next, c.tail, size)
+		s.Fail("%d entries released, %d taken and %d published of a ring of %d", c.head, c.next, c.tail, size)
 	}
 }
 

@@ -17,15 +17,16 @@ func successor(t testing.TB, s *Segment) *Segment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := handover.NewWriter(handover.Newest)
-	if err := s.EncodeRings(w); err != nil {
+	w := handover.Write(handover.Newest)
+	s.HandOverRings(w)
+	if err := w.Err(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := handover.NewReader(w.Bytes())
+	r, err := handover.Read(w.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.AdoptRings(r)
+	n.HandOverRings(r)
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -145,8 +146,9 @@ func TestScribbledRings(t *testing.T) {
 func TestRingsRefused(t *testing.T) {
 	s := newTestSegment(t, smallParams)
 	s.EventProducer().Reserve()
-	if err := s.EncodeRings(handover.NewWriter(1)); !errors.Is(err, errUnpublished) {
-		t.Errorf("an entry that is not published: %v", err)
+	refused := handover.Write(1)
+	if s.HandOverRings(refused); !errors.Is(refused.Err(), errUnpublished) {
+		t.Errorf("an entry that is not published: %v", refused.Err())
 	}
 	good := [12]uint64{6, 7, 9, 12, 10, 5, 5, 1, 0, 20, 20, 20} // the second ring has 2 of 4 left to take
 	for at, v := range map[int]uint64{-1: 0, 0: 8, 1: 10, 2: 11, 3: 15, 4: 13, 5: 4, 6: 0, 9: 21, 10: 19, 11: 18} {
@@ -154,14 +156,14 @@ func TestRingsRefused(t *testing.T) {
 		if at >= 0 {
 			x[at] = v
 		}
-		w := handover.NewWriter(1)
-		consumer := func(head, next, tail uint64) { w.U64(head); w.U64(next); w.U64(tail); w.Bool(false); w.U64(0) }
-		producer := func(tail, head uint64) { w.U64(tail); w.U64(head); w.Bool(false); w.U64(0) }
+		w := handover.Write(1)
+		consumer := func(head, next, tail uint64) { w.U64s(&head, &next, &tail); w.Bool(new(bool)); w.U64(new(uint64)) }
+		producer := func(tail, head uint64) { w.U64s(&tail, &head); w.Bool(new(bool)); w.U64(new(uint64)) }
 		consumer(x[0], x[1], x[2])
 		producer(x[3], x[4])
 		producer(x[5], x[6])
 		consumer(x[9], x[10], x[11])
-		r, err := handover.NewReader(w.Bytes())
+		r, err := handover.Read(w.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +171,7 @@ func TestRingsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.AdoptRings(r)
+		n.HandOverRings(r)
 		if err := r.Close(); (err == nil) != (at < 0) {
 			t.Errorf("index %d is %d: %v", at, v, err)
 		}

@@ -126,7 +126,7 @@ func NewSegment(mem []byte, p Params) (*Segment, error) {
 
 // AttachSegment returns the daemon's view of a segment that another daemon formatted with p
 // in mem. It reads and writes nothing there, because the client may have overwritten the
-// header. It fails as NewSegment does. AdoptRings follows.
+// header. It fails as NewSegment does. HandOverRings follows.
 func AttachSegment(mem []byte, p Params) (*Segment, error) {
 	if err := p.Check(); err != nil {
 		return nil, err

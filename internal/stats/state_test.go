@@ -11,18 +11,18 @@ import (
 )
 
 // adopt has a new block read what write wrote.
-func adopt(t *testing.T, write func(*handover.Writer)) (*Block, error) {
+func adopt(t *testing.T, write func(*handover.State)) (*Block, error) {
 	t.Helper()
-	w := handover.NewWriter(handover.Newest)
+	w := handover.Write(handover.Newest)
 	write(w)
-	r, err := handover.NewReader(w.Bytes())
+	s, err := handover.Read(w.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := newBlock(t)
 	b.C[PoolBytes] = 7
-	b.Adopt(r)
-	return b, r.Close()
+	b.HandOver(s)
+	return b, s.Close()
 }
 
 // TestBlockHandedOver: all that was counted goes on, and is published. Gauges are those of
@@ -36,7 +36,7 @@ func TestBlockHandedOver(t *testing.T) {
 	a.Turn(3)
 	a.Messages.Add(TimeBucket(1e6), 1e6, 3)
 	a.Operations.Add(TimeBucket(1e3), 1e3, 1)
-	b, err := adopt(t, a.Encode)
+	b, err := adopt(t, a.HandOver)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,29 +88,28 @@ type counted struct {
 }
 
 // block writes the statistics of another version.
-func block(counters []counted, turns uint64, buckets, timeBuckets int) func(*handover.Writer) {
-	return func(w *handover.Writer) {
-		w.Begin(handover.TagStats)
-		w.Count(len(counters))
+func block(counters []counted, turns uint64, buckets, timeBuckets int) func(*handover.State) {
+	return func(s *handover.State) {
+		s.Begin(handover.TagStats)
+		s.Count(len(counters), 0, 1)
 		for _, c := range counters {
-			w.String(c.name)
-			w.U64(c.n)
+			s.String(&c.name, len(c.name))
+			s.U64(&c.n)
 		}
 		counts := func(n int) {
-			w.Count(n)
-			for i := range n {
-				w.U64(uint64(i & 1))
+			all := make([]uint64, n)
+			for i := range all {
+				all[i] = uint64(i & 1)
 			}
+			s.Table(all)
 		}
-		w.U64(turns)
-		w.U64(20)
-		w.U64(30)
+		s.U64s(&turns, new(uint64(20)), new(uint64(30)))
 		counts(buckets)
 		for range 2 {
-			w.U64(40)
+			s.U64(new(uint64(40)))
 			counts(timeBuckets)
 		}
-		w.End()
+		s.End()
 	}
 }
 
@@ -129,16 +128,16 @@ func TestBlockOfOthers(t *testing.T) {
 // TestBlockHostile: what cannot be statistics is refused.
 func TestBlockHostile(t *testing.T) {
 	many := make([]counted, maxCounters+1)
-	for name, write := range map[string]func(*handover.Writer){
+	for name, write := range map[string]func(*handover.State){
 		"a counter \"conn_reset\", or twice": block([]counted{{"conn_reset", 1}, {"conn_reset", 1}}, Buckets/2, Buckets, TimeBuckets),
 		"a counter \"no name\"":              block([]counted{{"no name", 1}}, Buckets/2, Buckets, TimeBuckets),
 		"a counter \"\"":                     block([]counted{{"", 1}}, Buckets/2, Buckets, TimeBuckets),
 		"at most 30":                         block([]counted{{strings.Repeat("x", maxName+1), 1}}, Buckets/2, Buckets, TimeBuckets),
 		"at most 4096":                       block(many, Buckets/2, Buckets, TimeBuckets),
 		"19 turns, 18 by their duration":     block(nil, Buckets/2+1, Buckets, TimeBuckets),
-		"35 buckets, not 36":                 block(nil, Buckets/2, Buckets-1, TimeBuckets),
+		"35 numbers, not 36":                 block(nil, Buckets/2, Buckets-1, TimeBuckets),
 		"at most 25":                         block(nil, Buckets/2, Buckets, TimeBuckets+1),
-		"24 buckets, not 25":                 block(nil, Buckets/2, Buckets, TimeBuckets-1),
+		"24 numbers, not 25":                 block(nil, Buckets/2, Buckets, TimeBuckets-1),
 	} {
 		if _, err := adopt(t, write); !errors.Is(err, handover.ErrFormat) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %q", err, name)
