@@ -72,12 +72,12 @@ func newSample(t *testing.T) *sample {
 
 func (s *sample) encode(t *testing.T, version uint16) []byte {
 	t.Helper()
-	w := handover.NewWriter(version)
+	w := handover.Write(version)
 	put := func(state []byte, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Blob(state)
+		w.Blob(&state, len(state))
 	}
 	put(s.grants.Encode(version))
 	put(s.live.Encode(version))
@@ -89,12 +89,15 @@ func (s *sample) encode(t *testing.T, version uint16) []byte {
 }
 
 func adoptSample(state []byte) (*sample, error) {
-	r, err := handover.NewReader(state)
+	r, err := handover.Read(state)
 	if err != nil {
 		return nil, err
 	}
 	s := &sample{grants: NewGrants(20)}
-	take := func() []byte { return r.Blob(1 << 20) }
+	take := func() (b []byte) {
+		r.Blob(&b, 1<<20)
+		return b
+	}
 	errs := []error{s.grants.Adopt(take()), s.live.Adopt(take(), anyPeer), s.asking.Adopt(take(), anyPeer)}
 	for i := range s.ops {
 		errs = append(errs, s.ops[i].Adopt(take()))
@@ -182,20 +185,16 @@ func TestNotHandedOver(t *testing.T) {
 
 // TestAdoptRefused: what no state can be.
 func TestAdoptRefused(t *testing.T) {
-	key := func(rkey uint32, state keyState, lanes, heard uint32, ports ...uint16) func(*handover.Writer) {
-		return func(w *handover.Writer) {
-			w.U64(MakeCookie(rkey, 0))
-			w.U64(100)
-			w.U16(0)
-			w.U32(0)
-			w.U32(0)
-			w.U8(uint8(state))
-			w.U32(lanes)
-			w.U32(heard)
-			w.Count(len(ports))
-			for _, p := range ports {
-				w.U16(p)
-				w.U32(uint32(abi.RightRead))
+	key := func(rkey uint32, state keyState, lanes, heard uint32, ports ...uint16) func(*handover.State) {
+		return func(s *handover.State) {
+			s.U64s(new(MakeCookie(rkey, 0)), new(uint64(100)))
+			s.U16(new(uint16))
+			s.U32s(new(uint32), new(uint32))
+			s.U8((*uint8)(&state))
+			s.U32s(&lanes, &heard)
+			for i := range handover.Slice(s, &ports, 0, 1) {
+				s.U16(&ports[i])
+				s.U32(new(uint32(abi.RightRead)))
 			}
 		}
 	}
@@ -204,17 +203,19 @@ func TestAdoptRefused(t *testing.T) {
 		return (&Export{}).Adopt(state, func(k verbs.PeerKey) bool { return k < 10 })
 	}
 	op := func(state []byte) error { return (&Op{}).Adopt(state) }
-	keys := func(each ...func(*handover.Writer)) func(*handover.Writer) error {
-		return func(w *handover.Writer) error {
-			w.Count(len(each))
+	keys := func(each ...func(*handover.State)) func(*handover.State) {
+		return func(s *handover.State) {
+			s.Count(len(each), 0, 1)
 			for _, f := range each {
-				f(w)
+				f(s)
 			}
-			return nil
 		}
 	}
+	of := func(e *Export) func(*handover.State) {
+		return func(s *handover.State) { e.handOver(s, nil) }
+	}
 	for name, c := range map[string]struct {
-		write func(*handover.Writer) error
+		write func(*handover.State)
 		adopt func([]byte) error
 		good  bool
 	}{
@@ -228,29 +229,29 @@ func TestAdoptRefused(t *testing.T) {
 		"taken back on all lanes":    {keys(key(1, keyTaken, 3, 3)), grants, false},
 		"taken back on no lane":      {keys(key(1, keyTaken, 3, 0)), grants, false},
 		"live, taken back on one":    {keys(key(1, keyLive, 3, 1, 5)), grants, false},
-		"more keys than there are":   {func(w *handover.Writer) error { w.Count(1000); return nil }, grants, false},
-		"export":                     {(&Export{grants: []grantee{{1, 2}, {1, 3}, {2, 1}}}).encode, export, true},
-		"a grant twice":              {(&Export{grants: []grantee{{1, 2}, {1, 2}}}).encode, export, false},
-		"grants out of order":        {(&Export{grants: []grantee{{2, 2}, {1, 2}}}).encode, export, false},
-		"a peer that is not there":   {(&Export{grants: []grantee{{11, 2}}}).encode, export, false},
-		"live and waits":             {(&Export{waiting: []verbs.PeerKey{1}}).encode, export, false},
-		"live and broken":            {(&Export{broken: true}).encode, export, false},
-		"revoked":                    {(&Export{state: ExportRevoked}).encode, export, false},
-		"revoking":                   {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1, 2}}).encode, export, true},
-		"revoking, for nobody":       {(&Export{state: ExportRevoking}).encode, export, false},
-		"waits for one twice":        {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1, 1}}).encode, export, false},
-		"waits for nobody known":     {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{11}}).encode, export, false},
-		"revoking, one not asked":    {(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1}, grants: []grantee{{2, 1}}}).encode, export, false},
-		"operation":                  {(&Op{Kind: abi.OpRead, state: StateLocal}).encode, op, true},
-		"no kind":                    {(&Op{}).encode, op, false},
-		"refused for its kind":       {(&Op{Kind: 77, state: StateSettled, status: abi.StatusRemoteError, errno: unix.EINVAL}).encode, op, true},
-		"no kind, and told":          {(&Op{Kind: 77, state: StateTold}).encode, op, false},
-		"no state":                   {(&Op{Kind: abi.OpRead, state: numStates}).encode, op, false},
-		"a status that is not known": {(&Op{Kind: abi.OpRead, state: StateLocal, status: 1}).encode, op, false},
-		"no status":                  {(&Op{Kind: abi.OpRead, state: StateTold, status: 9}).encode, op, false},
-		"refused with success":       {(&Op{Kind: abi.OpRead, state: StateSettled, errno: 1}).encode, op, false},
+		"more keys than there are":   {func(s *handover.State) { s.Count(1000, 0, 1) }, grants, false},
+		"export":                     {of(&Export{grants: []grantee{{1, 2}, {1, 3}, {2, 1}}}), export, true},
+		"a grant twice":              {of(&Export{grants: []grantee{{1, 2}, {1, 2}}}), export, false},
+		"grants out of order":        {of(&Export{grants: []grantee{{2, 2}, {1, 2}}}), export, false},
+		"a peer that is not there":   {of(&Export{grants: []grantee{{11, 2}}}), export, false},
+		"live and waits":             {of(&Export{waiting: []verbs.PeerKey{1}}), export, false},
+		"live and broken":            {of(&Export{broken: true}), export, false},
+		"revoked":                    {of(&Export{state: ExportRevoked}), export, false},
+		"revoking":                   {of(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1, 2}}), export, true},
+		"revoking, for nobody":       {of(&Export{state: ExportRevoking}), export, false},
+		"waits for one twice":        {of(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1, 1}}), export, false},
+		"waits for nobody known":     {of(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{11}}), export, false},
+		"revoking, one not asked":    {of(&Export{state: ExportRevoking, waiting: []verbs.PeerKey{1}, grants: []grantee{{2, 1}}}), export, false},
+		"operation":                  {(&Op{Kind: abi.OpRead, state: StateLocal}).handOver, op, true},
+		"no kind":                    {(&Op{}).handOver, op, false},
+		"refused for its kind":       {(&Op{Kind: 77, state: StateSettled, status: abi.StatusRemoteError, errno: unix.EINVAL}).handOver, op, true},
+		"no kind, and told":          {(&Op{Kind: 77, state: StateTold}).handOver, op, false},
+		"no state":                   {(&Op{Kind: abi.OpRead, state: numStates}).handOver, op, false},
+		"a status that is not known": {(&Op{Kind: abi.OpRead, state: StateLocal, status: 1}).handOver, op, false},
+		"no status":                  {(&Op{Kind: abi.OpRead, state: StateTold, status: 9}).handOver, op, false},
+		"refused with success":       {(&Op{Kind: abi.OpRead, state: StateSettled, errno: 1}).handOver, op, false},
 	} {
-		state, err := written(1, c.write)
+		state, err := handover.Encode(1, c.write)
 		if err != nil {
 			t.Fatal(err)
 		}

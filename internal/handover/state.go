@@ -43,7 +43,7 @@ func Write(version uint16) *State {
 	if version < Oldest || version > Newest {
 		panic(fmt.Sprintf("handover: write version %d", version))
 	}
-	s := &State{version: version, of: NoFile, b: []byte(magic)}
+	s := &State{version: version, of: NoFile, b: append(make([]byte, 0, 128), magic...)}
 	s.b = binary.LittleEndian.AppendUint16(s.b, version)
 	s.b = binary.LittleEndian.AppendUint16(s.b, 0)
 	return s
@@ -64,6 +64,28 @@ func Read(b []byte) (*State, error) {
 		s.Fail("version %d, this daemon reads %d to %d", s.version, Oldest, Newest)
 	}
 	return s, s.err
+}
+
+// Encode returns what both writes, in a version from Oldest to Newest.
+func Encode(version uint16, both func(*State)) ([]byte, error) {
+	if version < Oldest || version > Newest {
+		return nil, fmt.Errorf("hand over in version %d: there are %d to %d", version, Oldest, Newest)
+	}
+	s := Write(version)
+	if both(s); s.err != nil {
+		return nil, s.err
+	}
+	return s.Bytes(), nil
+}
+
+// Adopt has both read state, all of it.
+func Adopt(state []byte, both func(*State)) error {
+	s, err := Read(state)
+	if err != nil {
+		return err
+	}
+	both(s)
+	return s.Close()
 }
 
 // Version is the version of the state.

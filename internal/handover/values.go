@@ -189,6 +189,15 @@ func Slice[T any](s *State, v *[]T, most, least int) []T {
 	return *v
 }
 
+// Nth returns element i of a list that is written. Of one that is read it returns 0, for the caller to
+// set and to keep.
+func Nth[T any](s *State, all []T, i int) (v T) {
+	if !s.reads {
+		v = all[i]
+	}
+	return v
+}
+
 // Table has a list of fixed length go over.
 func (s *State) Table(all []uint64) {
 	if n := s.Count(len(all), len(all), 8); n != len(all) {
