@@ -8,172 +8,155 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
-// What a message's record says of it.
+// What a message's record says of it, besides posted, opPosted, opProven, carried and answered.
 const (
-	recOwn = 1 << iota
-	recPosted
-	recOpPosted
-	recOpProven
-	recAckNow
-	recCarried
-	recAnswered
-	recCut // a run of which a datagram was cut off, or such a datagram (recOwn)
+	recOwn    = 1 << 0
+	recAckNow = 1 << 4
+	recCut    = 1 << 7 // a run of which a datagram was cut off, or such a datagram (recOwn)
 )
 
-func encodeList(w *handover.Writer, l *msgList, number func(*Msg) uint32) {
-	w.Count(l.n)
-	for m := l.head; m != nil; m = m.priv.next {
-		p := &m.priv
-		rec := uint8(0)
-		for _, f := range []struct {
-			is  bool
-			bit uint8
-		}{{p.own, recOwn}, {p.posted, recPosted}, {p.opPosted, recOpPosted}, {p.opProven, recOpProven}, {p.own && m.AckNow, recAckNow},
-			{p.opPosted && p.carried, recCarried}, {p.answered, recAnswered}, {p.cut != nil, recCut}} {
-			if f.is && (f.bit != recOpPosted || !mutant.On(mutant.HandoverPosted)) && (f.bit != recAnswered || !mutant.On(mutant.HandoverAnswered)) {
-				rec |= f.bit
-			}
-		}
-		w.U8(rec)
-		w.U64(p.seq)
-		w.U16(uint16(p.flags))
-		switch {
-		case p.cut != nil:
-			encodeCut(w, m, number)
-			continue
-		case !p.own:
-			w.U32(number(m))
-			continue
-		}
-		w.U16(m.SPort)
-		w.U16(m.DPort)
-		w.U32(m.SrcInc)
-		w.U32(m.DstInc)
-		w.U16(uint16(m.Internal))
-		w.U64(p.about)
-		w.Blob(m.Data)
-	}
-}
+// crossing has the messages of a connection go over.
+type crossing struct {
+	s      *handover.State
+	number func(*Msg) uint32 // if they are written
 
-// encodeCut writes where the rest of a run begins, or what a datagram is of its run.
-func encodeCut(w *handover.Writer, m *Msg, number func(*Msg) uint32) {
-	x := m.priv.cut
-	w.U32(number(x.run))
-	if p, ok := m.Owner.(*runPart); ok && m.isPart() {
-		w.Int(p.off)
-		w.Int(len(p.Data))
-		return
-	}
-	w.Int(m.Run)
-	w.Int(len(m.Data))
-}
-
-// msgReader reads the messages of a connection.
-type msgReader struct {
-	r     *handover.Reader
+	// If they are read:
 	find  func(uint32) *Msg
 	own   *ownMsgs
 	cuts  *cutter
 	next  uint64               // sequence to be given
 	stops map[uint16]*portStop // nil: none
 	each  bool                 // each datagram of a run has a sequence
-
-	runs map[uint32]*cutRun // by number
+	runs  map[uint32]*cutRun   // by number
 }
 
-// list reads a list of messages. numbered says that each has a sequence, in order.
-func (a *msgReader) list(l *msgList, numbered bool) {
-	r, last := a.r, uint64(0)
-	for range r.Count(mostListed, 1+8+2+4) {
-		rec, seq, flags := r.U8(), r.U64(), r.U16()
-		m := a.msg(rec)
-		if r.Err() != nil {
-			return
+// list has a list of messages go over. numbered says that each has a sequence, in order.
+func (a *crossing) list(l *msgList, numbered bool) {
+	s, m, last := a.s, l.head, uint64(0)
+	for range s.Count(l.n, mostListed, 1+8+2+4) {
+		p := msgPriv{}
+		var acks, carried, cut bool
+		if !s.Reads() {
+			p = m.priv
+			acks, carried, cut = p.own && m.AckNow, p.opPosted && p.carried, p.cut != nil
 		}
+		rec := s.Flags8(&p.own, &p.posted, handover.Unless(s, mutant.On(mutant.HandoverPosted), &p.opPosted), &p.opProven, &acks, &carried,
+			handover.Unless(s, mutant.On(mutant.HandoverAnswered), &p.answered), &cut)
+		flags := uint16(p.flags)
+		s.U64(&p.seq)
+		s.U16(&flags)
+		m = a.msg(m, rec)
 		switch {
+		case !s.Reads():
+			m = m.priv.next
+			continue
+		case s.Err() != nil:
+			return
 		case flags&^uint16(wire.FlagRetransmitted|wire.FlagResume|wire.FlagAckRequired) != 0:
-			r.Fail("a message with flags %#x and %#x", rec, flags)
-		case numbered && (seq <= last || seq >= a.next || a.each && uint64(m.datagrams()) > a.next-seq), !numbered && seq != 0:
-			r.Fail("a message with sequence %d behind %d, the next one is %d", seq, last, a.next)
-		case rec&(recOpProven|recCarried) != 0 && rec&recOpPosted == 0, rec&recOpPosted != 0 && m.Op == nil,
-			rec&recCarried != 0 && m.atomic() == nil, rec&recAnswered != 0 && (rec&recCarried == 0 || rec&recPosted == 0 || seq == 0):
-			r.Fail("a message with operation flags %#x", rec)
+			s.Fail("a message with flags %#x and %#x", rec, flags)
+		case numbered && (p.seq <= last || p.seq >= a.next || a.each && uint64(m.datagrams()) > a.next-p.seq), !numbered && p.seq != 0:
+			s.Fail("a message with sequence %d behind %d, the next one is %d", p.seq, last, a.next)
+		case (p.opProven || carried) && !p.opPosted, p.opPosted && m.Op == nil, carried && m.atomic() == nil,
+			p.answered && (!carried || !p.posted || p.seq == 0):
+			s.Fail("a message with operation flags %#x", rec)
 		}
-		if last = seq; a.each {
+		if last = p.seq; a.each {
 			last += uint64(m.datagrams() - 1)
 		}
-		p := &m.priv
-		p.state, p.seq, p.flags = msgQueued, seq, wire.Flags(flags)
-		p.posted, p.opPosted, p.opProven = rec&recPosted != 0, rec&recOpPosted != 0, rec&recOpProven != 0
-		p.carried, p.answered = rec&recCarried != 0, rec&recAnswered != 0
-		p.opLocal = p.opPosted && m.hasRDMA() // no work request is left
+		is := &m.priv
+		is.state, is.seq, is.flags = msgQueued, p.seq, wire.Flags(flags)
+		is.posted, is.opPosted, is.opProven, is.carried, is.answered = p.posted, p.opPosted, p.opProven, carried, p.answered
+		is.opLocal = p.opPosted && m.hasRDMA() // no work request is left
 		if st := a.stops[m.DPort]; numbered && st != nil && st.stopped && m.Internal == 0 {
-			p.stop = st
+			is.stop = st
 			st.inflight++
 		}
 		l.push(m)
 	}
 }
 
-// msg finds a message of the host, or makes one of the connection's own.
-func (a *msgReader) msg(rec uint8) *Msg {
-	r := a.r
+// msg has m go over: as a number of the host, or with its content if it is the connection's own. It
+// returns the message that was read, nil after an error.
+func (a *crossing) msg(m *Msg, rec uint8) *Msg {
+	s := a.s
 	switch {
 	case rec&recCut != 0:
-		return a.cutMsg(rec)
+		return a.cutMsg(m, rec)
 	case rec&recOwn == 0:
-		m := a.hosts(r.U32())
-		if m != nil {
-			m.priv = msgPriv{}
+		n := a.numberOf(m)
+		if s.U32(&n); s.Reads() {
+			if m = a.hosts(n); m != nil {
+				m.priv = msgPriv{}
+			}
 		}
 		return m
-	case a.own.n >= 2*maxOwing:
-		r.Fail("more than %d messages of the connection's own", a.own.n)
+	case s.Reads() && a.own.n >= 2*maxOwing:
+		s.Fail("more than %d messages of the connection's own", a.own.n)
 		return nil
+	case s.Reads():
+		m = &a.own.take().Msg
+		m.AckNow = rec&recAckNow != 0
 	}
-	o := a.own.take()
-	o.SPort, o.DPort, o.SrcInc, o.DstInc = r.U16(), r.U16(), r.U32(), r.U32()
-	o.Internal, o.priv.about = wire.InternalType(r.U16()), r.U64()
-	o.AckNow = rec&recAckNow != 0
-	o.Data = o.body[:copy(o.body[:], r.Blob(len(o.body)))]
-	return &o.Msg
+	s.U16(&m.SPort)
+	s.U16(&m.DPort)
+	s.U32s(&m.SrcInc, &m.DstInc)
+	s.U16((*uint16)(&m.Internal))
+	s.U64(&m.priv.about)
+	data, o := m.Data, m.Owner.(*ownMsg)
+	if s.Blob(&data, len(o.body)); s.Reads() {
+		m.Data = o.body[:copy(o.body[:], data)]
+	}
+	return m
+}
+
+// numberOf is the number of a message that is written.
+func (a *crossing) numberOf(m *Msg) (n uint32) {
+	if !a.s.Reads() {
+		n = a.number(m)
+	}
+	return n
 }
 
 // hosts finds a message of the host that was not found before.
-func (a *msgReader) hosts(n uint32) *Msg {
-	if a.r.Err() != nil {
+func (a *crossing) hosts(n uint32) *Msg {
+	if a.s.Err() != nil {
 		return nil
 	}
 	m := a.find(n)
 	if m == nil || m.priv.state != msgIdle || m.priv.cut != nil {
-		a.r.Fail("message %d is not there, or twice", n)
+		a.s.Fail("message %d is not there, or twice", n)
 		return nil
 	}
 	return m
 }
 
-// cutMsg finds the rest of a run of the host, or makes a datagram of one.
-func (a *msgReader) cutMsg(rec uint8) *Msg {
-	r := a.r
-	n, x := r.U32(), (*cutRun)(nil)
-	at, size := r.Int(abi.MaxMessage), r.Int(abi.MaxMessage)
-	if r.Err() == nil {
-		x = a.runOf(n)
+// cutMsg has go over where the rest of a run begins, or what a datagram is of its run.
+func (a *crossing) cutMsg(m *Msg, rec uint8) *Msg {
+	s := a.s
+	var n uint32
+	var at, size int
+	if !s.Reads() {
+		n, at, size = a.number(m.priv.cut.run), m.Run, len(m.Data)
+		if p, ok := m.Owner.(*runPart); ok && m.isPart() {
+			at, size = p.off, len(p.Data)
+		}
 	}
+	s.U32(&n)
+	s.Int(&at, abi.MaxMessage)
+	s.Int(&size, abi.MaxMessage)
+	if !s.Reads() || s.Err() != nil {
+		return m
+	}
+	x := a.runOf(n)
 	if x == nil {
 		return nil
 	}
-	run, all := x.run, len(x.data)
 	if rec&recOwn == 0 {
-		if run.priv.state != msgIdle || at == 0 || at > x.datagrams || size > all {
-			r.Fail("%d datagrams in %d bytes are left of run %d of %d in %d", at, size, n, x.datagrams, all)
-			return nil
-		}
-		run.Run, run.Data = at, x.data[all-size:]
-		return run
+		return a.restOf(x, n, at, size)
 	}
+	run, all := x.run, len(x.data)
 	if at > all || size > 0 && size > all-at-frames.Head || a.cuts.full() || x.acked == 0 {
-		r.Fail("a datagram of %d bytes at %d of run %d of %d bytes", size, at, n, all)
+		s.Fail("a datagram of %d bytes at %d of run %d of %d bytes", size, at, n, all)
 		return nil
 	}
 	x.acked--
@@ -188,14 +171,25 @@ func (a *msgReader) cutMsg(rec uint8) *Msg {
 	return &p.Msg
 }
 
+// restOf is the rest of run n: so many datagrams, in the last bytes of it.
+func (a *crossing) restOf(x *cutRun, n uint32, datagrams, size int) *Msg {
+	run, all := x.run, len(x.data)
+	if run.priv.state != msgIdle || datagrams == 0 || datagrams > x.datagrams || size > all {
+		a.s.Fail("%d datagrams in %d bytes are left of run %d of %d in %d", datagrams, size, n, x.datagrams, all)
+		return nil
+	}
+	run.Run, run.Data = datagrams, x.data[all-size:]
+	return run
+}
+
 // runOf is run n of the host. All of it counts as acked until the rest is known, see linkRuns.
-func (a *msgReader) runOf(n uint32) *cutRun {
+func (a *crossing) runOf(n uint32) *cutRun {
 	if x := a.runs[n]; x != nil {
 		return x
 	}
 	m := a.hosts(n)
 	if m == nil || m.Run == 0 {
-		a.r.Fail("message %d is no run", n)
+		a.s.Fail("message %d is no run", n)
 		return nil
 	}
 	m.priv = msgPriv{}
@@ -210,11 +204,11 @@ func (a *msgReader) runOf(n uint32) *cutRun {
 }
 
 // linkRuns counts what was acked of the runs.
-func (a *msgReader) linkRuns() {
+func (a *crossing) linkRuns() {
 	for n, x := range a.runs { // each by itself
 		p := &x.run.priv
 		if x.acked -= x.run.Run; x.acked < 0 || x.run.Run == 0 && x.first == nil {
-			a.r.Fail("run %d has %d datagrams too many, or none", n, -x.acked)
+			a.s.Fail("run %d has %d datagrams too many, or none", n, -x.acked)
 			return
 		}
 		p.state, p.posted = msgQueued, p.posted || x.acked > 0

@@ -135,6 +135,22 @@ func (s *State) Flags(all ...*bool) (f uint16, known bool) {
 	return f, true
 }
 
+// Flags8 has at most 8 bools go over as the bits of a number by U8, the first as bit 0, and returns the number.
+func (s *State) Flags8(all ...*bool) (f uint8) {
+	if s.reads {
+		s.U8(&f)
+		for i, v := range all {
+			*v = f>>i&1 != 0
+		}
+		return f
+	}
+	for i, v := range all {
+		f |= bit(kept(*v, i)) << i
+	}
+	s.b = append(s.b, f)
+	return f
+}
+
 // Count has the length of a list go over, and returns it: n if the list is written. One that is read
 // has at most most elements, each of least bytes or more. So what a caller makes for the list is
 // bounded by the state's own size. A least below 1 panics: the size of a table goes over by Size.
@@ -311,27 +327,33 @@ type integer interface {
 	~int | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
 }
 
-// As8 has a number go over as by U8. It fits.
+// As8 has a number go over as by U8.
 func As8[T integer](s *State, v *T) {
 	n := uint8(*v)
 	if s.U8(&n); s.reads {
-		*v = T(n)
+		if *v = T(n); uint8(*v) != n {
+			s.Fail("%d does not fit", n)
+		}
 	}
 }
 
-// As16 has a number go over as by U16. It fits.
+// As16 has a number go over as by U16.
 func As16[T integer](s *State, v *T) {
 	n := uint16(*v)
 	if s.U16(&n); s.reads {
-		*v = T(n)
+		if *v = T(n); uint16(*v) != n {
+			s.Fail("%d does not fit", n)
+		}
 	}
 }
 
-// As32 has a number go over as by U32. It fits.
+// As32 has a number go over as by U32.
 func As32[T integer](s *State, v *T) {
 	n := uint32(*v)
 	if s.U32(&n); s.reads {
-		*v = T(n)
+		if *v = T(n); uint32(*v) != n {
+			s.Fail("%d does not fit", n)
+		}
 	}
 }
 
