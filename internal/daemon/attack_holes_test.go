@@ -281,16 +281,16 @@ func TestHoledState(t *testing.T) {
 	var a, b admission
 	now := time.Now()
 	a.holed = map[uint32]holed{999: {now, 1}, 1000: {now.Add(holedFor / 2), 1}, 1001: {now.Add(time.Hour), 3}}
-	w := handover.NewWriter(handover.Newest)
+	w := handover.Write(handover.Newest)
 	w.Begin(tagSessions)
-	a.encodeHoled(w)
+	a.handOverHoled(w)
 	w.End()
-	r, err := handover.NewReader(w.Bytes())
+	r, err := handover.Read(w.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Begin(tagSessions)
-	b.adoptHoled(r)
+	b.handOverHoled(r)
 	r.End()
 	if err := r.Close(); err != nil {
 		t.Fatal(err)

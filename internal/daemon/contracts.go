@@ -14,26 +14,22 @@ const (
 	firstExtension = 2
 )
 
-// encodeContracts writes which versions the processes and peers of this daemon speak.
-func encodeContracts(w *handover.Writer) {
-	if w.Version() < 2 {
-		return
-	}
-	w.U32(ipc.Version)
-	w.U32(wire.ExtVersion)
-}
-
-// adoptContracts makes r fail if processes or peers speak other versions than this daemon.
-func adoptContracts(r *handover.Reader) {
+// handOverContracts has go over which versions processes and peers speak. A state that is read fails
+// if they speak others than this daemon.
+func handOverContracts(s *handover.State) {
 	programs, peers := uint32(firstIPC), uint32(firstExtension)
-	if r.Version() >= 2 {
-		programs, peers = r.U32(), r.U32()
+	if s.Version() >= 2 {
+		if !s.Reads() {
+			programs, peers = ipc.Version, wire.ExtVersion
+		}
+		s.U32(&programs)
+		s.U32(&peers)
 	}
 	switch {
-	case r.Err() != nil:
+	case s.Err() != nil:
 	case programs != ipc.Version:
-		r.Fail("programs speak ipc version %d with the old daemon, the new one speaks %d: this upgrade needs a restart, and programs built anew", programs, ipc.Version)
+		s.Fail("programs speak ipc version %d with the old daemon, the new one speaks %d: this upgrade needs a restart, and programs built anew", programs, ipc.Version)
 	case peers != wire.ExtVersion:
-		r.Fail("peers speak extension version %d with the old daemon, the new one speaks %d: this upgrade needs a restart, also of the peers' daemons", peers, wire.ExtVersion)
+		s.Fail("peers speak extension version %d with the old daemon, the new one speaks %d: this upgrade needs a restart, also of the peers' daemons", peers, wire.ExtVersion)
 	}
 }

@@ -13,18 +13,18 @@ import (
 // TestContracts: a daemon takes over if it speaks as the one before with programs and peers. The
 // refusal says with whom it does not, and what to do.
 func TestContracts(t *testing.T) {
-	state := func(version uint16, write func(w *handover.Writer)) *handover.Reader {
-		w := handover.NewWriter(version)
+	state := func(version uint16, write func(*handover.State)) *handover.State {
+		w := handover.Write(version)
 		write(w)
-		r, err := handover.NewReader(w.Bytes())
+		r, err := handover.Read(w.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
 	for v := handover.Oldest; v <= handover.Newest; v++ {
-		r := state(v, encodeContracts)
-		adoptContracts(r)
+		r := state(v, handOverContracts)
+		handOverContracts(r)
 		if err := r.Close(); err != nil {
 			t.Errorf("version %d: %v", v, err)
 		}
@@ -36,14 +36,14 @@ func TestContracts(t *testing.T) {
 		{ipc.Version + 1, wire.ExtVersion, "programs speak ipc version 4"},
 		{ipc.Version, wire.ExtVersion - 1, "peers speak extension version 1"},
 	} {
-		r := state(2, func(w *handover.Writer) { w.U32(c.programs); w.U32(c.peers) })
-		adoptContracts(r)
+		r := state(2, func(s *handover.State) { s.U32s(&c.programs, &c.peers) })
+		handOverContracts(r)
 		if err := r.Close(); !errors.Is(err, handover.ErrFormat) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "needs a restart") {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	r := state(2, func(w *handover.Writer) { w.U32(ipc.Version) })
-	if adoptContracts(r); r.Close() == nil {
+	r := state(2, func(s *handover.State) { s.U32(new(uint32(ipc.Version))) })
+	if handOverContracts(r); r.Close() == nil {
 		t.Error("half of it was enough")
 	}
 }

@@ -4,84 +4,122 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/mutant"
 )
 
-// heirs are the sessions that this daemon takes over from another one. It is the engine.Heir
-// of its engine. A client's number is its place.
+// heirs are the sessions that go over from one daemon to another. In the one that takes over they are
+// the engine.Heir of its engine. A client's number is its place.
 type heirs struct {
 	d     *Daemon
-	r     *handover.Reader // of the state; it keeps the first error
+	s     *handover.State // of a state that is read; it keeps the first error
 	all   []*session
 	ended []*connection    // that count for their users, see admission.exit
 	asked map[*session]int // requests that the engine waits with
 }
 
-// adoptSessions makes the sessions that encodeSessions of another daemon wrote. They stand
-// until start. The engine has its loop, which does not run yet. If r fails, then or later,
-// leave has to follow.
-func (d *Daemon) adoptSessions(r *handover.Reader, f *inFiles) *heirs {
-	h := &heirs{d: d, r: r, asked: map[*session]int{}}
-	r.Begin(tagSessions)
-	for range r.Count(mostSessions, 1+4) {
-		h.adopt(r, f)
-		if r.Err() != nil {
-			return h
-		}
-	}
-	if r.Version() >= 3 {
-		for range r.Count(mostSessions, 4+4) {
-			h.adoptEnded(r, f)
-		}
-		d.admission.adoptHoled(r)
-	}
-	r.End()
-	r.Faulty()
-	return h
+// newHeirs returns the heirs of d, which handOver then reads from s. They stand until start. The engine
+// has its loop, which does not run yet. If s fails, then or later, leave has to follow.
+func newHeirs(d *Daemon, s *handover.State) *heirs {
+	return &heirs{d: d, s: s, asked: map[*session]int{}}
 }
 
-// adoptEnded reads a connection that has ended and counts for its user, see admission.exit.
-func (h *heirs) adoptEnded(r *handover.Reader, f *inFiles) {
-	c := h.adoptConn(r, f)
-	if c == nil {
-		return
+// handOver has the control connections go over.
+func (h *heirs) handOver(s *handover.State, f *handover.Files) {
+	s.Begin(tagSessions)
+	for i := range s.Count(len(h.all), mostSessions, 1+4) {
+		if h.handOverSession(s, f, i); s.Err() != nil {
+			return
+		}
 	}
-	c.adoptUnread(r)
-	h.d.admission.inherit(newSession(h.d, c), ipc.RoleClient)
-	h.ended = append(h.ended, c)
+	if s.Version() >= 3 {
+		ended := h.ended
+		if mutant.On(mutant.HandoverUnread) {
+			ended = nil
+		}
+		for i := range s.Count(len(ended), mostSessions, 4+4) {
+			h.handOverEnded(s, f, handover.Nth(s, ended, i))
+		}
+		h.d.admission.handOverHoled(s)
+	}
+	s.End()
+	s.Faulty()
 }
 
-// adoptConn reads a connection. It returns nil after an error of r.
-func (h *heirs) adoptConn(r *handover.Reader, f *inFiles) *connection {
-	fd := f.take(r, r.U32())
-	if r.Err() != nil {
+// handOverEnded has a connection that has ended and counts for its user go over, see admission.exit.
+func (h *heirs) handOverEnded(s *handover.State, f *handover.Files, c *connection) {
+	fd, unread := -1, 0
+	if !s.Reads() {
+		fd, unread = c.FD(), c.unreceived.by(c)
+	}
+	f.FD(s, &fd)
+	if s.Reads() {
+		if c = h.adoptConn(s, fd); c == nil {
+			return
+		}
+	}
+	if handover.As32(s, &unread); s.Reads() {
+		c.adoptUnread(s, unread)
+		h.d.admission.inherit(newSession(h.d, c), ipc.RoleClient)
+		h.ended = append(h.ended, c)
+	}
+}
+
+// adoptConn makes a connection. It returns nil after an error of s.
+func (h *heirs) adoptConn(s *handover.State, fd int) *connection {
+	if s.Err() != nil {
 		return nil
 	}
 	conn, err := h.d.listeners.file.Conn(fd)
 	if err != nil {
-		r.Fail("%v", err)
+		s.Fail("%v", err)
 		return nil
 	}
 	return h.d.newConnection(conn, h.d.credOf(conn))
 }
 
-// adopt reads one session.
-func (h *heirs) adopt(r *handover.Reader, f *inFiles) {
-	role := ipc.Role(r.U8())
-	if r.Err() == nil && role != 0 && role != ipc.RoleClient && role != ipc.RoleCtl {
-		r.Fail("a connection of role %d", role)
+// handOverSession has the session at a place go over.
+func (h *heirs) handOverSession(s *handover.State, f *handover.Files, place int) {
+	x, role, fd := handover.Nth(s, h.all, place), ipc.Role(0), -1
+	if !s.Reads() {
+		role, fd = x.role, x.FD()
 	}
-	c := h.adoptConn(r, f)
-	if c == nil {
-		return
+	handover.As8(s, &role)
+	if role != 0 && role != ipc.RoleClient && role != ipc.RoleCtl {
+		s.Fail("a connection of role %d", role)
 	}
-	s := newSession(h.d, c)
-	if r.Version() >= 3 {
-		s.again = adoptRequest(r, f, role)
+	f.FD(s, &fd)
+	if s.Reads() {
+		c := h.adoptConn(s, fd)
+		if c == nil {
+			return
+		}
+		x = newSession(h.d, c)
 	}
-	h.d.admission.inherit(s, role)
-	h.all = append(h.all, s)
+	if s.Version() >= 3 {
+		handOverRequest(s, f, role, &x.again)
+	}
+	if s.Reads() {
+		h.d.admission.inherit(x, role)
+		h.all = append(h.all, x)
+	}
 	if role == ipc.RoleClient {
-		r.Alone(tagSession, uint32(len(h.all)-1), func() { s.adopt(r, f) })
+		s.Alone(tagSession, uint32(place), func() { x.handOver(s, f) })
+	}
+}
+
+// number is the engine's name of a client.
+func (h *heirs) number() func(*engine.Client) uint32 {
+	numbers := map[*engine.Client]uint32{}
+	for i, s := range h.all {
+		if s.cl != nil {
+			numbers[s.cl] = uint32(i)
+		}
+	}
+	return func(c *engine.Client) uint32 {
+		if i, ok := numbers[c]; ok {
+			return i
+		}
+		return handover.NoFile
 	}
 }
 
@@ -111,7 +149,7 @@ func (h *heirs) Client(number uint32) *engine.Client {
 		err = s.watch(c)
 	}
 	if err != nil {
-		h.r.Fail("client %d: %v", number, err)
+		h.s.Fail("client %d: %v", number, err)
 		return nil
 	}
 	c.Inherit(windows...)
@@ -134,22 +172,22 @@ func (h *heirs) Later(client uint32, what engine.Awaited) func(error) {
 	return s.answerLater(what)
 }
 
-// complete makes r fail if a session has something that the engine does not know. It follows
+// complete makes the state fail if a session has something that the engine does not know. It follows
 // Engine.Adopt.
-func (h *heirs) complete(r *handover.Reader) {
+func (h *heirs) complete(st *handover.State) {
 	for i, s := range h.all {
 		if s.role != ipc.RoleClient {
 			continue
 		}
-		r.Of(uint32(i))
+		st.Of(uint32(i))
 		if s.cl == nil {
-			r.Fail("client %d is not one of the engine", i)
+			st.Fail("client %d is not one of the engine", i)
 		}
-		s.memory.adopted(r)
+		s.memory.adopted(st)
 		if asked := h.asked[s]; len(s.waits) != asked {
-			r.Fail("%d requests wait, the engine has %d", len(s.waits), asked)
+			st.Fail("%d requests wait, the engine has %d", len(s.waits), asked)
 		}
-		r.Shared()
+		st.Shared()
 	}
 }
 

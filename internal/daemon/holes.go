@@ -237,8 +237,8 @@ func (a *admission) setHoled(account uint32, h holed) {
 	a.holed[account] = h
 }
 
-// encodeHoled writes for how long processes of which users are not admitted, in ms, and their marks.
-func (a *admission) encodeHoled(w *handover.Writer) {
+// handOverHoled has go over for how long processes of which users are not admitted, in ms, and their marks.
+func (a *admission) handOverHoled(s *handover.State) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -247,20 +247,17 @@ func (a *admission) encodeHoled(w *handover.Writer) {
 	if mutant.On(mutant.HandoverHoles) {
 		users = nil
 	}
-	w.Count(len(users))
-	for _, u := range users {
+	for i := range s.Count(len(users), mostSessions, 4+4+4) {
+		u := handover.Nth(s, users, i)
 		h := a.holed[u]
-		w.U32s(u, uint32(h.until.Sub(now).Milliseconds()), uint32(h.marks))
-	}
-}
-
-// adoptHoled reads what encodeHoled has written.
-func (a *admission) adoptHoled(r *handover.Reader) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	for range r.Count(mostSessions, 4+4+4) {
-		u, left, marks := r.U32(), time.Duration(r.U32())*time.Millisecond, r.Size(mostMarks)
-		a.setHoled(u, holed{now.Add(min(left, holedFor)), marks})
+		left, marks := uint32(h.until.Sub(now).Milliseconds()), uint32(h.marks)
+		if s.U32s(&u, &left, &marks); !s.Reads() {
+			continue
+		}
+		if marks > mostMarks {
+			s.Fail("a user with %d marks", marks)
+			return
+		}
+		a.setHoled(u, holed{now.Add(min(time.Duration(left)*time.Millisecond, holedFor)), int(marks)})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -41,104 +40,95 @@ func (j *journal) copy() *journal {
 	return c
 }
 
-// encode writes a copy of a journal, but for the number of its last event.
-func (j *journal) encode(w *handover.Writer) {
-	w.Begin(tagJournal)
-	first := j.first()
-	if mutant.On(mutant.HandoverJournal) {
-		first = j.seq + 1
-	}
-	w.Count(int(j.seq + 1 - first))
-	for s := first; s <= j.seq; s++ {
-		encodeEvent(w, &j.ring[s%maxEvents])
-	}
-	var all []*ctl.ErrorInfo
-	for _, e := range j.errors {
-		all = append(all, e)
-	}
-	slices.SortFunc(all, byKey) // so that the same journal has the same bytes
-	w.Count(len(all))
-	for _, e := range all {
-		encodeError(w, e)
-	}
-	w.End()
-}
-
-func encodeEvent(w *handover.Writer, i *ctl.EventInfo) {
-	w.I64(i.Time.UnixNano())
-	w.String(i.Level)
-	w.String(i.Event)
-	w.Addr(i.Local)
-	w.Addr(i.Peer)
-	encodeUID(w, i.UID)
-	w.Int(i.PID)
-	w.String(i.Error)
-}
-
-func encodeError(w *handover.Writer, e *ctl.ErrorInfo) {
-	w.String(e.Event)
-	w.String(e.Level)
-	w.Addr(e.Peer)
-	encodeUID(w, e.UID)
-	w.U64(e.Count)
-	w.I64(e.First.UnixNano())
-	w.I64(e.Last.UnixNano())
-	w.String(e.Error)
-}
-
-// adopt reads what encode wrote. The journal follows another one, and nothing has been noted yet.
-func (j *journal) adopt(r *handover.Reader) {
+// handOver has a copy of a journal go over, but for the number of its last event. A journal that is read
+// follows another one, and nothing has been noted yet.
+func (j *journal) handOver(s *handover.State) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	r.Begin(tagJournal)
-	last := j.seq
-	n := r.Count(mostEvents, leastEventBytes)
-	if uint64(n) > last || last > math.MaxUint64/2 {
-		r.Fail("%d events, the last one is number %d", n, last)
-		return
+	s.Begin(tagJournal)
+	first, last := j.first(), j.seq
+	if mutant.On(mutant.HandoverJournal) {
+		first = last + 1
 	}
-	j.ring = make([]ctl.EventInfo, maxEvents)
-	j.before = last - uint64(n)
-	for s := j.before + 1; s <= last && r.Err() == nil; s++ {
-		i := ctl.EventInfo{Seq: s, Time: adoptTime(r), Level: r.String(maxLevelText), Event: r.String(maxEventText), Local: r.Addr(), Peer: r.Addr(),
-			UID: adoptUID(r), PID: r.Int(math.MaxInt32), Error: r.String(mostErrText)}
-		j.ring[s%maxEvents] = i
-	}
-	j.errors = map[errorKey]*ctl.ErrorInfo{}
-	for range r.Count(mostErrors, leastErrorBytes) {
-		e := &ctl.ErrorInfo{Event: r.String(maxEventText), Level: r.String(maxLevelText), Peer: r.Addr(), UID: adoptUID(r),
-			Count: r.U64(), First: adoptTime(r), Last: adoptTime(r), Error: r.String(mostErrText)}
-		k := keyOf(e.Event, e.Peer, e.UID)
-		if j.errors[k] != nil || e.Count == 0 || e.Count > last {
-			r.Fail("error %q is there twice, or %d times in %d events", e.Event, e.Count, last)
+	n := s.Count(int(last+1-first), mostEvents, leastEventBytes)
+	if s.Reads() {
+		if uint64(n) > last || last > math.MaxUint64/2 {
+			s.Fail("%d events, the last one is number %d", n, last)
+			return
 		}
-		if r.Err() != nil {
-			break
-		}
-		j.errors[k] = e
+		j.ring = make([]ctl.EventInfo, maxEvents)
+		j.before = last - uint64(n)
+		first = j.before + 1
 	}
-	r.End()
-	if r.Err() != nil {
+	for at := first; at <= last && s.Err() == nil; at++ {
+		i := &j.ring[at%maxEvents]
+		i.Seq = at
+		handOverEvent(s, i)
+	}
+	j.handOverErrors(s)
+	s.End()
+	if s.Err() != nil {
 		j.before, j.ring, j.errors = last, nil, nil
 	}
 }
 
-func encodeUID(w *handover.Writer, uid *uint32) {
-	w.Bool(uid != nil)
-	if uid != nil {
-		w.U32(*uid)
+// handOverErrors has the distinct errors go over. Guarded by mu.
+func (j *journal) handOverErrors(s *handover.State) {
+	all := slices.SortedFunc(maps.Values(j.errors), byKey) // so that the same journal has the same bytes
+	if s.Reads() {
+		j.errors = map[errorKey]*ctl.ErrorInfo{}
+	}
+	for i := range s.Count(len(all), mostErrors, leastErrorBytes) {
+		e := handover.Nth(s, all, i)
+		if s.Reads() {
+			e = &ctl.ErrorInfo{}
+		}
+		if handOverError(s, e); !s.Reads() {
+			continue
+		}
+		k := keyOf(e.Event, e.Peer, e.UID)
+		if j.errors[k] != nil || e.Count == 0 || e.Count > j.seq {
+			s.Fail("error %q is there twice, or %d times in %d events", e.Event, e.Count, j.seq)
+		}
+		if s.Err() != nil {
+			return
+		}
+		j.errors[k] = e
 	}
 }
 
-func adoptUID(r *handover.Reader) *uint32 {
-	if !r.Bool() {
-		return nil
-	}
-	uid := r.U32()
-	return &uid
+func handOverEvent(s *handover.State, i *ctl.EventInfo) {
+	s.Time(&i.Time)
+	s.String(&i.Level, maxLevelText)
+	s.String(&i.Event, maxEventText)
+	s.Addr(&i.Local)
+	s.Addr(&i.Peer)
+	handOverUID(s, &i.UID)
+	s.Int(&i.PID, math.MaxInt32)
+	s.String(&i.Error, mostErrText)
 }
 
-func adoptTime(r *handover.Reader) time.Time { return time.Unix(0, r.I64()).UTC() }
+func handOverError(s *handover.State, e *ctl.ErrorInfo) {
+	s.String(&e.Event, maxEventText)
+	s.String(&e.Level, maxLevelText)
+	s.Addr(&e.Peer)
+	handOverUID(s, &e.UID)
+	s.U64(&e.Count)
+	s.Time(&e.First)
+	s.Time(&e.Last)
+	s.String(&e.Error, mostErrText)
+}
+
+func handOverUID(s *handover.State, uid **uint32) {
+	known := *uid != nil
+	if s.Bool(&known); !known {
+		return
+	}
+	if s.Reads() {
+		*uid = new(uint32)
+	}
+	s.U32(*uid)
+}
 
 func byKey(a, b *ctl.ErrorInfo) int {
 	uid := func(e *ctl.ErrorInfo) int64 {

@@ -34,21 +34,23 @@ func eventful() *journal {
 func journalState(j *journal) []byte { return journalStateIn(j, handover.Newest) }
 
 func journalStateIn(j *journal, version uint16) []byte {
-	w := handover.NewWriter(version)
+	w := handover.Write(version)
 	j = j.copy()
-	w.U64(j.seq)
-	j.encode(w)
+	w.U64(&j.seq)
+	j.handOver(w)
 	return w.Bytes()
 }
 
 func adoptJournal(state []byte) (*journal, error) {
-	r, err := handover.NewReader(state)
+	r, err := handover.Read(state)
 	if err != nil {
 		return nil, err
 	}
 	j := &journal{}
-	j.follows(r.U64())
-	j.adopt(r)
+	var last uint64
+	r.U64(&last)
+	j.follows(last)
+	j.handOver(r)
 	return j, r.Close()
 }
 
@@ -139,12 +141,12 @@ func TestEventsHandedOver(t *testing.T) {
 // TestJournalLacks: a daemon that keeps fewer events than there were hands those over, and they
 // keep their numbers.
 func TestJournalLacks(t *testing.T) {
-	w := handover.NewWriter(handover.Newest)
-	w.U64(1000)
+	w := handover.Write(handover.Newest)
+	w.U64(new(uint64(1000)))
 	w.Begin(tagJournal)
-	w.Count(1)
-	encodeEvent(w, &ctl.EventInfo{Time: time.Unix(7, 0), Event: "the last"})
-	w.Count(0)
+	w.Count(1, 0, 1)
+	handOverEvent(w, &ctl.EventInfo{Time: time.Unix(7, 0), Event: "the last"})
+	w.Count(0, 0, 1)
 	w.End()
 	j, err := adoptJournal(w.Bytes())
 	if err != nil {
@@ -180,31 +182,31 @@ func TestJournalGolden(t *testing.T) {
 
 // TestJournalRefused: what no journal can be. Nothing of it is kept.
 func TestJournalRefused(t *testing.T) {
-	event := func(i ctl.EventInfo) func(*handover.Writer) {
-		return func(w *handover.Writer) {
-			w.Count(1)
-			encodeEvent(w, &i)
-			w.Count(0)
+	event := func(i ctl.EventInfo) func(*handover.State) {
+		return func(w *handover.State) {
+			w.Count(1, 0, 1)
+			handOverEvent(w, &i)
+			w.Count(0, 0, 1)
 		}
 	}
-	errs := func(all ...ctl.ErrorInfo) func(*handover.Writer) {
-		return func(w *handover.Writer) {
-			w.Count(0)
-			w.Count(len(all))
+	errs := func(all ...ctl.ErrorInfo) func(*handover.State) {
+		return func(w *handover.State) {
+			w.Count(0, 0, 1)
+			w.Count(len(all), 0, 1)
 			for i := range all {
-				encodeError(w, &all[i])
+				handOverError(w, &all[i])
 			}
 		}
 	}
-	for name, write := range map[string]func(*handover.Writer){
-		"more events than there were": func(w *handover.Writer) {
-			w.Count(10)
+	for name, write := range map[string]func(*handover.State){
+		"more events than there were": func(w *handover.State) {
+			w.Count(10, 0, 1)
 			for range 10 {
-				encodeEvent(w, &ctl.EventInfo{})
+				handOverEvent(w, &ctl.EventInfo{})
 			}
-			w.Count(0)
+			w.Count(0, 0, 1)
 		},
-		"numbers about to wrap around": func(w *handover.Writer) { w.Count(0); w.Count(0) },
+		"numbers about to wrap around": func(w *handover.State) { w.Count(0, 0, 1); w.Count(0, 0, 1) },
 		"a long event":                 event(ctl.EventInfo{Event: strings.Repeat("x", maxEventText+1)}),
 		"a long level":                 event(ctl.EventInfo{Level: strings.Repeat("x", maxLevelText+1)}),
 		"a long error":                 event(ctl.EventInfo{Error: strings.Repeat("x", mostErrText+1)}),
@@ -217,8 +219,8 @@ func TestJournalRefused(t *testing.T) {
 		if name == "numbers about to wrap around" {
 			last = 1<<64 - 1
 		}
-		w := handover.NewWriter(handover.Newest)
-		w.U64(last)
+		w := handover.Write(handover.Newest)
+		w.U64(&last)
 		w.Begin(tagJournal)
 		write(w)
 		w.End()

@@ -21,59 +21,63 @@ const (
 	longestPlace  = 256
 )
 
-// encode writes the sockets for a daemon that takes over. They stay open here, and go on
-// if that daemon gives up.
-func (ls *listeners) encode(w *handover.Writer, f *outFiles) {
-	w.Begin(tagListeners)
-	w.Int(os.Getpid())
-	w.Count(1 + len(ls.tcp))
-	encodeListener(w, f, ls.control, ls.file.Inode())
-	for _, l := range ls.tcp {
-		encodeListener(w, f, l, 0)
+// handOver has the sockets go over. In the daemon that hands over they stay open, and go on if the one
+// that takes over gives up. The one that takes over has none, and closes what it was passed after an
+// error of s.
+func (ls *listeners) handOver(s *handover.State, f *handover.Files) {
+	s.Begin(tagListeners)
+	if !s.Reads() {
+		ls.before = os.Getpid()
 	}
-	w.End()
+	s.Int(&ls.before, math.MaxInt32)
+	for i := range s.Count(1+len(ls.tcp), mostListeners, 4+4+1+8) {
+		at, fd, p := "", -1, passedSocket{}
+		switch {
+		case s.Reads():
+		case i == 0:
+			at, fd, p.supervised = passing(ls.control)
+			p.inode = ls.file.Inode()
+		default:
+			at, fd, p.supervised = passing(ls.tcp[i-1])
+		}
+		s.String(&at, longestPlace)
+		f.FD(s, &fd)
+		s.Bool(&p.supervised)
+		s.U64(&p.inode)
+		if s.Reads() && !ls.pass(s, at, fd, p) {
+			break
+		}
+	}
+	if s.End(); s.Reads() && s.Err() != nil {
+		ls.close()
+	}
 }
 
-func encodeListener[C any](w *handover.Writer, f *outFiles, l *gated[C], inode uint64) {
-	fd := -1
+// passing is what another daemon has to know of l.
+func passing[C any](l *gated[C]) (at string, fd int, supervised bool) {
+	fd = -1
 	if raw, err := l.SyscallConn(); err == nil {
 		_ = raw.Control(func(d uintptr) { fd = int(d) })
 	}
-	w.String(place(l.Addr()))
-	w.U32(f.add(fd))
-	w.Bool(l.supervised)
-	w.U64(inode)
+	return place(l.Addr()), fd, l.supervised
 }
 
-// adoptListeners returns the listeners of a daemon that takes over, with the sockets that
-// encode wrote. After an error it returns nil, and the sockets are closed.
-func adoptListeners(r *handover.Reader, f *inFiles) *listeners {
-	ls := &listeners{gate: newGate()}
-	r.Begin(tagListeners)
-	ls.before = r.Int(math.MaxInt32)
-	for range r.Count(mostListeners, 4+4+1+8) {
-		at, fd := r.String(longestPlace), f.take(r, r.U32())
-		p := passedSocket{supervised: r.Bool(), inode: r.U64()}
-		if r.Err() != nil {
-			_ = unix.Close(fd)
-			break
-		}
-		var err error
-		if p.acceptor, err = acceptorOf(fd); err != nil {
-			r.Fail("%s: %v", at, err)
-			break
-		}
-		if got := place(p.Addr()); got != at || ls.has(at) {
-			r.Fail("%s is the socket %s, or twice", at, got)
-		}
-		ls.passed = append(ls.passed, p)
+// pass takes over a socket that was passed. It returns false, and has closed fd, after an error of s.
+func (ls *listeners) pass(s *handover.State, at string, fd int, p passedSocket) bool {
+	if s.Err() != nil {
+		_ = unix.Close(fd)
+		return false
 	}
-	r.End()
-	if r.Err() != nil {
-		ls.close()
-		return nil
+	var err error
+	if p.acceptor, err = acceptorOf(fd); err != nil {
+		s.Fail("%s: %v", at, err)
+		return false
 	}
-	return ls
+	if got := place(p.Addr()); got != at || ls.has(at) {
+		s.Fail("%s is the socket %s, or twice", at, got)
+	}
+	ls.passed = append(ls.passed, p)
+	return true
 }
 
 // has reports whether a socket at this place was passed.

@@ -15,26 +15,26 @@ import (
 
 // passOn writes ls and returns what a daemon reads that takes over: the descriptors are
 // others, of the same open files.
-func passOn(t *testing.T, ls *listeners) (*handover.Reader, *inFiles) {
+func passOn(t *testing.T, ls *listeners) (*handover.State, *handover.Files) {
 	t.Helper()
-	w, out := handover.NewWriter(handover.Newest), &outFiles{}
-	ls.encode(w, out)
-	return arrived(t, w, out.all)
+	w, out := handover.Write(handover.Newest), &handover.Files{}
+	ls.handOver(w, out)
+	return arrived(t, w, out.All)
 }
 
-func arrived(t *testing.T, w *handover.Writer, fds []int) (*handover.Reader, *inFiles) {
+func arrived(t *testing.T, w *handover.State, fds []int) (*handover.State, *handover.Files) {
 	t.Helper()
-	r, err := handover.NewReader(w.Bytes())
+	r, err := handover.Read(w.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &inFiles{}
+	in := &handover.Files{}
 	for _, fd := range fds {
 		d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		in.all = append(in.all, d)
+		in.All = append(in.All, d)
 	}
 	return r, in
 }
@@ -43,7 +43,8 @@ func arrived(t *testing.T, w *handover.Writer, fds []int) (*handover.Reader, *in
 func takeOver(t *testing.T, ls *listeners, path string, at ...netip.AddrPort) (*listeners, []net.Listener) {
 	t.Helper()
 	r, in := passOn(t, ls)
-	next := adoptListeners(r, in)
+	next := &listeners{gate: newGate()}
+	next.handOver(r, in)
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -223,15 +224,15 @@ func TestListenersHostile(t *testing.T) {
 		"no socket":      {{here, tcp}, {"tcp 127.0.0.1:2", file}},
 		"no descriptors": {{here, nil}},
 	} {
-		w, fds := handover.NewWriter(handover.Newest), []int{}
+		w, fds := handover.Write(handover.Newest), []int{}
 		w.Begin(tagListeners)
-		w.Int(1)
-		w.Count(len(es))
+		w.Int(new(1), 1)
+		w.Count(len(es), 0, 1)
 		for i, e := range es {
-			w.String(e.at)
-			w.U32(uint32(i))
-			w.Bool(false)
-			w.U64(0)
+			w.String(&e.at, 0)
+			w.U32(new(uint32(i)))
+			w.Bool(new(bool))
+			w.U64(new(uint64))
 			if e.of == nil {
 				continue
 			}
@@ -243,15 +244,14 @@ func TestListenersHostile(t *testing.T) {
 		}
 		w.End()
 		r, in := arrived(t, w, fds)
-		passed := append([]int(nil), in.all...)
-		ls := adoptListeners(r, in)
-		in.close()
-		if good := name == "good"; (r.Close() == nil) != good || (ls != nil) != good {
+		passed := append([]int(nil), in.All...)
+		ls := &listeners{gate: newGate()}
+		ls.handOver(r, in)
+		in.Close()
+		if good := name == "good"; (r.Close() == nil) != good || good != (len(ls.passed) == 1) {
 			t.Errorf("%s: %v", name, r.Err())
 		}
-		if ls != nil {
-			ls.close()
-		}
+		ls.close()
 		for _, fd := range passed {
 			if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
 				t.Errorf("%s: descriptor %d stays open", name, fd)

@@ -15,7 +15,7 @@ type parted struct {
 	d     *Daemon
 	pause *pause
 	state []byte
-	files outFiles
+	files handover.Files
 }
 
 // part has d hand over its sessions and its engine.
@@ -43,24 +43,25 @@ func stands(t *testing.T, d *Daemon) *parted {
 // write writes the state of d.
 func (p *parted) write() {
 	p.t.Helper()
-	w := handover.NewWriter(handover.Newest)
-	number := p.d.encodeSessions(w, &p.files)
-	if err := p.d.engine.Encode(w, number); err != nil {
+	w := handover.Write(handover.Newest)
+	h := p.d.sessionsToHand()
+	h.handOver(w, &p.files)
+	if err := p.d.engine.Encode(w.Writer(), h.number()); err != nil {
 		p.t.Fatal(err)
 	}
 	p.state = w.Bytes()
 }
 
 // copies are descriptors of the files as another process gets them.
-func (p *parted) copies() *inFiles {
+func (p *parted) copies() *handover.Files {
 	p.t.Helper()
-	f := &inFiles{}
-	for _, fd := range p.files.all {
+	f := &handover.Files{}
+	for _, fd := range p.files.All {
 		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		f.all = append(f.all, own)
+		f.All = append(f.All, own)
 	}
 	return f
 }
@@ -80,17 +81,18 @@ func (p *parted) next() *Daemon {
 }
 
 // adopt has d take over state.
-func (p *parted) adopt(d *Daemon, state []byte, f *inFiles) (*heirs, error) {
-	r, err := handover.NewReader(state)
+func (p *parted) adopt(d *Daemon, state []byte, f *handover.Files) (*heirs, error) {
+	r, err := handover.Read(state)
 	if err != nil {
 		return nil, err
 	}
-	h := d.adoptSessions(r, f)
-	if r.Err() == nil && d.engine.Adopt(r, h) == nil {
+	h := newHeirs(d, r)
+	h.handOver(r, f)
+	if r.Err() == nil && d.engine.Adopt(r.Reader(), h) == nil {
 		h.complete(r)
 	}
 	err = r.Close()
-	f.close()
+	f.Close()
 	if err != nil {
 		h.leave()
 	}

@@ -6,47 +6,44 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
-// encodeRequest writes the request of a session that was broken off, if m is not nil: its frame,
-// and the descriptor that came along.
-func encodeRequest(w *handover.Writer, f *outFiles, m *ipc.Message) {
-	if m == nil || mutant.On(mutant.HandoverRequest) {
-		w.Bool(false)
+// handOverRequest has *m, the request of a session that was broken off, go over, if it is not nil: its
+// frame, and the descriptor that came along. role is that of the connection. *m is nil after an error.
+func handOverRequest(s *handover.State, f *handover.Files, role ipc.Role, m **ipc.Message) {
+	broken := *m != nil
+	if s.Bool(handover.Unless(s, mutant.On(mutant.HandoverRequest), &broken)); !broken {
 		return
 	}
-	w.Bool(true)
-	w.Blob(ipc.AppendFrame(nil, m.ID, m.Body))
+	var frame []byte
 	file := handover.NoFile
-	if len(m.FDs) > 0 {
-		file = f.add(m.FDs[0])
+	if !s.Reads() {
+		frame = ipc.AppendFrame(nil, (*m).ID, (*m).Body)
+		if len((*m).FDs) > 0 {
+			file = f.Add((*m).FDs[0])
+		}
 	}
-	w.U32(file)
+	s.Blob(&frame, ipc.MaxFrame)
+	if s.U32(&file); s.Reads() && s.Err() == nil {
+		*m = brokenOff(s, f, role, frame, file)
+	}
 }
 
-// adoptRequest reads what encodeRequest wrote of a connection of that role. It returns nil if
-// there is no request, and after an error of r.
-func adoptRequest(r *handover.Reader, f *inFiles, role ipc.Role) *ipc.Message {
-	if !r.Bool() {
-		return nil
-	}
-	frame, file := r.Blob(ipc.MaxFrame), r.U32()
-	if r.Err() != nil {
-		return nil
-	}
+// brokenOff is the request in a frame. It returns nil after an error of s.
+func brokenOff(s *handover.State, f *handover.Files, role ipc.Role, frame []byte, file uint32) *ipc.Message {
 	id, body, err := ipc.ParseFrame(frame)
 	if err != nil {
-		r.Fail("a request that was broken off: %v", err)
+		s.Fail("a request that was broken off: %v", err)
 		return nil
 	}
 	_, ctl := body.(*ipc.Ctl)
 	_, hello := body.(*ipc.Hello)
 	_, imports := body.(*ipc.Import)
 	if _, is := body.(ipc.Request); !is || id == 0 || ctl || role == ipc.RoleCtl || hello != (role == 0) || imports != (file != handover.NoFile) {
-		r.Fail("a request %v with id %d of a connection of role %d was broken off, descriptor %#x", body.Type(), id, role, file)
+		s.Fail("a request %v with id %d of a connection of role %d was broken off, descriptor %#x", body.Type(), id, role, file)
 		return nil
 	}
 	m := &ipc.Message{ID: id, Body: body}
 	if imports {
-		if fd := f.take(r, file); fd >= 0 {
+		if fd := f.Take(s, file); fd >= 0 {
 			m.FDs = []int{fd}
 		}
 	}

@@ -134,18 +134,20 @@ func TestRequestRefused(t *testing.T) {
 		"Alloc with a descriptor":   {ipc.RoleClient, ipc.Message{ID: 1, Body: &ipc.Alloc{Size: 1}, FDs: []int{0}}},
 		"nothing":                   {ipc.RoleClient, ipc.Message{ID: 1, Body: &ipc.Alloc{Size: 1}}},
 	} {
-		var out outFiles
-		w := handover.NewWriter(handover.Newest)
-		encodeRequest(w, &out, &c.m)
+		var out handover.Files
+		w := handover.Write(handover.Newest)
+		broken := &c.m
+		handOverRequest(w, &out, c.role, &broken)
 		state := w.Bytes()
 		if name == "nothing" {
 			state = state[:len(state)-5]
 		}
-		r, err := handover.NewReader(state)
+		r, err := handover.Read(state)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m := adoptRequest(r, &inFiles{all: []int{-1}}, c.role); m != nil || r.Err() == nil {
+		var m *ipc.Message
+		if handOverRequest(r, &handover.Files{All: []int{-1}}, c.role, &m); m != nil || r.Err() == nil {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}

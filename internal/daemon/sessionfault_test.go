@@ -114,7 +114,7 @@ func TestSessionFaults(t *testing.T) {
 // TestFailAbout: what a file is, is its session's. Why it cannot be mapped is the daemon's.
 func TestFailAbout(t *testing.T) {
 	for err, its := range map[error]bool{unix.EINVAL: true, unix.EPERM: true, shm.ErrMapping: true, unix.ENOMEM: false, unix.EMFILE: false, unix.ENOBUFS: false} {
-		r, _ := handover.NewReader(handover.NewWriter(handover.Newest).Bytes())
+		r, _ := handover.Read(handover.Write(handover.Newest).Bytes())
 		r.Of(7)
 		failAbout(r, fmt.Errorf("of a reason: %w", err))
 		if f := (*handover.Fault)(nil); errors.As(r.Err(), &f) != its {

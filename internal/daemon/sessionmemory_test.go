@@ -69,12 +69,12 @@ func (m *sessionMemory) all() (all [][]byte) {
 }
 
 // handedOver is the state of m, and copies of its descriptors.
-func handedOver(t testing.TB, m *sessionMemory) ([]byte, *inFiles) {
+func handedOver(t testing.TB, m *sessionMemory) ([]byte, *handover.Files) {
 	t.Helper()
-	var out outFiles
-	w := handover.NewWriter(handover.Newest)
-	m.encode(w, &out)
-	return w.Bytes(), &inFiles{all: copies(t, out.all)}
+	var out handover.Files
+	w := handover.Write(handover.Newest)
+	m.pass(w, &out, fewParams)
+	return w.Bytes(), &handover.Files{All: copies(t, out.All)}
 }
 
 // copies are copies of descriptors.
@@ -91,12 +91,12 @@ func copies(t testing.TB, fds []int) (all []int) {
 }
 
 // adoptedBy has a session of d adopt a state.
-func adoptedBy(m *sessionMemory, state []byte, f *inFiles) error {
-	r, err := handover.NewReader(state)
+func adoptedBy(m *sessionMemory, state []byte, f *handover.Files) error {
+	r, err := handover.Read(state)
 	if err != nil {
 		return err
 	}
-	m.adopt(r, f, fewParams)
+	m.pass(r, f, fewParams)
 	return r.Close()
 }
 
@@ -129,7 +129,7 @@ func TestMemoryHandedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := maps.Collect(func(yield func(int, int) bool) {
-		for i, fd := range files.all {
+		for i, fd := range files.All {
 			if fd >= 0 && !yield(i, fd) {
 				return
 			}
@@ -158,7 +158,7 @@ func TestMemoryHandedOver(t *testing.T) {
 		t.Errorf("%d send windows, %d receive windows, %d bytes: %v", len(windows), at.Recv.Windows(), at.Shared, err)
 	}
 	again, copied := handedOver(t, next)
-	copied.close()
+	copied.Close()
 	if !bytes.Equal(again, state) {
 		t.Errorf("written again:\n%x\nfirst:\n%x", again, state)
 	}
@@ -182,8 +182,8 @@ func TestMemoryHandedOver(t *testing.T) {
 // askForBuffers asks for buffers as an engine that adopts does.
 func askForBuffers(t *testing.T, m *sessionMemory) {
 	t.Helper()
-	reader := func() *handover.Reader {
-		r, err := handover.NewReader(handover.NewWriter(handover.Newest).Bytes())
+	reader := func() *handover.State {
+		r, err := handover.Read(handover.Write(handover.Newest).Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,9 +215,9 @@ func TestMemoryRefused(t *testing.T) {
 	m, own := filled(t, d)
 	next := memoryOf(t, d)
 	state, files := handedOver(t, m)
-	files.close()
-	var places outFiles
-	m.encode(handover.NewWriter(handover.Newest), &places)
+	files.Close()
+	var places handover.Files
+	m.pass(handover.Write(handover.Newest), &places, fewParams)
 	seal := func(size int64, seals int) int { return ownMemory(t, size, seals) }
 	const all = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	segment := int64(shm.SegmentSize(fewParams))
@@ -248,10 +248,10 @@ func TestMemoryRefused(t *testing.T) {
 		},
 	} {
 		s := bytes.Clone(state)
-		fds := spoil(s, append([]int(nil), places.all...))
-		files := &inFiles{all: copies(t, fds)}
+		fds := spoil(s, append([]int(nil), places.All...))
+		files := &handover.Files{All: copies(t, fds)}
 		err := adoptedBy(next, s, files)
-		files.close()
+		files.Close()
 		if err == nil {
 			t.Errorf("%s: adopted", name)
 			next.leave()
@@ -263,12 +263,12 @@ func TestMemoryRefused(t *testing.T) {
 	if _, err := unix.FcntlInt(uintptr(own), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err != nil {
 		t.Fatal(err)
 	}
-	files = &inFiles{all: copies(t, places.all)}
+	files = &handover.Files{All: copies(t, places.All)}
 	if err := adoptedBy(next, state, files); err != nil || next.sealed == nil {
 		t.Errorf("memory that was sealed against writing: %v, %v", err, next.sealed)
 	}
 	next.leave()
-	files.close()
+	files.Close()
 }
 
 // Whatever a state says, it is refused without a trace or adopted as a whole.
@@ -276,9 +276,9 @@ func TestMemoryGarbled(t *testing.T) {
 	d := startDaemon(t, nil)
 	m, _ := filled(t, d)
 	next := memoryOf(t, d)
-	var places outFiles
-	w := handover.NewWriter(handover.Newest)
-	m.encode(w, &places)
+	var places handover.Files
+	w := handover.Write(handover.Newest)
+	m.pass(w, &places, fewParams)
 	before, sum := openFiles(t), d.engine.Memory().Sum()
 	rng := rand.New(rand.NewPCG(1, 1))
 	refused := 0
@@ -291,12 +291,12 @@ func TestMemoryGarbled(t *testing.T) {
 				s[rng.IntN(len(s))] = byte(rng.Uint32())
 			}
 		}
-		files := &inFiles{all: copies(t, places.all)}
+		files := &handover.Files{All: copies(t, places.All)}
 		if adoptedBy(next, s, files) != nil {
 			refused++
 		}
 		next.leave()
-		files.close()
+		files.Close()
 		if n := openFiles(t); n > before {
 			t.Fatalf("%x: %d descriptors open, before %d", s, n, before)
 		} else {

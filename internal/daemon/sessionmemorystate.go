@@ -16,96 +16,119 @@ import (
 // tagMemory is the memory of one client.
 const tagMemory = handover.TagDaemon + 1
 
-// encode writes the memory of an attached client, whose session stands between two requests.
-// The descriptors stay this daemon's.
-func (m *sessionMemory) encode(w *handover.Writer, f *outFiles) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w.Begin(tagMemory)
-	w.U32(f.add(m.segment.FD))
-	w.U32(f.add(m.table.FD))
-	for _, windows := range [][]*shm.Mapping{m.send, m.recv} {
-		w.Count(len(windows))
-		for _, file := range windows {
-			w.U32(f.add(file.FD))
-		}
-	}
-	for _, fd := range []int{m.client.Send, m.daemon.Recv, m.daemon.Send} {
-		w.U32(f.add(fd))
-	}
-	var kept []*sessionBuffer
-	for _, number := range slices.Sorted(maps.Keys(m.buffers)) {
-		if b := m.buffers[number]; !b.ended.Load() {
-			kept = append(kept, b)
-		}
-	}
-	w.Count(len(kept))
-	for _, b := range kept {
-		off := b.off
-		if mutant.On(mutant.HandoverOffset) {
-			off = 0
-		}
-		w.U32(b.number)
-		w.Bool(b.imported)
-		w.Range(handover.Range{File: f.add(b.file.FD), Off: off, Len: b.size})
-	}
-	w.End()
-}
-
-// adopt maps what encode of another daemon wrote for a client with parameters p. No page is
-// allocated. After an error of r the session has no memory, and neither the process nor the
+// pass has the memory of an attached client with parameters p go over. A session that hands over
+// stands between two requests, and its descriptors stay its daemon's. The one that takes over maps
+// them. No page is allocated. After an error of s it has no memory, and neither the process nor the
 // other daemon notices anything.
-func (m *sessionMemory) adopt(r *handover.Reader, f *inFiles, p shm.Params) {
-	if err := p.Check(); err != nil {
-		r.Fail("%v", err)
+func (m *sessionMemory) pass(s *handover.State, f *handover.Files, p shm.Params) {
+	var kept []*sessionBuffer
+	segment, table, bells := -1, -1, [3]int{-1, -1, -1}
+	if !s.Reads() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		segment, table, bells = m.segment.FD, m.table.FD, [3]int{m.client.Send, m.daemon.Recv, m.daemon.Send}
+		for _, number := range slices.Sorted(maps.Keys(m.buffers)) {
+			if b := m.buffers[number]; !b.ended.Load() {
+				kept = append(kept, b)
+			}
+		}
+	} else if err := p.Check(); err != nil {
+		s.Fail("%v", err)
 		return
+	} else {
+		m.hold(p)
 	}
-	m.hold(p)
-	r.Begin(tagMemory)
-	m.segment = m.adoptFile(r, f, failpoint.Segment, shm.SegmentSize(p))
-	m.table = m.adoptFile(r, f, failpoint.Table, shm.TableSize(p.Slots, p.Cells))
-	m.send = m.adoptWindows(r, f, failpoint.SendWindow)
-	m.recv = m.adoptWindows(r, f, failpoint.RecvWindow)
-	if r.Err() == nil && (len(m.send) < int(p.SendWindows) || len(m.recv) != int(p.RecvWindows)) {
-		r.Fail("%d and %d windows of a client with %d and %d", len(m.send), len(m.recv), p.SendWindows, p.RecvWindows)
+	s.Begin(tagMemory)
+	if f.FD(s, &segment); s.Reads() {
+		m.segment = m.adoptFile(s, segment, failpoint.Segment, shm.SegmentSize(p))
 	}
-	m.client = adoptDoorbell(r, f, false)
-	m.daemon = adoptDoorbell(r, f, true)
-	for range r.Count(engine.MaxBuffers, 4+1+4+8+8) {
-		m.adoptBuffer(r, f)
+	if f.FD(s, &table); s.Reads() {
+		m.table = m.adoptFile(s, table, failpoint.Table, shm.TableSize(p.Slots, p.Cells))
 	}
-	r.End()
-	if r.Err() != nil {
+	m.handOverWindows(s, f, &m.send, failpoint.SendWindow)
+	m.handOverWindows(s, f, &m.recv, failpoint.RecvWindow)
+	if s.Err() == nil && (len(m.send) < int(p.SendWindows) || len(m.recv) != int(p.RecvWindows)) {
+		s.Fail("%d and %d windows of a client with %d and %d", len(m.send), len(m.recv), p.SendWindows, p.RecvWindows)
+	}
+	for i := range bells {
+		f.FD(s, &bells[i])
+	}
+	if s.Reads() {
+		m.client = adoptDoorbell(s, -1, bells[0])
+		m.daemon = adoptDoorbell(s, bells[1], bells[2])
+	}
+	for i := range s.Count(len(kept), engine.MaxBuffers, 4+1+4+8+8) {
+		m.handOverBuffer(s, f, handover.Nth(s, kept, i))
+	}
+	if s.End(); s.Reads() && s.Err() != nil {
 		m.leave()
 	}
 }
 
-// adopted makes r fail if there is a buffer that the engine has not asked for. It follows
+// handOverWindows has the windows of one arena go over.
+func (m *sessionMemory) handOverWindows(s *handover.State, f *handover.Files, all *[]*shm.Mapping, name string) {
+	for i := range s.Count(len(*all), shm.MaxWindows, 4) {
+		fd := -1
+		if !s.Reads() {
+			fd = (*all)[i].FD
+		}
+		if f.FD(s, &fd); !s.Reads() {
+			continue
+		}
+		if w := m.adoptFile(s, fd, name, shm.WindowSize); w != nil {
+			*all = append(*all, w)
+		}
+	}
+}
+
+// handOverBuffer has a buffer go over: b, if it is written.
+func (m *sessionMemory) handOverBuffer(s *handover.State, f *handover.Files, b *sessionBuffer) {
+	number, imported, place := uint32(0), false, handover.Range{}
+	if !s.Reads() {
+		number, imported, place = b.number, b.imported, handover.Range{File: f.Add(b.file.FD), Off: b.off, Len: b.size}
+		if mutant.On(mutant.HandoverOffset) {
+			place.Off = 0
+		}
+	}
+	s.U32(&number)
+	s.Bool(&imported)
+	if s.Range(&place, len(f.All)); !s.Reads() {
+		return
+	}
+	if s.Err() == nil && (m.buffers[number] != nil || place.Len == 0) {
+		s.Fail("buffer %d of %d bytes is there twice, or is nothing", number, place.Len)
+	}
+	fd := f.Take(s, place.File)
+	if s.Err() != nil {
+		return
+	}
+	b = &sessionBuffer{size: place.Len, imported: imported, off: place.Off}
+	if imported {
+		b.file = m.adoptImport(s, fd, place)
+	} else {
+		b.file = m.adoptMapping(s, fd, 0, b.size, func(fd int) (*shm.Mapping, error) { return adoptMemfd(failpoint.Buffer, fd, int(b.size)) })
+	}
+	if b.file != nil {
+		m.keepBuffer(number, m.looked.buffer(b))
+	}
+}
+
+// adopted makes s fail if there is a buffer that the engine has not asked for. It follows
 // Engine.Adopt.
-func (m *sessionMemory) adopted(r *handover.Reader) {
+func (m *sessionMemory) adopted(s *handover.State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, b := range m.buffers {
 		if !b.taken {
-			r.Fail("buffer %d is not one of the engine", b.number)
+			s.Fail("buffer %d is not one of the engine", b.number)
 		}
 	}
 }
 
-// adoptWindows maps the windows of one arena.
-func (m *sessionMemory) adoptWindows(r *handover.Reader, f *inFiles, name string) (windows []*shm.Mapping) {
-	for range r.Count(shm.MaxWindows, 4) {
-		if w := m.adoptFile(r, f, name, shm.WindowSize); w != nil {
-			windows = append(windows, w)
-		}
-	}
-	return windows
-}
-
-// adoptFile maps a memory file that the other daemon made under that name. It returns nil after
-// an error of r.
-func (m *sessionMemory) adoptFile(r *handover.Reader, f *inFiles, name string, size int) *shm.Mapping {
-	file := m.adoptMapping(r, f.take(r, r.U32()), uint64(size), 0, func(fd int) (*shm.Mapping, error) { return adoptMemfd(name, fd, size) })
+// adoptFile maps a memory file that the other daemon made under that name. It returns nil, and has
+// closed fd, after an error of s.
+func (m *sessionMemory) adoptFile(s *handover.State, fd int, name string, size int) *shm.Mapping {
+	file := m.adoptMapping(s, fd, uint64(size), 0, func(fd int) (*shm.Mapping, error) { return adoptMemfd(name, fd, size) })
 	if file != nil {
 		m.looked.add(file, nil)
 	}
@@ -113,9 +136,9 @@ func (m *sessionMemory) adoptFile(r *handover.Reader, f *inFiles, name string, s
 }
 
 // adoptMapping counts a mapping for the process's user and has open map it. It returns nil,
-// and has closed fd, after an error of r.
-func (m *sessionMemory) adoptMapping(r *handover.Reader, fd int, shared, buffer uint64, open func(fd int) (*shm.Mapping, error)) *shm.Mapping {
-	if r.Err() != nil {
+// and has closed fd, after an error of s.
+func (m *sessionMemory) adoptMapping(s *handover.State, fd int, shared, buffer uint64, open func(fd int) (*shm.Mapping, error)) *shm.Mapping {
+	if s.Err() != nil {
 		return nil
 	}
 	err := m.engine.Memory().Keep(&m.conn.user, shared, buffer)
@@ -127,54 +150,33 @@ func (m *sessionMemory) adoptMapping(r *handover.Reader, fd int, shared, buffer 
 		m.giveBack(shared, buffer)
 	}
 	_ = unix.Close(fd)
-	failAbout(r, err)
+	failAbout(s, err)
 	return nil
 }
 
-// failAbout makes r fail with err, which is about a file of a session. What the file is, is the
+// failAbout makes s fail with err, which is about a file of a session. What the file is, is the
 // session's. Else this daemon lacks something.
-func failAbout(r *handover.Reader, err error) {
+func failAbout(s *handover.State, err error) {
 	if !errors.Is(err, shm.ErrMapping) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
-		r.Shared()
+		s.Shared()
 	}
-	r.Fail("%v", err)
-}
-
-// adoptBuffer maps a buffer.
-func (m *sessionMemory) adoptBuffer(r *handover.Reader, f *inFiles) {
-	number, imported, place := r.U32(), r.Bool(), r.Range(len(f.all))
-	if r.Err() == nil && (m.buffers[number] != nil || place.Len == 0) {
-		r.Fail("buffer %d of %d bytes is there twice, or is nothing", number, place.Len)
-	}
-	fd := f.take(r, place.File)
-	if r.Err() != nil {
-		return
-	}
-	b := &sessionBuffer{size: place.Len, imported: imported, off: place.Off}
-	if imported {
-		b.file = m.adoptImport(r, fd, place)
-	} else {
-		b.file = m.adoptMapping(r, fd, 0, b.size, func(fd int) (*shm.Mapping, error) { return adoptMemfd(failpoint.Buffer, fd, int(b.size)) })
-	}
-	if b.file != nil {
-		m.keepBuffer(number, m.looked.buffer(b))
-	}
+	s.Fail("%v", err)
 }
 
 // adoptImport maps memory of the process's own. It returns nil, and has closed fd, after an
-// error of r. The process may have sealed the memory at any moment until now. That must not
+// error of s. The process may have sealed the memory at any moment until now. That must not
 // keep the daemon from taking over, so such memory is adopted too, and the session ends.
-func (m *sessionMemory) adoptImport(r *handover.Reader, fd int, place handover.Range) *shm.Mapping {
+func (m *sessionMemory) adoptImport(s *handover.State, fd int, place handover.Range) *shm.Mapping {
 	i, err := shm.CheckAdopted(fd, place.Off, place.Len)
 	if err == nil {
 		err = m.mayHaveHuge(i)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		failAbout(r, err)
+		failAbout(s, err)
 		return nil
 	}
-	return m.adoptMapping(r, fd, 0, i.Mapped(), func(fd int) (*shm.Mapping, error) {
+	return m.adoptMapping(s, fd, 0, i.Mapped(), func(fd int) (*shm.Mapping, error) {
 		file, sealed, err := adoptImport(i)
 		if err != nil {
 			return nil, err
@@ -186,20 +188,15 @@ func (m *sessionMemory) adoptImport(r *handover.Reader, fd int, place handover.R
 	})
 }
 
-// adoptDoorbell takes over a doorbell. If it is the daemon's, the daemon sleeps at it. It
-// returns nil after an error of r.
-func adoptDoorbell(r *handover.Reader, f *inFiles, daemons bool) *shm.Doorbell {
-	recv := -1
-	if daemons {
-		recv = f.take(r, r.U32())
-	}
-	send := f.take(r, r.U32())
-	if r.Err() == nil {
+// adoptDoorbell takes over a doorbell. If it is the daemon's, the daemon sleeps at recv. It
+// returns nil, and has closed both, after an error of s.
+func adoptDoorbell(s *handover.State, recv, send int) *shm.Doorbell {
+	if s.Err() == nil {
 		bell, err := takeDoorbell(recv, send)
 		if err == nil {
 			return bell
 		}
-		failAbout(r, err)
+		failAbout(s, err)
 	}
 	for _, fd := range []int{recv, send} {
 		if fd >= 0 {

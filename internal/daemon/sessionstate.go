@@ -10,7 +10,6 @@ import (
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // tagSessions is the list of control connections.
@@ -19,45 +18,18 @@ const tagSessions = handover.TagDaemon + 2
 // tagSession is what a client has, in that list.
 const tagSession = handover.TagDaemon + 9
 
-// encodeSessions writes the control connections. There is a recess, and the caller has the
-// engine, which stands still. The result names clients for Engine.Encode. Connections of
-// rdsctl with a trace or a capture are left out.
-func (d *Daemon) encodeSessions(w *handover.Writer, f *outFiles) (number func(*engine.Client) uint32) {
+// sessionsToHand returns the control connections that go over to another daemon. There is a recess, and
+// the caller has the engine, which stands still. Connections of rdsctl with a trace or a capture are
+// left out.
+func (d *Daemon) sessionsToHand() *heirs {
 	d.admission.answerAll()
 	for gone := map[*session]bool{}; d.admission.endRest(gone); {
 		d.engine.EndDetached() // which can answer others' requests
 		d.admission.answerAll()
 	}
-	numbers := map[*engine.Client]uint32{}
-	all := d.admission.handOver()
-	d.handing.handed = all
-	w.Begin(tagSessions)
-	w.Count(len(all))
-	for i, s := range all {
-		s.encode(w, f)
-		if s.cl != nil {
-			numbers[s.cl] = uint32(i)
-		}
-	}
-	if w.Version() >= 3 {
-		unread := d.admission.unread()
-		if mutant.On(mutant.HandoverUnread) {
-			unread = nil
-		}
-		w.Count(len(unread))
-		for _, c := range unread {
-			w.U32(f.add(c.FD()))
-			w.U32(uint32(d.unreceived.by(c)))
-		}
-		d.admission.encodeHoled(w)
-	}
-	w.End()
-	return func(c *engine.Client) uint32 {
-		if i, ok := numbers[c]; ok {
-			return i
-		}
-		return handover.NoFile
-	}
+	h := &heirs{d: d, all: d.admission.handOver(), ended: d.admission.unread()}
+	d.handing.handed = h.all
+	return h
 }
 
 // endRest has the engine let go of processes whose sessions have ended in the recess, and
@@ -153,7 +125,7 @@ func (a *admission) unread() (all []*connection) {
 	return all
 }
 
-// leave ends all sessions when another daemon goes on with what encodeSessions wrote. Those
+// leave ends all sessions when another daemon goes on with them. Those
 // that are left out are notified. The engine's thread has ended. leave waits until all
 // sessions have.
 func (a *admission) leave() {
@@ -178,80 +150,78 @@ func (a *admission) leave() {
 	a.served.Wait()
 }
 
-// adoptUnread reads how many descriptors the process has not received, and counts them.
-func (c *connection) adoptUnread(r *handover.Reader) {
-	n := ipc.MaxFDs // at most
-	if r.Version() >= 3 {
-		n = r.Size(ipc.MaxFDs)
+// adoptUnread notes that the process has not received so many descriptors.
+func (c *connection) adoptUnread(s *handover.State, n int) {
+	if n > ipc.MaxFDs {
+		s.Fail("%d descriptors that a process has not received", n)
 	}
 	if mutant.On(mutant.HandoverUnreadMost) {
 		n = ipc.MaxFDs
 	}
-	if n > 0 && r.Err() == nil {
+	if n > 0 && s.Err() == nil {
 		c.Gave()
 		c.unreceived.keep(c, n)
 	}
 }
 
-// encode writes a session that stands.
-func (s *session) encode(w *handover.Writer, f *outFiles) {
-	w.U8(uint8(s.role))
-	w.U32(f.add(s.FD()))
-	if w.Version() >= 3 {
-		encodeRequest(w, f, s.again)
+// handOver has go over what the session of a client has, which stands.
+func (s *session) handOver(st *handover.State, f *handover.Files) {
+	p, imports := &s.params, !st.Reads() && s.TakesImports()
+	st.String(&s.name, ipc.MaxName)
+	st.U32s(&p.SubEntries, &p.EventEntries, &p.MaxMsgs, &p.MaxRx, &p.Slots, &p.Cells, &p.SendWindows, &p.RecvWindows)
+	st.Bool(handover.Unless(st, mutant.On(mutant.HandoverImports), &imports))
+	if st.Reads() {
+		s.name = printable(s.name) // what is printable is another version's matter
+		if imports && st.Err() == nil {
+			if err := s.TakeImports(); err != nil {
+				st.Shared()
+				st.Fail("%v", err)
+			}
+		}
 	}
-	if s.role == ipc.RoleClient {
-		w.Alone(tagSession, func() { s.encodeClient(w, f) })
+	s.handOverWaits(st)
+	untold, unread := s.untold != nil, ipc.MaxFDs // at most, of a state of an earlier version
+	if st.Version() >= 3 {
+		unread = s.unreceived.by(s.connection)
+		st.Bool(&untold)
+		handover.As32(st, &unread)
+	}
+	if st.Reads() {
+		s.adoptUnread(st, unread)
+	}
+	if st.Err() == nil {
+		s.memory.pass(st, f, s.params)
+	}
+	if st.Reads() {
+		s.adoptUntold(st, untold)
 	}
 }
 
-func (s *session) encodeClient(w *handover.Writer, f *outFiles) {
-	w.String(s.name)
-	p := &s.params
-	w.U32s(p.SubEntries, p.EventEntries, p.MaxMsgs, p.MaxRx, p.Slots, p.Cells, p.SendWindows, p.RecvWindows)
-	w.Bool(s.TakesImports() && !mutant.On(mutant.HandoverImports))
+// handOverWaits has the requests that wait go over.
+func (s *session) handOverWaits(st *handover.State) {
 	waits := slices.SortedFunc(maps.Keys(s.waits), func(a, b engine.Awaited) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(s.waits[a], s.waits[b]))
 	})
-	w.Count(len(waits))
-	for _, what := range waits {
-		w.Bool(what.Region)
-		w.U32(what.Number)
-		w.U32(s.waits[what])
-	}
-	if w.Version() >= 3 {
-		w.Bool(s.untold != nil)
-		w.U32(uint32(s.unreceived.by(s.connection)))
-	}
-	s.memory.encode(w, f)
-}
-
-// adopt reads what encodeClient wrote.
-func (s *session) adopt(r *handover.Reader, f *inFiles) {
-	s.name = printable(r.String(ipc.MaxName)) // what is printable is another version's matter
-	s.params = shm.Params{SubEntries: r.U32(), EventEntries: r.U32(), MaxMsgs: r.U32(), MaxRx: r.U32(),
-		Slots: r.U32(), Cells: r.U32(), SendWindows: r.U32(), RecvWindows: r.U32()}
-	if imports := r.Bool(); imports && r.Err() == nil {
-		if err := s.TakeImports(); err != nil {
-			r.Shared()
-			r.Fail("%v", err)
+	for i := range st.Count(len(waits), mostWaits, 1+4+4) {
+		what := handover.Nth(st, waits, i)
+		id := s.waits[what]
+		st.Bool(&what.Region)
+		st.U32(&what.Number)
+		if st.U32(&id); !st.Reads() {
+			continue
 		}
-	}
-	for range r.Count(mostWaits, 1+4+4) {
-		what, id := engine.Awaited{Region: r.Bool(), Number: r.U32()}, r.U32()
-		if _, twice := s.waits[what]; r.Err() == nil && (twice || id == 0) {
-			r.Fail("request %d waits for the end of %+v, which may be waited for already", id, what)
+		if _, twice := s.waits[what]; st.Err() == nil && (twice || id == 0) {
+			st.Fail("request %d waits for the end of %+v, which may be waited for already", id, what)
 		}
 		s.waits[what] = id
 	}
-	untold := r.Version() >= 3 && r.Bool()
-	s.adoptUnread(r)
-	if r.Err() == nil {
-		s.memory.adopt(r, f, s.params)
-	}
-	if n := len(s.memory.send); untold && r.Err() == nil {
+}
+
+// adoptUntold notes whether the process was not sent its last window, and whether it has sealed memory.
+func (s *session) adoptUntold(st *handover.State, untold bool) {
+	if n := len(s.memory.send); untold && st.Err() == nil {
 		if n <= int(s.params.SendWindows) {
-			r.Fail("a window that its process has not, of %d that it was given at first", n)
+			st.Fail("a window that its process has not, of %d that it was given at first", n)
 			return
 		}
 		s.untold = &grown{s.memory.send[n-1], uint32(n)}

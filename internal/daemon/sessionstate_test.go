@@ -198,7 +198,7 @@ func TestSessionsRefused(t *testing.T) {
 	p.call(&ipc.Alloc{Size: 1 << 16})
 	x := part(t, d)
 	p.send(&ipc.Addrs{})
-	refuse := func(what string, state []byte, f *inFiles) {
+	refuse := func(what string, state []byte, f *handover.Files) {
 		t.Helper()
 		next := x.next()
 		defer next.closeAll()
@@ -213,19 +213,19 @@ func TestSessionsRefused(t *testing.T) {
 	for n := 12; n < len(x.state); n += 1 + n/3 {
 		refuse(fmt.Sprintf("%d bytes", n), x.state[:n], x.copies())
 	}
-	for i := range x.files.all {
+	for i := range x.files.All {
 		f := x.copies()
-		unix.Close(f.all[i])
+		unix.Close(f.All[i])
 		null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.all[i] = null
+		f.All[i] = null
 		refuse(fmt.Sprintf("another file %d", i), x.state, f)
 	}
 	f := x.copies()
-	unix.Close(f.all[len(f.all)-1])
-	f.all = f.all[:len(f.all)-1]
+	unix.Close(f.All[len(f.All)-1])
+	f.All = f.All[:len(f.All)-1]
 	refuse("a file too few", x.state, f)
 	x.resume()
 	p.hears(p.id, &ipc.AddrsOK{})
@@ -266,10 +266,11 @@ func TestSessionsIncomplete(t *testing.T) {
 		s.waits[engine.Awaited{Number: 77}] = 5
 	}
 	d.admission.mu.Unlock()
-	w := handover.NewWriter(handover.Newest)
-	x.files = outFiles{}
-	number := d.encodeSessions(w, &x.files)
-	if err := d.engine.Encode(w, number); err != nil {
+	w := handover.Write(handover.Newest)
+	x.files = handover.Files{}
+	h := d.sessionsToHand()
+	h.handOver(w, &x.files)
+	if err := d.engine.Encode(w.Writer(), h.number()); err != nil {
 		t.Fatal(err)
 	}
 	next := x.next()

@@ -216,14 +216,15 @@ func FuzzTakeOver(f *testing.F) {
 // that is the same state.
 func (s *standing) again(t *testing.T, d *Daemon, same bool) {
 	t.Helper()
-	w, files := handover.NewWriter(handover.Newest), &outFiles{}
-	number := d.encodeSessions(w, files)
-	d.encodeStats(w)
-	if err := d.engine.Encode(w, number); err != nil {
+	w, files := handover.Write(handover.Newest), &handover.Files{}
+	h := d.sessionsToHand()
+	h.handOver(w, files)
+	d.handOverStats(w, d.info)
+	if err := d.engine.Encode(w.Writer(), h.number()); err != nil {
 		t.Errorf("adopted, and not handed over: %v", err)
 	}
-	if same && len(files.all) != len(s.state.Files) {
-		t.Errorf("%d descriptors, not %d", len(files.all), len(s.state.Files))
+	if same && len(files.All) != len(s.state.Files) {
+		t.Errorf("%d descriptors, not %d", len(files.All), len(s.state.Files))
 	}
 }
 

@@ -8,16 +8,15 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// encodeStats writes the statistics. The engine stands still.
-func (d *Daemon) encodeStats(w *handover.Writer) { d.loop.stats.HandOver(w.State()) }
-
-// adoptStats has the statistics go on from what encodeStats wrote, as those of info. The
-// engine adopts its state afterwards, because it counts gauges.
-func (d *Daemon) adoptStats(r *handover.Reader, info stats.Info) {
-	d.info = info
-	d.loop.stats.SetInfo(info)
-	d.lists.SetInfo(info)
-	d.loop.stats.HandOver(r.State())
+// handOverStats has the statistics go over. The engine stands still. Those that are read go on as those of
+// info, and the engine adopts its state afterwards, because it counts gauges.
+func (d *Daemon) handOverStats(s *handover.State, info stats.Info) {
+	if s.Reads() {
+		d.info = info
+		d.loop.stats.SetInfo(info)
+		d.lists.SetInfo(info)
+	}
+	d.loop.stats.HandOver(s)
 }
 
 // ownStats has readers find this daemon's statistics instead of those of the daemon before.

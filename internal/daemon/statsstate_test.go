@@ -31,15 +31,15 @@ func TestStatisticsHandedOver(t *testing.T) {
 	old := daemon(os.Getpid(), 0)
 	old.loop.stats.C[stats.SendQueued] = 12
 	next := daemon(7, os.Getpid())
-	w := handover.NewWriter(handover.Newest)
-	old.encodeStats(w)
-	r, err := handover.NewReader(w.Bytes())
+	w := handover.Write(handover.Newest)
+	old.handOverStats(w, old.info)
+	r, err := handover.Read(w.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
 	info := old.info
 	info.PID = 7
-	next.adoptStats(r, info)
+	next.handOverStats(r, info)
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}

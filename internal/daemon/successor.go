@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/succession"
 )
 
@@ -52,22 +50,13 @@ type inherited struct {
 
 // Open implements succession.Successor.
 func (s *Successor) Open(_ uint16, p succession.Parcel) (err error) {
-	f := &inFiles{all: p.Files}
-	defer f.close()
+	f := &handover.Files{All: p.Files}
+	defer f.Close()
 	if err := failpoint.Hit(failpoint.Taking); err != nil {
 		return err
 	}
-	r, err := handover.NewReader(p.State)
-	if err != nil {
-		return err
-	}
-	i := &inheritance{upgrades: &upgrades{}}
-	r.Begin(handover.TagDaemon)
-	adoptContracts(r)
-	i.upgrades.adopt(r)
-	i.listeners = adoptListeners(r, f)
-	r.End()
-	if err := r.Close(); err != nil {
+	i := &inheritance{&upgrades{}, &listeners{gate: newGate()}}
+	if err := handover.Adopt(p.State, func(s *handover.State) { handOverOpening(s, f, i.upgrades, i.listeners) }); err != nil {
 		return err
 	}
 	s.Super.inherits = i
@@ -80,26 +69,19 @@ func (s *Successor) Open(_ uint16, p succession.Parcel) (err error) {
 
 // Adopt implements succession.Successor.
 func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
-	f := &inFiles{all: p.Files}
-	defer f.close()
+	f := &handover.Files{All: p.Files}
+	defer f.Close()
 	if err := failpoint.Hit(failpoint.Adopt); err != nil {
 		return err
 	}
-	r, err := handover.NewReader(p.State)
+	r, err := handover.Read(p.State)
 	if err != nil {
 		return err
 	}
-	d := s.daemon
-	r.Begin(handover.TagDaemon)
-	info := stats.Info{PID: os.Getpid(), Instance: r.U64(), Start: r.I64()}
-	stood := time.Unix(0, r.I64())
-	d.summed.journal.follows(r.U64())
-	h := d.adoptSessions(r, f)
-	d.adoptStats(r, info)
-	if r.Version() >= 2 {
-		d.summed.journal.adopt(r)
-	}
-	err = d.engine.Adopt(r, h)
+	d, stood := s.daemon, time.Time{}
+	h := newHeirs(d, r)
+	d.handOver(r, f, h, &stood, &d.summed.journal)
+	err = d.engine.Adopt(r.Reader(), h)
 	h.complete(r)
 	r.End()
 	if err = cmp.Or(err, r.Close(), failpoint.Hit(failpoint.Adopted), s.Asked()); err != nil {

@@ -241,13 +241,9 @@ func (p *predecessor) Opening(version uint16) (succession.Parcel, error) {
 	if err := failpoint.Hit(failpoint.Passing); err != nil {
 		return succession.Parcel{}, err
 	}
-	w, f := handover.NewWriter(version), &outFiles{}
-	w.Begin(handover.TagDaemon)
-	encodeContracts(w)
-	p.upgrades.encode(w)
-	p.listeners.encode(w, f)
-	w.End()
-	return succession.Parcel{State: w.Bytes(), Files: f.all}, nil
+	s, f := handover.Write(version), &handover.Files{}
+	handOverOpening(s, f, p.upgrades, p.listeners)
+	return succession.Parcel{State: s.Bytes(), Files: f.All}, nil
 }
 
 // Park implements succession.Predecessor.
@@ -277,21 +273,12 @@ func (p *predecessor) still(version uint16) (parcel succession.Parcel, err error
 	if err := failpoint.Hit(failpoint.Park); err != nil {
 		return parcel, err
 	}
-	w, f := handover.NewWriter(version), &outFiles{}
-	w.Begin(handover.TagDaemon)
-	w.U64(p.info.Instance)
-	w.I64(p.info.Start)
-	w.I64(p.upgrades.since().UnixNano())
-	journal := p.summed.journal.copy()
-	w.U64(journal.seq)
-	number := p.encodeSessions(w, f)
-	p.encodeStats(w)
-	if w.Version() >= 2 {
-		journal.encode(w)
-	}
-	err = p.engine.Encode(w, number)
-	w.End()
-	return succession.Parcel{State: w.Bytes(), Files: f.all}, err
+	s, f := handover.Write(version), &handover.Files{}
+	h, stood := p.sessionsToHand(), p.upgrades.since()
+	p.handOver(s, f, h, &stood, p.summed.journal.copy())
+	err = p.engine.Encode(s.Writer(), h.number())
+	s.End()
+	return succession.Parcel{State: s.Bytes(), Files: f.All}, err
 }
 
 // standStill has the engine end what lost its session in the recess or has too much to be handed

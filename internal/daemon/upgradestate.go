@@ -86,30 +86,24 @@ func (u *upgrades) failed(err error) {
 	u.running, u.last = false, outcome{at: now, took: now.Sub(u.began), pause: u.paused, err: err.Error()}
 }
 
-// encode writes what the successor has to know. An attempt is in progress.
-func (u *upgrades) encode(w *handover.Writer) {
+// handOver has go over what the successor has to know. The attempt in progress has not ended there
+// either: served does that.
+func (u *upgrades) handOver(s *handover.State) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	w.U32(u.before)
-	w.U64(u.attempt)
-	w.I64(u.began.UnixNano())
-	w.String(cut(u.program, maxUpgradeText))
-	w.String(cut(version.String(), maxUpgradeText))
-}
-
-// adopt reads what the predecessor wrote. The attempt has not ended yet: served does that.
-func (u *upgrades) adopt(r *handover.Reader) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	before := r.U32()
-	if before == math.MaxUint32 {
-		r.Fail("generation %d", before)
+	program, from := cut(u.program, maxUpgradeText), cut(version.String(), maxUpgradeText)
+	s.U32(&u.before)
+	s.U64(&u.attempt)
+	s.Time(&u.began)
+	s.String(&program, maxUpgradeText)
+	if s.String(&from, maxUpgradeText); !s.Reads() {
+		return
 	}
-	u.before, u.attempt, u.running = before+1, r.U64(), true
-	u.began = time.Unix(0, r.I64())
-	u.program = r.String(maxUpgradeText)
-	u.last.from = r.String(maxUpgradeText)
-	u.last.state = r.Version()
+	if u.before == math.MaxUint32 {
+		s.Fail("generation %d", u.before)
+	}
+	u.before++
+	u.running, u.program, u.last.from, u.last.state = true, program, from, s.Version()
 }
 
 // served notes that this daemon serves, and that its predecessor's engine took nothing in from stood on.

@@ -19,17 +19,17 @@ import (
 // adopted is what a successor makes of what u hands over.
 func adopted(t *testing.T, u *upgrades) (*upgrades, error) {
 	t.Helper()
-	w := handover.NewWriter(handover.Newest)
+	w := handover.Write(handover.Newest)
 	w.Begin(handover.TagDaemon)
-	u.encode(w)
+	u.handOver(w)
 	w.End()
-	r, err := handover.NewReader(w.Bytes())
+	r, err := handover.Read(w.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
 	next := &upgrades{}
 	r.Begin(handover.TagDaemon)
-	next.adopt(r)
+	next.handOver(r)
 	r.End()
 	return next, r.Close()
 }

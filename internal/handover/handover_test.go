@@ -208,7 +208,7 @@ func TestBothWays(t *testing.T) {
 		s.Time(&x.at)
 		s.Error(&x.why, 100)
 		s.Error(&x.none, 100)
-		s.String(&x.cut, 3)
+		s.Text(&x.cut, 3)
 		return f, known
 	}
 	x := all{n32: [2]uint32{1, 2}, n64: [2]uint64{3, 4}, i64: [2]int64{-5, 6}, flags: [11]bool{1: true, 10: true}, small: 200, kind: 7, wide: 8,

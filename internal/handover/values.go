@@ -247,24 +247,34 @@ func (s *State) Blob(v *[]byte, most int) {
 	s.b = append(s.b, b...)
 }
 
-// String has a text go over. What is written is cut behind most bytes.
+// String has a text of at most most bytes go over. Only what is read is checked.
 func (s *State) String(v *string, most int) {
 	if s.reads {
 		*v = string(s.take(s.Count(0, most, 1)))
 		return
 	}
-	b := keptBytes([]byte((*v)[:min(len(*v), most)]))
+	b := keptBytes([]byte(*v))
 	s.b = binary.LittleEndian.AppendUint32(s.b, size(len(b)))
 	s.b = append(s.b, b...)
 }
 
-// Error has an error go over as a text, see String. Nil goes over as an empty one.
+// Text is String for a text that may be longer: what is written is cut behind most bytes.
+func (s *State) Text(v *string, most int) {
+	if s.reads || len(*v) <= most {
+		s.String(v, most)
+		return
+	}
+	start := (*v)[:most]
+	s.String(&start, most)
+}
+
+// Error has an error go over as by Text. Nil goes over as an empty one.
 func (s *State) Error(v *error, most int) {
 	text := ""
 	if *v != nil {
 		text = (*v).Error()
 	}
-	if s.String(&text, most); !s.reads {
+	if s.Text(&text, most); !s.reads {
 		return
 	}
 	if *v = nil; text != "" {

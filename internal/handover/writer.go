@@ -39,3 +39,5 @@ func pointers[T any](all []T) (p []*T) {
 }
 
 func (w *Writer) Grow(n int) { w.s.Grow(n) }
+func (s *State) Writer() *Writer { return &Writer{s} }
+func (s *State) Reader() *Reader { return &Reader{s} }
