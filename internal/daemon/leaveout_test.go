@@ -29,5 +29,5 @@ func TestEachValueMatters(t *testing.T) {
 // exceptions are the lines that write what no test has to notice, and why.
 var exceptions = map[string]string{
 	"daemon/listenerstate.go: s.Int(&ls.before, math.MaxInt32)": "createStats is told of it, see TestStatisticsHandedOver",
-	"daemon/sessionstate.go: st.Bool(&what.Region)": "a Release that waits needs another host; TestGoesOn of package engine has one",
+	"daemon/sessionstate.go: st.Bool(&what.Region)":             "a Release that waits needs another host; TestGoesOn of package engine has one",
 }

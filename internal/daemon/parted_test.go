@@ -46,7 +46,7 @@ func (p *parted) write() {
 	w := handover.Write(handover.Newest)
 	h := p.d.sessionsToHand()
 	h.handOver(w, &p.files)
-	if err := p.d.engine.Encode(w.Writer(), h.number()); err != nil {
+	if err := p.d.engine.Encode(w, h.number()); err != nil {
 		p.t.Fatal(err)
 	}
 	p.state = w.Bytes()
@@ -88,7 +88,7 @@ func (p *parted) adopt(d *Daemon, state []byte, f *handover.Files) (*heirs, erro
 	}
 	h := newHeirs(d, r)
 	h.handOver(r, f)
-	if r.Err() == nil && d.engine.Adopt(r.Reader(), h) == nil {
+	if r.Err() == nil && d.engine.Adopt(r, h) == nil {
 		h.complete(r)
 	}
 	err = r.Close()

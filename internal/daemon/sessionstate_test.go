@@ -270,7 +270,7 @@ func TestSessionsIncomplete(t *testing.T) {
 	x.files = handover.Files{}
 	h := d.sessionsToHand()
 	h.handOver(w, &x.files)
-	if err := d.engine.Encode(w.Writer(), h.number()); err != nil {
+	if err := d.engine.Encode(w, h.number()); err != nil {
 		t.Fatal(err)
 	}
 	next := x.next()

@@ -220,7 +220,7 @@ func (s *standing) again(t *testing.T, d *Daemon, same bool) {
 	h := d.sessionsToHand()
 	h.handOver(w, files)
 	d.handOverStats(w, d.info)
-	if err := d.engine.Encode(w.Writer(), h.number()); err != nil {
+	if err := d.engine.Encode(w, h.number()); err != nil {
 		t.Errorf("adopted, and not handed over: %v", err)
 	}
 	if same && len(files.All) != len(s.state.Files) {

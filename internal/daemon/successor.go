@@ -81,7 +81,7 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 	d, stood := s.daemon, time.Time{}
 	h := newHeirs(d, r)
 	d.handOver(r, f, h, &stood, &d.summed.journal)
-	err = d.engine.Adopt(r.Reader(), h)
+	err = d.engine.Adopt(r, h)
 	h.complete(r)
 	r.End()
 	if err = cmp.Or(err, r.Close(), failpoint.Hit(failpoint.Adopted), s.Asked()); err != nil {

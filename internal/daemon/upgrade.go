@@ -276,9 +276,11 @@ func (p *predecessor) still(version uint16) (parcel succession.Parcel, err error
 	s, f := handover.Write(version), &handover.Files{}
 	h, stood := p.sessionsToHand(), p.upgrades.since()
 	p.handOver(s, f, h, &stood, p.summed.journal.copy())
-	err = p.engine.Encode(s.Writer(), h.number())
-	s.End()
-	return succession.Parcel{State: s.Bytes(), Files: f.All}, err
+	err = p.engine.Encode(s, h.number())
+	if s.End(); err != nil {
+		return parcel, err
+	}
+	return succession.Parcel{State: s.Bytes(), Files: f.All}, nil
 }
 
 // standStill has the engine end what lost its session in the recess or has too much to be handed

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -18,7 +19,7 @@ import (
 // Client is one attached process: its shared memory and its state in the engine.
 // Engine-owned from attach to detach.
 type Client struct {
-	inState
+	handover.InState
 	name string
 	pid  int
 	user quota.User

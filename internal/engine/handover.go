@@ -2,10 +2,10 @@ package engine
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"github.com/rdsd/rdsd/conn"
@@ -27,32 +27,30 @@ var (
 	errStarted  = errors.New("engine: adopts after it has begun to work")
 )
 
-// handing is an engine that is being written.
-type handing struct {
+// crossing is an engine that goes over: one that is written, or one that is made from a state.
+type crossing struct {
 	*Engine
-	w     *handover.Writer
-	name  func(*Client) uint32
-	procs numbered[Client, *Client]
-	socks numbered[socket, *socket]
-	cells numbered[cell, *cell]
-	slots numbered[slot, *slot]
-	pins  numbered[pin, *pin]
-	txs   numbered[txMsg, *txMsg]
-	parts numbered[piece, *piece]
-}
+	s     *handover.State
+	names map[*Client]uint32
+	procs handover.Records[Client, *Client]
+	socks handover.Records[socket, *socket]
+	cells handover.Records[cell, *cell]
+	slots handover.Records[slot, *slot]
+	pins  handover.Records[pin, *pin]
+	txs   handover.Records[txMsg, *txMsg]
+	parts handover.Records[piece, *piece]
 
-// taking is an engine that is being made from a state.
-type taking struct {
-	*Engine
-	r       *handover.Reader
+	last    *Client // of part
+	session uint32  // its number
+
+	// number names a client's message that a connection has: pieces follow whole messages. find finds it.
+	number func(*conn.Msg) uint32
+	find   func(uint32) *conn.Msg
+
+	name func(*Client) uint32 // of an engine that is written
+
+	// Of an engine that is made:
 	heir    Heir
-	procs   []*Client
-	names   map[*Client]uint32
-	socks   []*socket
-	cells   []*cell
-	slots   []*slot
-	pins    []*pin
-	txs     []*txMsg
 	msgs    []*conn.Msg // by number
 	sources map[[16]byte]*[16]byte
 	away    []away
@@ -63,38 +61,27 @@ type taking struct {
 
 // Encode writes what an engine needs that takes this one's place. The engine is Halted.
 // number names a client for the Heir. handover.Faults are errors in what single clients have.
-func (e *Engine) Encode(w *handover.Writer, number func(*Client) uint32) error {
+func (e *Engine) Encode(s *handover.State, number func(*Client) uint32) error {
 	if !e.Halted() {
 		return errMoving
 	}
 	e.EndDetached()
-	h := &handing{Engine: e, w: w, name: number}
-	h.collect()
-	for _, s := range h.socks.all {
-		if s.cl.dead {
+	x := &crossing{Engine: e, s: s, name: number, names: map[*Client]uint32{}}
+	x.number = x.message
+	x.collect()
+	for _, so := range x.socks.All {
+		if so.cl.dead {
 			return errRemains
 		}
 	}
-	if h.tcp != nil {
-		if _, late := h.tcp.net.Left(); late > 0 {
+	if e.tcp != nil {
+		if _, late := e.tcp.net.Left(); late > 0 {
 			return errAccepted
 		}
 	}
-	w.Begin(handover.TagEngine)
-	h.encodeFrame()
-	h.encodeAddresses()
-	h.encodeClients()
-	h.encodeSockets()
-	h.encodeRegions()
-	h.encodeSlots()
-	h.encodeMessages()
-	h.encodeArrived()
-	h.encodeLists()
-	h.part(nil)
-	h.fail(e.encodeRemotes(w, h.message))
-	w.End()
-	w.State().Faulty()
-	return w.State().Err()
+	x.handOver()
+	s.Faulty()
+	return s.Err()
 }
 
 // EndDetached ends all of the processes that were detached while the engine stood still, and
@@ -108,195 +95,187 @@ func (e *Engine) EndDetached() {
 // has not had a turn. It is Halted then, until Resume. After an error it is not to be used;
 // neither clients nor peers notice anything of it. handover.Faults are
 // errors in what single clients have.
-func (e *Engine) Adopt(r *handover.Reader, heir Heir) error {
+func (e *Engine) Adopt(s *handover.State, heir Heir) error {
 	if e.now != 0 || e.Halts() || len(e.clients.all)+len(e.peers.all) > 0 {
 		return errStarted
 	}
-	t := &taking{Engine: e, r: r, heir: heir, names: map[*Client]uint32{}, untold: map[*Client]int{}, sources: map[[16]byte]*[16]byte{}}
+	x := &crossing{Engine: e, s: s, heir: heir, names: map[*Client]uint32{}, untold: map[*Client]int{}, sources: map[[16]byte]*[16]byte{}}
+	x.find = x.messageOf
 	e.halt.stage, e.halt.adopted = haltStill, true
-	r.Begin(handover.TagEngine)
-	for _, part := range []func(){t.adoptFrame, t.adoptAddresses, t.adoptClients, t.adoptSockets, t.adoptRegions, t.adoptSlots,
-		t.adoptMessages, t.adoptArrived, t.adoptLists, func() { e.adoptRemotes(r, t.find) }, t.link} {
-		if r.Err() != nil {
-			break
-		}
-		t.part(nil)
-		part()
-		r.Faulty()
-	}
-	r.End()
-	return r.Err()
+	x.handOver()
+	return s.Err()
 }
 
-// encodeFrame writes the engine's own values.
-func (h *handing) encodeFrame() {
-	w := h.w
-	h.countAcked()
-	for _, p := range h.peers.all {
-		h.count(p)
+// handOver has the engine go over. One that is made stops at the first error of a part, and goes through
+// the parts of all processes before.
+func (x *crossing) handOver() {
+	s := x.s
+	s.Begin(handover.TagEngine)
+	for _, part := range []func(){x.handOverFrame, x.handOverAddresses, x.handOverClients, x.handOverSockets, x.handOverRegions,
+		x.handOverSlots, x.handOverMessages, x.handOverArrived, x.handOverLists, x.handOverRemotes} {
+		x.part(nil)
+		if part(); s.Reads() && s.Faulty() {
+			return
+		}
 	}
-	now, clock := h.now, h.clock
-	if mutant.On(mutant.HandoverClock) {
-		now, clock = 1, 1
+	if s.Reads() {
+		x.part(nil)
+		x.link()
 	}
-	w.I64(now)
-	w.U64(clock)
-	w.U64(h.cfg.Instance)
-	w.U64(h.peers.sweep.forgotten)
-	w.U64(uint64(h.peers.nextKey))
-	w.U32(h.keys.numbered)
-	w.Bool(h.drains.all)
-	_, drained := h.Drains()
+	s.End()
+}
+
+// handOverFrame has the engine's own values go over.
+func (x *crossing) handOverFrame() {
+	s := x.s
+	if !s.Reads() {
+		x.countAcked()
+		for _, p := range x.peers.all {
+			x.count(p)
+		}
+	}
+	now, clock := &x.now, &x.clock
+	if mutant.On(mutant.HandoverClock) && !s.Reads() {
+		now, clock = new(int64(1)), new(uint64(1))
+	}
+	s.I64(now)
+	s.U64(clock)
+	s.U64(&x.cfg.Instance)
+	s.U64(&x.peers.sweep.forgotten)
+	s.U64((*uint64)(&x.peers.nextKey))
+	s.U32(&x.keys.numbered)
+	s.Bool(&x.drains.all)
+	if x.now <= 0 || x.cfg.Instance == 0 {
+		s.Fail("an engine at %d ns, of instance %d", x.now, x.cfg.Instance)
+	}
+	_, drained := x.Drains()
 	if mutant.On(mutant.HandoverDrains) {
 		drained = nil
 	}
-	w.Count(len(drained))
-	for _, a := range drained {
-		w.Addr(a)
-	}
-	sum := reflect.ValueOf(&h.counts.sum).Elem()
-	w.Count(sum.NumField())
-	for i := range sum.NumField() {
-		w.U64(sum.Field(i).Uint())
-	}
-}
-
-func (t *taking) adoptFrame() {
-	r := t.r
-	t.now, t.clock = r.I64(), r.U64()
-	t.cfg.Instance, t.peers.sweep.forgotten = r.U64(), r.U64()
-	t.peers.nextKey, t.keys.numbered = verbs.PeerKey(r.U64()), r.U32()
-	t.drains.all = r.Bool()
-	if t.now <= 0 || t.cfg.Instance == 0 {
-		r.Fail("an engine at %d ns, of instance %d", t.now, t.cfg.Instance)
-	}
-	for range r.Count(maxDrains, 4) {
-		a := r.Addr()
-		if !a.IsValid() || t.drains.of[a] {
-			r.Fail("%v is drained twice, or is no address", a)
+	for i := range s.Count(len(drained), maxDrains, 4) {
+		a := handover.Nth(s, drained, i)
+		if s.Addr(&a); !s.Reads() {
+			continue
+		}
+		if !a.IsValid() || x.drains.of[a] {
+			s.Fail("%v is drained twice, or is no address", a)
 			return
 		}
-		t.setDrain(a, true)
+		x.setDrain(a, true)
 	}
-	sum := reflect.ValueOf(&t.counts.sum).Elem()
-	if n := r.Count(sum.NumField(), 8); n != sum.NumField() {
-		r.Fail("%d counters of connections, not %d", n, sum.NumField())
-	}
-	for i := range sum.NumField() {
-		sum.Field(i).SetUint(r.U64())
+	if s.Counters(&x.counts.sum); !s.Reads() {
+		return
 	}
 	for _, g := range []stats.Counter{stats.SharedBytes, stats.RegisteredBytes, stats.Regions, stats.CongestedPorts, stats.PeersUp} {
-		t.st.C[g] = 0 // computed from what is adopted
+		x.st.C[g] = 0 // computed from what is adopted
 	}
 }
 
 // mostAddresses bounds the addresses of a host in a state.
 const mostAddresses = 1 << 16
 
-func (h *handing) encodeAddresses() {
-	h.w.Begin(handover.TagAddresses)
-	h.w.Count(len(h.addrs.all))
-	for _, l := range h.addrs.all {
-		h.w.Addr(l.addr)
-		h.w.U64(uint64(l.key))
-	}
-	h.w.End()
-}
-
-// adoptAddresses gives local addresses the keys that they had: regions are granted to these.
+// handOverAddresses gives local addresses the keys that they had: regions are granted to these.
 // An address that was none before gets another.
-func (t *taking) adoptAddresses() {
-	r := t.r
-	r.Begin(handover.TagAddresses)
+func (x *crossing) handOverAddresses() {
+	s := x.s
+	s.Begin(handover.TagAddresses)
 	keys := map[netip.Addr]verbs.PeerKey{}
 	used := map[verbs.PeerKey]bool{}
-	for range r.Count(mostAddresses, 4+8) {
-		a, k := r.Addr(), verbs.PeerKey(r.U64())
-		if _, twice := keys[a]; twice || !a.IsValid() || k == 0 || k > t.peers.nextKey || used[k] {
-			r.Fail("%v with key %d", a, k)
+	for i := range s.Count(len(x.addrs.all), mostAddresses, 4+8) {
+		var a netip.Addr
+		var k verbs.PeerKey
+		if !s.Reads() {
+			a, k = x.addrs.all[i].addr, x.addrs.all[i].key
+		}
+		s.Addr(&a)
+		s.U64((*uint64)(&k))
+		if _, twice := keys[a]; twice || !a.IsValid() || k == 0 || k > x.peers.nextKey || used[k] {
+			s.Fail("%v with key %d", a, k)
 		}
 		keys[a], used[k] = k, true
 	}
-	r.End()
-	for _, l := range t.addrs.all {
+	if s.End(); !s.Reads() {
+		return
+	}
+	for _, l := range x.addrs.all {
 		k, ok := keys[l.addr]
 		if !ok {
-			k = t.newKeys()
+			k = x.newKeys()
 		}
 		l.key = k
 	}
 }
 
 // collect numbers what the state consists of.
-func (h *handing) collect() {
-	for _, c := range h.clients.all {
-		h.procs.number(c)
+func (x *crossing) collect() {
+	for _, c := range x.clients.all {
+		x.procs.Number(c)
 		for _, s := range c.socks {
 			if s != nil {
-				h.collectSocket(s)
+				x.collectSocket(s)
 			}
 		}
 		for i := range c.rx {
 			if s := c.rx[i].sock; s != nil {
-				h.collectSocket(s)
+				x.collectSocket(s)
 			}
 		}
 		for _, ce := range c.cells {
 			if ce != nil {
-				h.collectCell(ce)
+				x.collectCell(ce)
 			}
 		}
 		for at := c.pendNote.Head; at != nil; at = at.Next {
-			h.collectSlot(at.Of)
+			x.collectSlot(at.Of)
 		}
 		for at := c.pendCells.Head; at != nil; at = at.Next {
-			h.collectCell(at.Of)
+			x.collectCell(at.Of)
 		}
-		h.collectMessages(c)
+		x.collectMessages(c)
 	}
-	for at := h.keys.all.Head; at != nil; at = at.Next {
-		h.collectSocket(at.Of.sock)
+	for at := x.keys.all.Head; at != nil; at = at.Next {
+		x.collectSocket(at.Of.sock)
 	}
-	for _, t := range h.txs.all {
+	for _, t := range x.txs.All {
 		if t.long != nil {
 			for at := t.long.pieces.Head; at != nil; at = at.Next {
-				h.parts.number(at.Of)
+				x.parts.Number(at.Of)
 			}
 		}
 	}
 }
 
-func (h *handing) collectSocket(s *socket) {
-	if h.socks.has(s) {
+func (x *crossing) collectSocket(s *socket) {
+	if x.socks.Has(s) {
 		return
 	}
-	h.socks.number(s)
+	x.socks.Number(s)
 	for at := s.slots.Head; at != nil; at = at.Next {
-		h.collectSlot(at.Of)
+		x.collectSlot(at.Of)
 	}
 	if s.folded != nil {
-		h.collectSlot(s.folded)
+		x.collectSlot(s.folded)
 	}
 }
 
-func (h *handing) collectCell(ce *cell) {
-	h.collectSocket(ce.sock)
-	h.cells.number(ce)
+func (x *crossing) collectCell(ce *cell) {
+	x.collectSocket(ce.sock)
+	x.cells.Number(ce)
 }
 
-func (h *handing) collectSlot(sl *slot) {
-	if h.slots.has(sl) {
+func (x *crossing) collectSlot(sl *slot) {
+	if x.slots.Has(sl) {
 		return
 	}
-	h.slots.number(sl)
-	h.collectCell(sl.cell)
+	x.slots.Number(sl)
+	x.collectCell(sl.cell)
 	if sl.pin != nil {
-		h.pins.number(sl.pin)
+		x.pins.Number(sl.pin)
 	}
 }
 
 // collectMessages numbers c's messages in the order in which they were submitted.
-func (h *handing) collectMessages(c *Client) {
+func (x *crossing) collectMessages(c *Client) {
 	var txs []*txMsg
 	for _, t := range c.msgs {
 		if t != nil {
@@ -307,45 +286,46 @@ func (h *handing) collectMessages(c *Client) {
 		return cmp.Compare(a.nth, b.nth)
 	})
 	for _, t := range txs {
-		h.collectSocket(t.sock)
-		h.collectSlot(t.slot)
-		h.pins.number(t.pin)
-		h.txs.number(t)
+		x.collectSocket(t.sock)
+		x.collectSlot(t.slot)
+		x.pins.Number(t.pin)
+		x.txs.Number(t)
 	}
 }
 
-// at returns the record of number i.
-func at[T any](r *handover.Reader, all []*T, i uint32, what string) *T {
-	if r.Err() == nil && uint64(i) >= uint64(len(all)) {
-		r.Fail("%s %d of %d", what, i, len(all))
-	}
-	if r.Err() != nil {
-		return nil
-	}
-	return all[i]
-}
-
-// source returns the address from which a message came, as records share it.
-func (t *taking) source() *[16]byte {
+// handOverSource has the address from which a message came go over, as records share it.
+func (x *crossing) handOverSource(from **[16]byte) {
 	var a [16]byte
-	hi, lo := t.r.U64(), t.r.U64()
-	for i := range 8 {
-		a[i], a[8+i] = byte(hi>>(56-8*i)), byte(lo>>(56-8*i))
+	if !x.s.Reads() {
+		a = **from
 	}
-	if t.sources[a] == nil {
-		t.sources[a] = &a
+	hi, lo := binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
+	x.s.U64(&hi)
+	if x.s.U64(&lo); !x.s.Reads() {
+		return
 	}
-	return t.sources[a]
+	binary.BigEndian.PutUint64(a[:8], hi)
+	binary.BigEndian.PutUint64(a[8:], lo)
+	if x.sources[a] == nil {
+		own := a
+		x.sources[a] = &own
+	}
+	*from = x.sources[a]
 }
 
-func (h *handing) source(a *[16]byte) {
-	for _, half := range [2][]byte{a[:8], a[8:]} {
-		v := uint64(0)
-		for _, b := range half {
-			v = v<<8 | uint64(b)
+// message returns the number of a client's message that a connection has.
+func (x *crossing) message(m *conn.Msg) uint32 {
+	switch o := m.Owner.(type) {
+	case *txMsg:
+		if x.txs.Has(o) {
+			return x.txs.Number(o)
 		}
-		h.w.U64(v)
+	case *piece:
+		if x.parts.Has(o) {
+			return uint32(len(x.txs.All)) + x.parts.Number(o)
+		}
 	}
+	return handover.NoNumber
 }
 
 // sortedBuffers are c's buffers in the order of their ids.

@@ -184,7 +184,7 @@ func (h *handedOver) stateOf(e *Engine) (*InProcessHeirs, []byte) {
 
 func (h *handedOver) encode(e *Engine, heirs *InProcessHeirs) []byte {
 	h.t.Helper()
-	w := handover.NewWriter(cmp.Or(h.version, handover.Newest))
+	w := handover.Write(cmp.Or(h.version, handover.Newest))
 	if err := e.Encode(w, heirs.Number); err != nil {
 		h.t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestHandoverRefused(t *testing.T) {
 		t.Errorf("a request that waits for a region, not for a buffer: %v", err)
 	}
 	h.es[0].Resume()
-	if err := h.es[0].Encode(handover.NewWriter(handover.Newest), nil); !errors.Is(err, errMoving) {
+	if err := h.es[0].Encode(handover.Write(handover.Newest), nil); !errors.Is(err, errMoving) {
 		t.Errorf("an engine that moves: %v", err)
 	}
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"net/netip"
+
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -22,134 +24,134 @@ func (c *Client) Inherit(windows ...[]byte) {
 	}
 }
 
-// encodeClients writes the processes, with their rings and buffers.
-func (h *handing) encodeClients() {
-	w := h.w
-	w.Begin(handover.TagClients)
-	w.Count(len(h.procs.all))
-	for _, c := range h.procs.all {
-		w.U32(h.name(c))
-		w.State().Alone(handover.TagClient, h.name(c), func() { h.encodeClient(c) })
+// handOverClients has the processes go over, with their rings and buffers.
+func (x *crossing) handOverClients() {
+	s := x.s
+	s.Begin(handover.TagClients)
+	for i := range s.Count(len(x.procs.All), mostClients, 4+8) {
+		x.part(nil)
+		c, name := handover.Nth(s, x.procs.All, i), uint32(0)
+		if !s.Reads() {
+			name = x.name(c)
+			x.names[c] = name
+		}
+		if s.U32(&name); s.Reads() {
+			if c = x.adoptClient(name); c == nil {
+				return
+			}
+		}
+		s.Alone(handover.TagClient, name, func() { x.handOverClient(c, name) })
 	}
-	w.End()
+	s.End()
 }
 
-func (h *handing) encodeClient(c *Client) {
-	w := h.w
-	w.Int(len(c.send))
-	c.seg.HandOverRings(w.State())
-	w.Size(len(c.socks))
-	w.Count(len(c.sockFree))
-	for _, handle := range c.sockFree {
+// adoptClient enters a process that was named. It returns nil after an error.
+func (x *crossing) adoptClient(name uint32) *Client {
+	if x.s.Err() != nil {
+		return nil
+	}
+	c := x.heir.Client(name)
+	if c == nil || c.acct != nil {
+		x.s.Fail("client %d is not there, or twice", name)
+		return nil
+	}
+	x.clients.all = append(x.clients.all, c)
+	x.procs.All = append(x.procs.All, c)
+	x.names[c] = name
+	return c
+}
+
+func (x *crossing) handOverClient(c *Client, name uint32) {
+	s := x.s
+	windows := len(c.send)
+	if s.Int(&windows, maxWindows); windows != len(c.send) {
+		s.Fail("client %d with %d send windows, mapped are %d", name, windows, len(c.send))
+	}
+	if s.Reads() {
+		if err := failpoint.Hit(failpoint.Process); err != nil {
+			s.Fail("%v", err)
+		}
+		x.enter(c)
+	}
+	c.seg.HandOverRings(s)
+	socks := s.Size(len(c.socks), shm.MaxSocks)
+	if s.Reads() {
+		x.st.C[stats.SharedBytes] += c.shared
+		c.socks = make([]*socket, socks)
+	}
+	seen := map[uint32]bool{}
+	for i := range s.Count(len(c.sockFree), len(c.socks), 4) {
+		handle := handover.Nth(s, c.sockFree, i)
 		if mutant.On(mutant.HandoverHandles) {
 			handle = shm.SockIndex(handle)
 		}
-		w.U32(handle)
-	}
-	w.Begin(handover.TagBuffers)
-	w.U32(c.nextBuf)
-	w.Count(len(c.buffers))
-	for _, b := range c.sortedBuffers() {
-		w.U32(b.id)
-		w.U64(uint64(len(b.mem)))
-		w.Bool(b.freeing && !mutant.On(mutant.HandoverFreeing))
-		w.Bool(b.waiting != nil)
-	}
-	w.End()
-}
-
-func (t *taking) adoptClients() {
-	r := t.r
-	r.Begin(handover.TagClients)
-	for range r.Count(mostClients, 4+8) {
-		t.part(nil)
-		name := r.U32()
-		if r.Err() != nil {
-			return
+		if s.U32(&handle); !s.Reads() {
+			continue
 		}
-		c := t.heir.Client(name)
-		if c == nil || c.acct != nil {
-			r.Fail("client %d is not there, or twice", name)
-			return
-		}
-		t.clients.all = append(t.clients.all, c)
-		t.procs = append(t.procs, c)
-		t.names[c] = name
-		r.Alone(handover.TagClient, name, func() { t.adoptClient(c, name) })
-	}
-	r.End()
-}
-
-func (t *taking) adoptClient(c *Client, name uint32) {
-	r := t.r
-	if n := r.Int(maxWindows); n != len(c.send) {
-		r.Fail("client %d with %d send windows, mapped are %d", name, n, len(c.send))
-	}
-	if err := failpoint.Hit(failpoint.Process); err != nil {
-		r.Fail("%v", err)
-	}
-	t.enter(c)
-	c.seg.HandOverRings(r.State())
-	t.st.C[stats.SharedBytes] += c.shared
-	c.socks = make([]*socket, r.Size(shm.MaxSocks))
-	seen := map[uint32]bool{}
-	for range r.Count(len(c.socks), 4) {
-		handle := r.U32()
 		if i := shm.SockIndex(handle); i >= uint32(len(c.socks)) || seen[i] {
-			r.Fail("a free socket index %d of %d", i, len(c.socks))
+			s.Fail("a free socket index %d of %d", i, len(c.socks))
 		} else {
 			seen[i] = true
 		}
 		c.sockFree = append(c.sockFree, handle)
 	}
-	t.adoptBuffers(c, name)
+	x.handOverBuffers(c, name)
 }
 
-func (t *taking) adoptBuffers(c *Client, name uint32) {
-	r := t.r
-	r.Begin(handover.TagBuffers)
-	c.nextBuf = r.U32()
-	for range r.Count(MaxBuffers, 4+8+1+1) {
-		b := &buffer{id: r.U32(), cl: c}
-		size, waits := r.U64(), false
-		b.freeing, waits = r.Bool(), r.Bool()
-		if r.Err() != nil {
+func (x *crossing) handOverBuffers(c *Client, name uint32) {
+	s := x.s
+	s.Begin(handover.TagBuffers)
+	s.U32(&c.nextBuf)
+	all := c.sortedBuffers()
+	for i := range s.Count(len(all), MaxBuffers, 4+8+1+1) {
+		b := handover.Nth(s, all, i)
+		if s.Reads() {
+			b = &buffer{cl: c}
+		}
+		size, waits := uint64(len(b.mem)), b.waiting != nil
+		s.U32(&b.id)
+		s.U64(&size)
+		s.Bool(handover.Unless(s, mutant.On(mutant.HandoverFreeing), &b.freeing))
+		if s.Bool(&waits); !s.Reads() {
+			continue
+		}
+		if s.Err() != nil {
 			return
 		}
 		if b.id == 0 || c.buffers[b.id] != nil || waits && !b.freeing {
-			r.Fail("buffer %d of client %d is there twice, or is waited for and not freed", b.id, name)
+			s.Fail("buffer %d of client %d is there twice, or is waited for and not freed", b.id, name)
 			return
 		}
-		if b.mem, b.onFree = t.heir.Buffer(name, b.id); b.mem == nil || uint64(len(b.mem)) != size {
-			r.Fail("buffer %d of client %d has %d bytes, mapped are %d", b.id, name, size, len(b.mem))
+		if b.mem, b.onFree = x.heir.Buffer(name, b.id); b.mem == nil || uint64(len(b.mem)) != size {
+			s.Fail("buffer %d of client %d has %d bytes, mapped are %d", b.id, name, size, len(b.mem))
 			return
 		}
 		if waits {
-			b.waiting = t.later(c, Awaited{Number: b.id})
+			b.waiting = x.later(c, Awaited{Number: b.id})
 		}
 		c.buffers[b.id] = b
 		c.refs++
-		t.st.C[stats.RegisteredBytes] += size
+		x.st.C[stats.RegisteredBytes] += size
 	}
-	r.End()
+	s.End()
 }
 
 // register registers what clients have. Regions come first, because they have to have their
 // keys again.
-func (t *taking) register() {
-	for _, c := range t.procs {
+func (x *crossing) register() {
+	for _, c := range x.procs.All {
 		for i := range c.send {
-			mr, err := t.regMR(failpoint.RegisterWindow, c.send[i].mem, uint64(i)*shm.WindowSize, 0)
+			mr, err := x.regMR(failpoint.RegisterWindow, c.send[i].mem, uint64(i)*shm.WindowSize, 0)
 			if err != nil {
-				t.r.Fail("register send window: %v", err)
+				x.s.Fail("register send window: %v", err)
 				return
 			}
 			c.send[i].mr = mr
 		}
 		for _, b := range c.sortedBuffers() {
-			mr, err := t.regMR(failpoint.RegisterBuffer, b.mem, 0, verbs.AccessLocalWrite)
+			mr, err := x.regMR(failpoint.RegisterBuffer, b.mem, 0, verbs.AccessLocalWrite)
 			if err != nil {
-				t.r.Fail("register buffer: %v", err)
+				x.s.Fail("register buffer: %v", err)
 				return
 			}
 			b.mr = mr
@@ -157,121 +159,110 @@ func (t *taking) register() {
 	}
 }
 
-// What a socket's record says of it.
-const (
-	sockClosed = 1 << iota
-	sockLeft
-	sockLaned
-	sockCongested
-	sockOverrun
-	sockSends // has sent something
-	sockRefused
-
-	sockAll = 1<<iota - 1
-)
-
-func (h *handing) encodeSockets() {
-	w := h.w
-	w.Begin(handover.TagSockets)
-	w.Count(len(h.socks.all))
-	for _, s := range h.socks.all {
-		lane := s.lane
-		if mutant.On(mutant.HandoverLane) {
-			lane = 0
-		}
-		w.U32(h.procs.number(s.cl))
-		w.U32(s.handle)
-		w.Addr(s.local.addr)
-		w.U16(s.port)
-		w.U32(s.inc)
-		w.U8(lane)
-		w.Flags(s.closed, s.left, s.laned, s.congested && !mutant.On(mutant.HandoverCongested), s.overrun, s.took != nil, s.forMemory.On())
-		w.Int(s.limit)
-		w.I64(int64(s.congAt))
-		w.U64s(s.sent.msgs, s.sent.bytes, s.got.msgs, s.got.bytes)
-		w.Int(s.counted)
-		w.Int(s.before)
-		w.I64(s.countAt)
-		if s.took != nil {
-			encodeTimes(w, s.took)
-		}
-	}
-	w.End()
-}
-
 const mostInt = 1<<63 - 1
 
-// localOf reads an address of this host. Sockets and what peers know keep an address in use.
-func (e *Engine) localOf(r *handover.Reader) *localAddr {
-	addr := r.Addr()
-	l := e.addrs.by[addr]
-	if l == nil && r.Err() == nil {
-		r.Fail("%v is in use, and the setting listen does not name it: name it, or restart the daemon instead", addr)
+// localOf finds an address of this host. Sockets and what peers know keep an address in use.
+func (x *crossing) localOf(addr netip.Addr) *localAddr {
+	l := x.addrs.by[addr]
+	if l == nil {
+		x.s.Fail("%v is in use, and the setting listen does not name it: name it, or restart the daemon instead", addr)
 	}
 	return l
 }
 
-func (t *taking) adoptSockets() {
-	r := t.r
-	r.Begin(handover.TagSockets)
-	for range r.Count(mostSocks, 4+4+4+2+4+1+2) {
-		t.part(nil)
-		s := &socket{cl: at(r, t.procs, r.U32(), "client"), handle: r.U32()}
-		s.local = t.localOf(r) // an address that the settings do not name is no fault of the process
-		t.part(s.cl)
-		s.port, s.inc, s.lane = r.U16(), r.U32(), r.U8()
-		f := r.U16()
-		s.closed, s.left, s.laned, s.overrun = f&sockClosed != 0, f&sockLeft != 0, f&sockLaned != 0, f&sockOverrun != 0
-		s.limit, s.congAt = r.Int(mostInt), Wall(r.I64())
-		s.sent, s.got = total{r.U64(), r.U64()}, total{r.U64(), r.U64()}
-		s.counted, s.before, s.countAt = r.Int(mostInt), r.Int(mostInt), r.I64()
-		if f&sockSends != 0 {
-			s.took = new(times)
-			adoptTimes(r, s.took)
+func (x *crossing) handOverSockets() {
+	s := x.s
+	s.Begin(handover.TagSockets)
+	for i := range s.Count(len(x.socks.All), mostSocks, 4+4+4+2+4+1+2) {
+		x.part(nil)
+		so := handover.Nth(s, x.socks.All, i)
+		if s.Reads() {
+			so = &socket{}
 		}
-		if r.Err() != nil {
+		if x.handOverSocket(so); s.Err() != nil {
 			return
-		}
-		if s.port == 0 || s.inc == 0 || f&^sockAll != 0 || s.lane != 0 && !s.laned {
-			r.Fail("a socket at port %d, with incarnation %d and flags %#x", s.port, s.inc, f)
-			return
-		}
-		t.socks = append(t.socks, s)
-		if !s.closed {
-			t.bindAgain(s, f)
 		}
 	}
-	for _, c := range t.procs {
-		t.part(c)
+	if s.Reads() {
+		x.checkSockets()
+	}
+	x.part(nil)
+	s.End()
+}
+
+func (x *crossing) handOverSocket(so *socket) {
+	s := x.s
+	var addr netip.Addr
+	congested, sends, refused := so.congested, so.took != nil, so.forMemory.On()
+	if !s.Reads() {
+		addr = so.local.addr
+	}
+	x.procs.Ref(s, &so.cl, "client")
+	s.U32(&so.handle)
+	if s.Addr(&addr); s.Reads() {
+		so.local = x.localOf(addr) // an address that the settings do not name is no fault of the process
+	}
+	x.part(so.cl)
+	s.U16(&so.port)
+	s.U32(&so.inc)
+	s.U8(handover.Unless(s, mutant.On(mutant.HandoverLane), &so.lane))
+	f, known := s.Flags(&so.closed, &so.left, &so.laned, handover.Unless(s, mutant.On(mutant.HandoverCongested), &congested), &so.overrun, &sends, &refused)
+	s.Int(&so.limit, mostInt)
+	s.I64((*int64)(&so.congAt))
+	s.U64s(&so.sent.msgs, &so.sent.bytes, &so.got.msgs, &so.got.bytes)
+	s.Int(&so.counted, mostInt)
+	s.Int(&so.before, mostInt)
+	s.I64(&so.countAt)
+	if sends {
+		if s.Reads() {
+			so.took = new(times)
+		}
+		so.took.handOver(s)
+	}
+	if !s.Reads() || s.Err() != nil {
+		return
+	}
+	if so.port == 0 || so.inc == 0 || !known || so.lane != 0 && !so.laned {
+		s.Fail("a socket at port %d, with incarnation %d and flags %#x", so.port, so.inc, f)
+		return
+	}
+	x.socks.All = append(x.socks.All, so)
+	if !so.closed {
+		x.bindAgain(so, congested, refused)
+	}
+}
+
+// checkSockets checks that each socket index is in use or free.
+func (x *crossing) checkSockets() {
+	for _, c := range x.procs.All {
+		x.part(c)
 		free := map[uint32]bool{}
 		for _, handle := range c.sockFree {
 			free[shm.SockIndex(handle)] = true
 		}
-		for i, s := range c.socks {
-			if (s == nil) != free[uint32(i)] {
-				r.Fail("socket index %d of client %d is lost, or free and in use", i, t.names[c])
+		for i, so := range c.socks {
+			if (so == nil) != free[uint32(i)] {
+				x.s.Fail("socket index %d of client %d is lost, or free and in use", i, x.names[c])
 			}
 		}
-		if r.Err() != nil {
+		if x.s.Err() != nil {
 			return
 		}
 	}
-	t.part(nil)
-	r.End()
 }
 
-// bindAgain puts s where clients and peers find it.
-func (t *taking) bindAgain(s *socket, f uint16) {
+// bindAgain puts s where clients and peers find ix.
+func (x *crossing) bindAgain(s *socket, congested, refused bool) {
 	i := shm.SockIndex(s.handle)
 	switch {
 	case i >= uint32(len(s.cl.socks)) || s.cl.socks[i] != nil:
-		t.r.Fail("socket index %d is none, or is used twice", i)
+		x.s.Fail("socket index %d is none, or is used twice", i)
 		return
-	case s.left && f&(sockCongested|sockRefused) != 0:
-		t.r.Fail("a socket that has left its port has flags %#x", f)
+	case s.left && (congested || refused):
+		x.s.Fail("a socket that has left its port is full, or refused for want of memory")
 		return
 	case !s.left && s.local.ports.get(s.port) != nil:
-		t.r.Fail("port %d of %v is bound twice", s.port, s.local.addr)
+		x.s.Fail("port %d of %v is bound twice", s.port, s.local.addr)
 		return
 	}
 	s.cl.socks[i] = s
@@ -280,18 +271,18 @@ func (t *taking) bindAgain(s *socket, f uint16) {
 		return
 	}
 	s.local.ports.set(s.port, s)
-	t.listSocket(s)
-	if f&sockCongested != 0 {
+	x.listSocket(s)
+	if congested {
 		s.congested = true
 		s.local.cong.Set(s.port)
-		t.st.C[stats.CongestedPorts]++
+		x.st.C[stats.CongestedPorts]++
 	}
-	if f&sockRefused != 0 && !mutant.On(mutant.HandoverRefused) {
+	if refused && !mutant.On(mutant.HandoverRefused) {
 		acc := s.cl.acct
 		acc.refused.Add(&s.forMemory, s)
 		if !acc.inShort.On() {
-			t.overflow.short.Add(&acc.inShort, acc)
+			x.overflow.short.Add(&acc.inShort, acc)
 		}
-		t.overflow.released = true
+		x.overflow.released = true
 	}
 }

@@ -5,23 +5,14 @@ package engine
 // process ends by Expel, and the hand-over begins anew. An error of a part that is shared, and what
 // the engine that takes over lacks (addresses, memory, a device's resources), is none.
 
-// part says whose part is written from here on, nil: a part that is shared.
-func (h *handing) part(c *Client) {
+// part says whose part goes over from here on, nil: a part that is shared.
+func (x *crossing) part(c *Client) {
 	if c == nil {
-		h.w.State().Shared()
+		x.s.Shared()
 		return
 	}
-	h.w.State().Of(h.name(c))
-}
-
-// fail keeps the first error of each part.
-func (h *handing) fail(err error) { h.w.State().Refuse(err) }
-
-// part says whose part is read and checked from here on, nil: a part that is shared.
-func (t *taking) part(c *Client) {
-	if c == nil {
-		t.r.Shared()
-		return
+	if x.last != c {
+		x.last, x.session = c, x.names[c]
 	}
-	t.r.Of(t.names[c])
+	x.s.Of(x.session)
 }

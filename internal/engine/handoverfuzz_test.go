@@ -22,7 +22,7 @@ func FuzzAdopt(f *testing.F) {
 			}
 			return
 		}
-		if err := e.Encode(handover.NewWriter(handover.Newest), heirs.Number); err != nil {
+		if err := e.Encode(handover.Write(handover.Newest), heirs.Number); err != nil {
 			t.Fatalf("adopted, and not handed over: %v", err)
 		}
 		e.Resume()

@@ -91,15 +91,15 @@ func TestPeersGolden(t *testing.T) {
 // peersIn is what e hands over of other hosts, in a version. None of its clients has a message.
 func peersIn(t *testing.T, e *Engine, version uint16) []byte {
 	t.Helper()
-	w := handover.NewWriter(version)
-	err := e.encodeRemotes(w, func(m *conn.Msg) uint32 {
+	s := handover.Write(version)
+	x := &crossing{Engine: e, s: s, number: func(m *conn.Msg) uint32 {
 		t.Fatalf("message %+v was handed over", m)
 		return 0
-	})
-	if err != nil {
-		t.Fatal(err)
+	}}
+	if x.handOverRemotes(); s.Err() != nil {
+		t.Fatal(s.Err())
 	}
-	return w.Bytes()
+	return s.Bytes()
 }
 
 // differ returns where a and b begin to differ.

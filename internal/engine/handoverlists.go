@@ -9,34 +9,55 @@ import (
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
-// encodeLists writes the lists whose order does not follow from their elements: what waits
+// handOverLists has the lists go over whose order does not follow from their elements: what waits
 // for a client's event ring, for a socket's room, for a place, and for one more peer.
-func (h *handing) encodeLists() {
-	w := h.w
-	w.Begin(handover.TagUsers)
-	for _, c := range h.procs.all {
-		encodeNumbers(h, &c.pendOps, &h.txs)
-		encodeNumbers(h, &c.pendNote, &h.slots)
-		encodeNumbers(h, &c.pendCells, &h.cells)
-		encodeNumbers(h, &c.pendSocks, &h.socks)
-	}
-	for _, s := range h.socks.all {
-		if mutant.On(mutant.HandoverWaiters) {
-			w.Count(0)
-			continue
+func (x *crossing) handOverLists() {
+	s := x.s
+	s.Begin(handover.TagUsers)
+	for _, c := range x.procs.All {
+		x.part(c)
+		if x.handOverPending(c); s.Err() != nil {
+			return
 		}
-		encodeNumbers(h, &s.waiters, &h.slots)
 	}
-	encodeNumbers(h, &h.homeless.audience.List, &h.slots)
-	w.I64(h.homeless.at())
-	users := h.withClients()
-	w.Count(len(users))
-	for _, a := range users {
-		w.U32(a.uid)
-		encodeNumbers(h, &a.waiting.List, &h.slots)
-		encodeNumbers(h, &a.idle, &h.slots)
+	x.part(nil)
+	for _, so := range x.socks.All {
+		waiters := &so.waiters
+		if mutant.On(mutant.HandoverWaiters) && !s.Reads() {
+			waiters = new(lists.List[slot])
+		}
+		handOverList(x, waiters, &x.slots, func(sl *slot) bool {
+			if sl.wait.On() || sl.q.N == 0 || sl.local != so.local || so.closed {
+				return false
+			}
+			sl.waitOn = so
+			so.waiters.Add(&sl.wait, sl)
+			return true
+		})
 	}
-	w.End()
+	handOverList(x, &x.homeless.audience.List, &x.slots, func(sl *slot) bool {
+		if !sl.counted || sl.lead != nil || sl.local != nil {
+			return false
+		}
+		sl.leadTo(&x.homeless.audience)
+		return true
+	})
+	again := x.homeless.at()
+	if s.I64(&again); s.Reads() {
+		if x.homeless.again = again; (again != 0) != (x.homeless.audience.N > 0) {
+			s.Fail("%d destinations are looked at again at %d", x.homeless.audience.N, again)
+		}
+	}
+	users := x.withClients()
+	for i := range s.Count(len(users), len(x.procs.All), 4+4+4) {
+		a := handover.Nth(s, users, i)
+		if s.Reads() {
+			a = &account{} // here the processes may count for another user: /etc/subuid may have changed
+		}
+		s.U32(&a.uid)
+		x.handOverPlaces(a)
+	}
+	s.End()
 }
 
 // withClients are the users with processes, in order.
@@ -49,75 +70,39 @@ func (e *Engine) withClients() (all []*account) {
 	return all
 }
 
-func encodeNumbers[T any, P record[T]](h *handing, l *lists.List[T], of *numbered[T, P]) {
-	h.w.Count(l.N)
-	for at := l.Head; at != nil; at = at.Next {
-		h.w.U32(of.number(at.Of))
-	}
-}
-
-// adoptNumbers calls put with each element of a list.
-func adoptNumbers[T any](t *taking, all []*T, put func(*T) bool) {
-	for range t.r.Count(len(all), 4) {
-		n := t.r.U32()
-		x := at(t.r, all, n, "list element")
-		if t.r.Err() == nil && !put(x) {
-			t.r.Fail("element %d does not belong on the list, or is there twice", n)
+// handOverList has a list go over as the numbers of its elements. Of one that is read, put lists each,
+// or returns false.
+func handOverList[T any, P handover.Record[T]](x *crossing, l *lists.List[T], of *handover.Records[T, P], put func(*T) bool) {
+	s, at := x.s, l.Head
+	for range s.Count(l.N, len(of.All), 4) {
+		var e *T
+		if !s.Reads() {
+			e = at.Of
+			at = at.Next
 		}
-		if t.r.Err() != nil {
+		if of.Ref(s, &e, "list element"); !s.Reads() {
+			continue
+		}
+		if s.Err() == nil && !put(e) {
+			s.Fail("an element does not belong on the list, or is there twice")
+		}
+		if s.Err() != nil {
 			return
 		}
 	}
 }
 
-func (t *taking) adoptLists() {
-	r := t.r
-	r.Begin(handover.TagUsers)
-	for _, c := range t.procs {
-		t.part(c)
-		if t.adoptPending(c); r.Err() != nil {
-			return
-		}
-	}
-	t.part(nil)
-	for _, s := range t.socks {
-		adoptNumbers(t, t.slots, func(sl *slot) bool {
-			if sl.wait.On() || sl.q.N == 0 || sl.local != s.local || s.closed {
-				return false
-			}
-			sl.waitOn = s
-			s.waiters.Add(&sl.wait, sl)
-			return true
-		})
-	}
-	adoptNumbers(t, t.slots, func(sl *slot) bool {
-		if !sl.counted || sl.lead != nil || sl.local != nil {
-			return false
-		}
-		sl.leadTo(&t.homeless.audience)
-		return true
-	})
-	if t.homeless.again = r.I64(); (t.homeless.again != 0) != (t.homeless.audience.N > 0) {
-		r.Fail("%d destinations are looked at again at %d", t.homeless.audience.N, t.homeless.again)
-	}
-	for range r.Count(len(t.procs), 4+4+4) {
-		r.U32() // here the processes may count for another user: /etc/subuid may have changed
-		t.adoptPlaces()
-	}
-	r.End()
-}
-
-// adoptPlaces reads the lists of one user. Each destination goes to the list of the account
+// handOverPlaces has the lists of one user go over. Each destination goes to the list of the account
 // that its process has here.
-func (t *taking) adoptPlaces() {
-	adoptNumbers(t, t.slots, func(sl *slot) bool {
+func (x *crossing) handOverPlaces(a *account) {
+	handOverList(x, &a.waiting.List, &x.slots, func(sl *slot) bool {
 		if sl.counted || sl.closed || sl.lead != nil {
 			return false
 		}
 		sl.leadTo(&sl.cl.acct.waiting)
 		return true
 	})
-	adoptNumbers(t, t.slots, func(sl *slot) bool {
+	handOverList(x, &a.idle, &x.slots, func(sl *slot) bool {
 		if !sl.counted || sl.inIdle.On() {
 			return false
 		}
@@ -126,39 +111,41 @@ func (t *taking) adoptPlaces() {
 	})
 }
 
-// adoptPending reads what waits for c's event ring.
-func (t *taking) adoptPending(c *Client) {
-	adoptNumbers(t, t.txs, func(x *txMsg) bool {
+// handOverPending has what waits for c's event ring go over.
+func (x *crossing) handOverPending(c *Client) {
+	handOverList(x, &c.pendOps, &x.txs, func(t *txMsg) bool {
 		tells := false
-		for _, o := range x.ops() {
+		for _, o := range t.ops() {
 			tells = tells || o.tell
 		}
-		if x.cl != c || !tells || x.inPend.On() {
+		if t.cl != c || !tells || t.inPend.On() {
 			return false
 		}
-		c.pendOps.Add(&x.inPend, x)
+		c.pendOps.Add(&t.inPend, t)
 		return true
 	})
-	adoptNumbers(t, t.slots, func(sl *slot) bool {
+	handOverList(x, &c.pendNote, &x.slots, func(sl *slot) bool {
 		if sl.cl != c || sl.pend.On() {
 			return false
 		}
 		c.pendNote.Add(&sl.pend, sl)
 		return true
 	})
-	adoptNumbers(t, t.cells, func(ce *cell) bool {
+	handOverList(x, &c.pendCells, &x.cells, func(ce *cell) bool {
 		if ce.sock.cl != c || ce.pend.On() {
 			return false
 		}
 		c.pendCells.Add(&ce.pend, ce)
 		return true
 	})
-	adoptNumbers(t, t.socks, func(s *socket) bool {
-		if s.cl != c || s.closed || s.pend.On() || s.over.N == 0 && !s.overrun {
+	handOverList(x, &c.pendSocks, &x.socks, func(so *socket) bool {
+		if so.cl != c || so.closed || so.pend.On() || so.over.N == 0 && !so.overrun {
 			return false
 		}
-		c.pendSocks.Add(&s.pend, s)
+		c.pendSocks.Add(&so.pend, so)
 		return true
 	})
-	c.untried = c.pendSocks.N
+	if x.s.Reads() {
+		c.untried = c.pendSocks.N
+	}
 }

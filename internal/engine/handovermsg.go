@@ -1,15 +1,12 @@
 package engine
 
 import (
-	"golang.org/x/sys/unix"
-
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
-	"github.com/rdsd/rdsd/verbs"
 )
 
 const (
@@ -17,76 +14,128 @@ const (
 	usualMsg = 128     // bytes of a message without operations there, more or less
 )
 
-// What a message's record says of it.
-const (
-	txDone = 1 << iota
-	txHanded
-	txUngranted
-	txToldUngranted
-	txWaits // in its destination's queue
-	txAsks
-	txSilent
-	txAckNow
-	txUses // a region for one use, on this host
-	txLong
-	txInBuffer // its payload is, else in the send arena
-
-	txAll = 1<<iota - 1
-)
-
-func (h *handing) encodeMessages() {
-	w := h.w
-	w.Begin(handover.TagMessages)
-	w.Grow(len(h.txs.all) * usualMsg)
-	w.Count(len(h.txs.all))
-	for _, t := range h.txs.all {
-		h.encodeMessage(t)
-	}
-	w.End()
+// txState is what a message's record says of it besides what its txMsg holds.
+type txState struct {
+	waits    bool // in its destination's queue
+	asks     bool // its destination's socket, see slot.asks
+	uses     bool // a region for one use, on this host
+	long     bool
+	inBuffer bool // its payload is, else in the send arena
+	limit    int64
+	bad      uint8 // which operation conn.Msg.Bad is, counted from 1, or 0
 }
 
-// encodeMessage writes t. What is in shared memory is written as its place.
-func (h *handing) encodeMessage(t *txMsg) {
-	w, m := h.w, &t.m
-	h.part(t.cl)
-	uses := false
+func (x *crossing) handOverMessages() {
+	s := x.s
+	s.Begin(handover.TagMessages)
+	s.Grow(len(x.txs.All) * usualMsg)
+	for i := range s.Count(len(x.txs.All), mostMsgs, 5*4+8+2+8+8+8+4+8+8+4+1+4) {
+		t := handover.Nth(s, x.txs.All, i)
+		if s.Reads() {
+			x.part(nil)
+			t = x.pools.msgs.Get()
+		}
+		if x.handOverMessage(t); s.Reads() && s.Err() != nil {
+			return
+		}
+	}
+	if s.End(); !s.Reads() {
+		return
+	}
+	for _, t := range x.txs.All {
+		x.msgs = append(x.msgs, &t.m)
+	}
+	for _, t := range x.txs.All {
+		if t.long != nil {
+			for l := t.long.pieces.Head; l != nil; l = l.Next {
+				x.msgs = append(x.msgs, &l.Of.m)
+			}
+		}
+	}
+	x.found = make([]bool, len(x.msgs))
+}
+
+// stateOf is the state of a message that is written.
+func (x *crossing) stateOf(t *txMsg) (st txState) {
+	st = txState{waits: t.inQ.On(), asks: t.slot.asks == t, long: t.long != nil, inBuffer: t.buf != nil, limit: t.limit.When(), bad: t.bad()}
 	for _, o := range t.ops() {
-		g := h.keys.by[o.RKey()]
-		uses = uses || g != nil && g.user == t
+		g := x.keys.by[o.RKey()]
+		st.uses = st.uses || g != nil && g.user == t
 	}
-	w.U32(h.socks.number(t.sock))
-	w.U32(h.slots.number(t.slot))
-	w.U32(h.pins.number(t.pin))
-	w.U32(t.id)
-	w.U32(t.name)
-	w.U64(t.nth)
-	w.Flags(t.done, t.handed, t.ungranted && !mutant.On(mutant.HandoverUngranted), t.toldUngranted, t.inQ.On(), t.slot.asks == t, m.Silent,
-		m.AckNow, uses, t.long != nil, t.buf != nil)
-	w.Int(t.sum.Datagrams)
-	w.Int(t.sum.Bytes)
-	w.U64(m.DestCookie)
-	w.U32(m.DstInc)
-	w.I64(m.At)
-	limit := t.limit.When()
-	if mutant.On(mutant.HandoverLimit) {
-		limit = 0
+	return st
+}
+
+// handOverMessage has t go over. What is in shared memory goes over as its place.
+func (x *crossing) handOverMessage(t *txMsg) {
+	s, m, st := x.s, &t.m, txState{}
+	if !s.Reads() {
+		x.part(t.cl)
+		st = x.stateOf(t)
 	}
-	w.I64(limit)
-	w.U32(uint32(t.errno))
-	w.U8(t.bad())
-	w.U32(uint32(m.WCStatus))
+	x.socks.Ref(s, &t.sock, "socket")
+	x.slots.Ref(s, &t.slot, "destination")
+	x.pins.Ref(s, &t.pin, "pin")
+	s.U32(&t.id)
+	s.U32(&t.name)
+	s.U64(&t.nth)
+	f, known := s.Flags(&t.done, &t.handed, handover.Unless(s, mutant.On(mutant.HandoverUngranted), &t.ungranted), &t.toldUngranted, &st.waits, &st.asks,
+		&m.Silent, &m.AckNow, &st.uses, &st.long, &st.inBuffer)
+	s.Int(&t.sum.Datagrams, frames.MaxLen)
+	s.Int(&t.sum.Bytes, abi.MaxMessage)
+	s.U64(&m.DestCookie)
+	s.U32(&m.DstInc)
+	s.I64(&m.At)
+	s.I64(handover.Unless(s, mutant.On(mutant.HandoverLimit), &st.limit))
+	handover.As32(s, &t.errno)
+	s.U8(&st.bad)
+	handover.As32(s, &m.WCStatus)
+	if s.Reads() && !x.adoptMessage(t, &st, f, known) {
+		return
+	}
 	if !t.done {
-		h.encodePayload(t)
+		x.handOverPayload(t, st.inBuffer)
 	}
-	w.Begin(handover.TagOperations)
-	w.Count(t.nops)
-	for _, o := range t.ops() {
-		h.encodeOp(o)
+	s.Begin(handover.TagOperations)
+	x.handOverOps(t, &st)
+	if s.End(); s.Reads() && s.Err() == nil {
+		x.messageAgain(t, &st, f)
 	}
-	if t.long != nil {
-		h.encodeLong(t)
+}
+
+// adoptMessage enters a message that was read up to its payload. It returns false after an error.
+func (x *crossing) adoptMessage(t *txMsg, st *txState, f uint16, known bool) bool {
+	if x.s.Err() != nil {
+		return false
 	}
-	w.End()
+	t.cl = t.sock.cl
+	c, m := t.cl, &t.m
+	x.part(c)
+	switch {
+	case t.slot.sock != t.sock, t.slot.pin == nil, t.id >= uint32(len(c.msgs)) || c.msgs[t.id] != nil, !known, t.nth > x.clock,
+		t.sum.Datagrams == 0, st.limit < 0:
+		x.s.Fail("message %d of client %d is there twice, or its flags are %#x", t.id, x.names[c], f)
+		return false
+	}
+	c.msgs[t.id] = t
+	c.refs++
+	x.txs.All = append(x.txs.All, t)
+	m.Owner, m.SPort, m.DPort, m.SrcInc = t, t.sock.port, t.slot.port, t.sock.inc
+	return true
+}
+
+// messageAgain says which operation of t is bad, and puts t where it waits.
+func (x *crossing) messageAgain(t *txMsg, st *txState, f uint16) {
+	switch {
+	case st.bad == 1 && t.nops > 0:
+		t.m.Bad = t.m.Op
+	case st.bad == 2 && t.nops > 1:
+		t.m.Bad = t.m.Op2
+	case st.bad != 0:
+		x.s.Fail("operation %d of %d is bad", st.bad, t.nops)
+	}
+	if !t.done {
+		x.listAgain(t, st, f)
+	}
 }
 
 // bad is which operation m.Bad is, counted from 1, or 0.
@@ -100,211 +149,140 @@ func (t *txMsg) bad() uint8 {
 	return 1
 }
 
-func (h *handing) encodePayload(t *txMsg) {
-	w := h.w
-	buf := uint32(0)
-	if t.buf != nil {
-		buf = t.buf.id
-	}
-	data, run := t.m.Whole()
-	if mutant.On(mutant.HandoverRun) {
-		run = 0
-	}
-	w.U32(buf)
-	w.U64(t.m.Addr)
-	w.Int(len(data))
-	w.Int(run)
-}
-
-func (t *taking) adoptMessages() {
-	r := t.r
-	r.Begin(handover.TagMessages)
-	for range r.Count(mostMsgs, 5*4+8+2+8+8+8+4+8+8+4+1+4) {
-		if t.adoptMessage(); r.Err() != nil {
-			return
+// handOverPayload has go over where in shared memory the payload of t is.
+func (x *crossing) handOverPayload(t *txMsg, inBuffer bool) {
+	s, m := x.s, &t.m
+	var buf uint32
+	var n, run int
+	if !s.Reads() {
+		if t.buf != nil {
+			buf = t.buf.id
 		}
+		var data []byte
+		data, run = m.Whole()
+		n = len(data)
 	}
-	for _, x := range t.txs {
-		t.msgs = append(t.msgs, &x.m)
-	}
-	for _, x := range t.txs {
-		if x.long != nil {
-			for l := x.long.pieces.Head; l != nil; l = l.Next {
-				t.msgs = append(t.msgs, &l.Of.m)
-			}
-		}
-	}
-	t.found = make([]bool, len(t.msgs))
-	r.End()
-}
-
-func (t *taking) adoptMessage() {
-	r := t.r
-	t.part(nil)
-	x := t.pools.msgs.Get()
-	x.sock, x.slot, x.pin = at(r, t.socks, r.U32(), "socket"), at(r, t.slots, r.U32(), "destination"), at(r, t.pins, r.U32(), "pin")
-	x.id, x.name, x.nth = r.U32(), r.U32(), r.U64()
-	f := r.U16()
-	x.sum = frames.Sum{Datagrams: r.Int(frames.MaxLen), Bytes: r.Int(abi.MaxMessage)}
-	m := &x.m
-	m.DestCookie, m.DstInc, m.At = r.U64(), r.U32(), r.I64()
-	limit := r.I64()
-	x.errno = unix.Errno(r.U32())
-	bad := r.U8()
-	m.WCStatus = verbs.WCStatus(r.U32())
-	if r.Err() != nil {
-		return
-	}
-	x.cl = x.sock.cl
-	c := x.cl
-	t.part(c)
-	switch {
-	case x.slot.sock != x.sock, x.slot.pin == nil, x.id >= uint32(len(c.msgs)) || c.msgs[x.id] != nil, f&^txAll != 0, x.nth > t.clock,
-		x.sum.Datagrams == 0, limit < 0:
-		r.Fail("message %d of client %d is there twice, or its flags are %#x", x.id, t.names[c], f)
-		return
-	}
-	c.msgs[x.id] = x
-	c.refs++
-	t.txs = append(t.txs, x)
-	x.done, x.handed, x.ungranted, x.toldUngranted = f&txDone != 0, f&txHanded != 0, f&txUngranted != 0, f&txToldUngranted != 0
-	m.Owner, m.SPort, m.DPort, m.SrcInc = x, x.sock.port, x.slot.port, x.sock.inc
-	m.Silent, m.AckNow = f&txSilent != 0, f&txAckNow != 0
-	if !x.done {
-		t.adoptPayload(x, f&txInBuffer != 0)
-	}
-	t.adoptOps(x, f)
-	if r.Err() != nil {
-		return
-	}
-	switch {
-	case bad == 1 && x.nops > 0:
-		m.Bad = m.Op
-	case bad == 2 && x.nops > 1:
-		m.Bad = m.Op2
-	case bad != 0:
-		r.Fail("operation %d of %d is bad", bad, x.nops)
-	}
-	if !x.done {
-		t.listAgain(x, f, limit)
+	addr := m.Addr
+	s.U32(&buf)
+	s.U64(&addr)
+	s.Int(&n, abi.MaxMessage)
+	s.Int(handover.Unless(s, mutant.On(mutant.HandoverRun), &run), frames.MaxLen)
+	if s.Reads() && s.Err() == nil {
+		m.Run = run
+		x.payloadAgain(t, inBuffer, buf, addr, n)
 	}
 }
 
-// adoptPayload finds the payload of x in shared memory again.
-func (t *taking) adoptPayload(x *txMsg, inBuffer bool) {
-	r, m, c := t.r, &x.m, x.cl
-	buf, addr, n := r.U32(), r.U64(), r.Int(abi.MaxMessage)
-	m.Run = r.Int(frames.MaxLen)
-	if r.Err() != nil {
-		return
-	}
-	m.Payload = x.sum.Bytes
+// payloadAgain finds the payload of t in shared memory again.
+func (x *crossing) payloadAgain(t *txMsg, inBuffer bool, buf uint32, addr uint64, n int) {
+	m, c := &t.m, t.cl
+	m.Payload = t.sum.Bytes
 	switch {
-	case m.Run == 0 && (x.sum.Datagrams != 1 || x.sum.Bytes != n), m.Run != 0 && (m.Run != x.sum.Datagrams || n > frames.MaxLen || n == 0 || inBuffer),
-		m.Run != 0 && (x.sum.Bytes > n-frames.Size(0)*m.Run || x.slot.port == 0):
-		r.Fail("%d bytes with %d bytes of payload in %d datagrams, a run of %d", n, x.sum.Bytes, x.sum.Datagrams, m.Run)
+	case m.Run == 0 && (t.sum.Datagrams != 1 || t.sum.Bytes != n), m.Run != 0 && (m.Run != t.sum.Datagrams || n > frames.MaxLen || n == 0 || inBuffer),
+		m.Run != 0 && (t.sum.Bytes > n-frames.Size(0)*m.Run || t.slot.port == 0):
+		x.s.Fail("%d bytes with %d bytes of payload in %d datagrams, a run of %d", n, t.sum.Bytes, t.sum.Datagrams, m.Run)
 	case n == 0 && !inBuffer:
 	case inBuffer:
 		b := c.buffers[buf]
 		if b == nil || n == 0 || addr > uint64(len(b.mem)) || uint64(n) > uint64(len(b.mem))-addr {
-			r.Fail("a payload of %d bytes at %d in buffer %d", n, addr, buf)
+			x.s.Fail("a payload of %d bytes at %d in buffer %d", n, addr, buf)
 			return
 		}
-		x.buf = b
+		t.buf = b
 		b.users++
 		m.Data, m.Addr, m.LKey = b.mem[addr:][:n:n], addr, b.mr.LKey()
 	default:
 		w, in := addr/shm.WindowSize, addr%shm.WindowSize
 		if w >= uint64(len(c.send)) || in+uint64(n) > shm.WindowSize {
-			r.Fail("a payload of %d bytes at %d in %d send windows", n, addr, len(c.send))
+			x.s.Fail("a payload of %d bytes at %d in %d send windows", n, addr, len(c.send))
 			return
 		}
 		m.Data, m.Addr, m.LKey = c.send[w].mem[in:][:n:n], addr, c.send[w].mr.LKey()
 	}
 }
 
-// listAgain begins the accounting of x, which is not done, and puts it where it waits.
-func (t *taking) listAgain(x *txMsg, f uint16, limit int64) {
-	sl := x.slot
+// listAgain begins the accounting of t, which is not done, and puts it where it waits.
+func (x *crossing) listAgain(t *txMsg, st *txState, f uint16) {
+	sl := t.slot
 	sl.msgs++
-	sl.txs.Add(&x.inTo, x)
-	x.sock.txs.Add(&x.all, x)
-	x.sock.sndMsgs += x.sum.Datagrams
-	x.sock.sndBytes += x.sum.Bytes
-	t.queued.msgs += x.sum.Datagrams
-	t.queued.bytes += x.sum.Bytes
-	x.sock.ops += x.nops
-	t.queued.ops += x.nops
-	x.cl.acct.ops += x.nops
-	if limit != 0 {
-		t.due.limits.Set(&x.limit, x, limit)
+	sl.txs.Add(&t.inTo, t)
+	t.sock.txs.Add(&t.all, t)
+	t.sock.sndMsgs += t.sum.Datagrams
+	t.sock.sndBytes += t.sum.Bytes
+	x.queued.msgs += t.sum.Datagrams
+	x.queued.bytes += t.sum.Bytes
+	t.sock.ops += t.nops
+	x.queued.ops += t.nops
+	t.cl.acct.ops += t.nops
+	if st.limit != 0 {
+		x.due.limits.Set(&t.limit, t, st.limit)
 	}
-	if x.handed {
-		sl.handed += x.sum.Datagrams
+	if t.handed {
+		sl.handed += t.sum.Datagrams
 	}
-	if f&txWaits != 0 {
-		sl.q.Add(&x.inQ, x)
+	if st.waits {
+		sl.q.Add(&t.inQ, t)
 	}
-	if f&txAsks != 0 {
+	if st.asks {
 		if sl.asks != nil {
-			t.r.Fail("two messages ask for the socket at %v:%d", sl.addr, sl.port)
+			x.s.Fail("two messages ask for the socket at %v:%d", sl.addr, sl.port)
 		}
-		sl.asks = x
+		sl.asks = t
 	}
-	switch waits := f&txWaits != 0; {
-	case waits && x.handed, waits && x.long != nil && x.long.ended, f&txAsks != 0 && !x.handed,
-		!waits && !x.handed && (x.long == nil || !x.long.ended), x.sock.took == nil:
-		t.r.Fail("message %d of client %d is nowhere, or in two places: flags %#x", x.id, t.names[x.cl], f)
+	switch {
+	case st.waits && t.handed, st.waits && t.long != nil && t.long.ended, st.asks && !t.handed,
+		!st.waits && !t.handed && (t.long == nil || !t.long.ended), t.sock.took == nil:
+		x.s.Fail("message %d of client %d is nowhere, or in two places: flags %#x", t.id, x.names[t.cl], f)
 	}
 }
 
-// find returns message n for a connection that had it. It returns nil if the connection
+// messageOf returns message n for a connection that had it. It returns nil if the connection
 // cannot have had it.
-func (t *taking) find(n uint32) *conn.Msg {
-	if uint64(n) >= uint64(len(t.msgs)) {
+func (x *crossing) messageOf(n uint32) *conn.Msg {
+	if uint64(n) >= uint64(len(x.msgs)) {
 		return nil
 	}
-	m := t.msgs[n]
-	if x, ok := m.Owner.(*txMsg); ok {
-		if x.done || !x.handed || x.long != nil && x.long.ended {
+	m := x.msgs[n]
+	if t, ok := m.Owner.(*txMsg); ok {
+		if t.done || !t.handed || t.long != nil && t.long.ended {
 			return nil
 		}
 	}
-	t.found[n] = true
+	x.found[n] = true
 	return m
 }
 
 // linkMessages checks that connections have all messages that they had.
-func (t *taking) linkMessages() {
-	for n, m := range t.msgs {
-		x, ok := m.Owner.(*txMsg)
+func (x *crossing) linkMessages() {
+	for n, m := range x.msgs {
+		t, ok := m.Owner.(*txMsg)
 		switch {
-		case t.found[n]:
-		case ok && (x.done || !x.handed || x.long != nil && x.long.ended):
+		case x.found[n]:
+		case ok && (t.done || !t.handed || t.long != nil && t.long.ended):
 		default:
-			t.part(nil)
+			x.part(nil)
 			if ok {
-				t.part(x.cl)
+				x.part(t.cl)
 			} else if pc, is := m.Owner.(*piece); is {
-				t.part(pc.t.cl)
+				x.part(pc.t.cl)
 			}
-			t.r.Fail("no connection has a message that was handed to one")
+			x.s.Fail("no connection has a message that was handed to one")
 			return
 		}
 	}
-	for _, x := range t.txs {
-		t.part(x.cl)
+	for _, t := range x.txs.All {
+		x.part(t.cl)
 		switch {
-		case x.inQ.On() && x.slot.peer == nil && x.slot.lead == nil && x.slot.local == nil:
-			t.r.Fail("message %d of client %d waits for nothing", x.id, t.names[x.cl])
-		case x.inQ.On() && x.slot.local != nil && x.slot.waitOn == nil:
-			t.addJob(x.slot)
-		case x.done && !x.inPend.On(), x.handed && !x.done && x.slot.peer == nil:
-			t.r.Fail("message %d of client %d was lost", x.id, t.names[x.cl])
+		case t.inQ.On() && t.slot.peer == nil && t.slot.lead == nil && t.slot.local == nil:
+			x.s.Fail("message %d of client %d waits for nothing", t.id, x.names[t.cl])
+		case t.inQ.On() && t.slot.local != nil && t.slot.waitOn == nil:
+			x.addJob(t.slot)
+		case t.done && !t.inPend.On(), t.handed && !t.done && t.slot.peer == nil:
+			x.s.Fail("message %d of client %d was lost", t.id, x.names[t.cl])
 		}
-		if t.r.Err() != nil {
+		if x.s.Err() != nil {
 			return
 		}
 	}
-	t.part(nil)
+	x.part(nil)
 }

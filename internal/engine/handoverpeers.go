@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/rdsd/rdsd/conn"
@@ -28,154 +29,143 @@ const (
 	mostText  = 1 << 10 // bytes of an error or an event
 )
 
-// encodeRemotes writes what the engine has of other hosts. number names the messages of
-// clients that connections have.
-func (e *Engine) encodeRemotes(w *handover.Writer, number func(*conn.Msg) uint32) error {
-	w.Begin(handover.TagRemotes)
-	hosts := slices.SortedFunc(maps.Values(e.peers.hosts), func(a, b *remote) int { return cmp.Compare(a.who, b.who) })
-	w.Count(len(hosts))
-	for _, h := range hosts {
-		if err := e.encodeRemote(w, h, number); err != nil {
-			return fmt.Errorf("%v: %w", h.addr, err)
-		}
-	}
-	if err := e.encodeExports(w); err != nil {
-		return err
-	}
-	w.End()
-	return nil
-}
-
-// adoptRemotes reads what encodeRemotes wrote. Clock, keys, addresses, accounts, regions and
-// the messages that find finds were adopted before.
-func (e *Engine) adoptRemotes(r *handover.Reader, find func(uint32) *conn.Msg) {
-	r.Begin(handover.TagRemotes)
+// handOverRemotes has what the engine has of other hosts go over. Clock, keys, addresses, accounts, regions
+// and the messages that find finds went before.
+func (x *crossing) handOverRemotes() {
+	s := x.s
+	s.Begin(handover.TagRemotes)
+	hosts := slices.SortedFunc(maps.Values(x.peers.hosts), func(a, b *remote) int { return cmp.Compare(a.who, b.who) })
 	used := map[verbs.PeerKey]bool{}
-	for _, l := range e.addrs.all {
+	for _, l := range x.addrs.all {
 		used[l.key] = true
 	}
-	for range r.Count(mostHosts, 4+4+8+8+8+8+4+4+4+8+4) {
-		if e.adoptRemote(r, used, find); r.Err() != nil {
+	for i := range s.Count(len(hosts), mostHosts, 4+4+8+8+8+8+4+4+4+8+4) {
+		if x.handOverRemote(handover.Nth(s, hosts, i), used); s.Err() != nil {
 			return
 		}
 	}
-	e.adoptExports(r)
-	r.End()
+	x.handOverExports()
+	s.End()
 }
 
-func (e *Engine) encodeRemote(w *handover.Writer, h *remote, number func(*conn.Msg) uint32) error {
-	if len(h.owed) > 0 || h.unfinished > 0 {
-		return errNotStill
+// handOverRemote has a host go over: h, if it is written. used are the keys that are given.
+func (x *crossing) handOverRemote(h *remote, used map[verbs.PeerKey]bool) {
+	s := x.s
+	var local, addr netip.Addr
+	var who verbs.PeerKey
+	var us, instance, met uint64
+	var past map[uint8]conn.Past
+	if !s.Reads() {
+		if len(h.owed) > 0 || h.unfinished > 0 {
+			s.Refuse(fmt.Errorf("%v: %w", h.addr, errNotStill))
+		}
+		local, addr, who, us, instance, met, past = h.local.addr, h.addr, h.who, h.us, h.instance, h.met, h.past
+		if mutant.On(mutant.HandoverUs) {
+			us++
+		}
+		if mutant.On(mutant.HandoverMet) {
+			instance, met, past = 0, 0, nil
+		}
+		if mutant.On(mutant.HandoverPast) {
+			past = nil
+		}
 	}
-	grants, err := h.grants.Encode(w.Version())
-	if err != nil {
-		return err
+	s.Addr(&local)
+	s.Addr(&addr)
+	s.U64((*uint64)(&who))
+	s.U64(&us)
+	s.U64(&instance)
+	s.U64(&met)
+	if s.Reads() {
+		if h = x.adoptRemote(local, addr, who, us, instance, met, used); h == nil {
+			return
+		}
 	}
-	us, instance, met, past := h.us, h.instance, h.met, h.past
-	if mutant.On(mutant.HandoverUs) {
-		us++
+	if err := s.Inner(mostState, h.grants.Encode, h.grants.Adopt); err != nil {
+		s.Refuse(fmt.Errorf("what %v grants: %w", addr, err))
 	}
-	if mutant.On(mutant.HandoverMet) {
-		instance, met, past = 0, 0, nil
+	x.handOverPast(h, past)
+	x.handOverUntold(h)
+	if s.Version() >= 2 {
+		x.handOverRation(h)
 	}
-	if mutant.On(mutant.HandoverPast) {
-		past = nil
+	n := s.Count(len(h.lanes), keysEach, 1+8+8+8+2)
+	if n == 0 {
+		s.Fail("%v without a lane", addr)
 	}
-	w.Addr(h.local.addr)
-	w.Addr(h.addr)
-	w.U64(uint64(h.who))
-	w.U64(us)
-	w.U64(instance)
-	w.U64(met)
-	w.Blob(grants)
-	w.Count(len(past))
-	for _, lane := range slices.Sorted(maps.Keys(past)) {
+	for i := range n {
+		if x.handOverPeer(h, handover.Nth(s, h.lanes, i)); s.Err() != nil {
+			return
+		}
+	}
+}
+
+// adoptRemote makes a host. It returns nil after an error.
+func (x *crossing) adoptRemote(local, addr netip.Addr, who verbs.PeerKey, us, instance, met uint64, used map[verbs.PeerKey]bool) *remote {
+	if x.s.Err() != nil {
+		return nil
+	}
+	l := x.localOf(local)
+	switch {
+	case l == nil:
+	case !mayBePeer(l, addr) || x.addrs.by[addr] != nil || x.peers.hosts[remoteKey{l.addr, addr}] != nil:
+		x.s.Fail("%v is no peer of %v, or is there twice", addr, l.addr)
+	case who == 0 || who%keysEach != 0 || who > x.peers.nextKey || used[who]:
+		x.s.Fail("%v has key %d of %d, or another has it", addr, who, x.peers.nextKey)
+	case us == 0 || met > x.clock || (instance == 0) != (met == 0):
+		x.s.Fail("instance %d of %v was met at %d of %d, by instance %d", instance, addr, met, x.clock, us)
+	}
+	if x.s.Err() != nil {
+		return nil
+	}
+	used[who] = true
+	h := x.newRemote(l, addr, who, us)
+	h.instance, h.met = instance, met
+	return h
+}
+
+// handOverPast has the lanes go over that were forgotten: past, if they are written.
+func (x *crossing) handOverPast(h *remote, past map[uint8]conn.Past) {
+	s := x.s
+	lanes := slices.Sorted(maps.Keys(past))
+	for i := range s.Count(len(lanes), keysEach, 1+8+8+8) {
+		lane := handover.Nth(s, lanes, i)
 		p := past[lane]
-		w.U8(lane)
-		w.U64(p.Peer)
-		w.U64(p.RxLast)
-		w.U64(p.NextTx)
+		s.U8(&lane)
+		s.U64(&p.Peer)
+		s.U64(&p.RxLast)
+		if s.U64(&p.NextTx); !s.Reads() {
+			continue
+		}
+		if _, twice := h.past[lane]; twice || p.Peer != h.instance || p.Peer == 0 || p.NextTx == 0 {
+			s.Fail("lane %d of %v was forgotten with instance %d, or twice", lane, h.addr, p.Peer)
+			return
+		}
+		if h.past == nil {
+			h.past = map[uint8]conn.Past{}
+		}
+		h.past[lane] = p
 	}
+}
+
+// handOverUntold has the keys go over that h may not know to have been taken back.
+func (x *crossing) handOverUntold(h *remote) {
+	s, last := x.s, uint64(0)
 	var untold []untoldKey
 	for _, k := range h.untold {
 		if h.isUntold(k) && !mutant.On(mutant.HandoverUntold) {
 			untold = append(untold, k)
 		}
 	}
-	w.U64(h.untoldAt)
-	w.Count(len(untold))
-	for _, k := range untold {
-		w.U64(k.n)
-		w.U32(k.rkey)
-	}
-	if w.Version() >= 2 {
-		e.encodeRation(w, h)
-	}
-	w.Count(len(h.lanes))
-	for _, p := range h.lanes {
-		if err := e.encodePeer(w, p, number); err != nil {
-			return err
+	s.U64(&h.untoldAt)
+	for i := range s.Count(len(untold), mostHosts, 8+4) {
+		k := handover.Nth(s, untold, i)
+		s.U64(&k.n)
+		if s.U32(&k.rkey); !s.Reads() {
+			continue
 		}
-	}
-	return nil
-}
-
-func (e *Engine) adoptRemote(r *handover.Reader, used map[verbs.PeerKey]bool, find func(uint32) *conn.Msg) {
-	l, addr := e.localOf(r), r.Addr()
-	who, us := verbs.PeerKey(r.U64()), r.U64()
-	instance, met := r.U64(), r.U64()
-	switch {
-	case r.Err() != nil:
-	case !mayBePeer(l, addr) || e.addrs.by[addr] != nil || e.peers.hosts[remoteKey{l.addr, addr}] != nil:
-		r.Fail("%v is no peer of %v, or is there twice", addr, l.addr)
-	case who == 0 || who%keysEach != 0 || who > e.peers.nextKey || used[who]:
-		r.Fail("%v has key %d of %d, or another has it", addr, who, e.peers.nextKey)
-	case us == 0 || met > e.clock || (instance == 0) != (met == 0):
-		r.Fail("instance %d of %v was met at %d of %d, by instance %d", instance, addr, met, e.clock, us)
-	}
-	if r.Err() != nil {
-		return
-	}
-	used[who] = true
-	h := e.newRemote(l, addr, who, us)
-	h.instance, h.met = instance, met
-	if err := h.grants.Adopt(r.Blob(mostState)); err != nil {
-		r.Fail("what %v grants: %v", addr, err)
-	}
-	for range r.Count(keysEach, 1+8+8+8) {
-		lane, past := r.U8(), conn.Past{Peer: r.U64(), RxLast: r.U64(), NextTx: r.U64()}
-		if _, twice := h.past[lane]; twice || past.Peer != instance || past.Peer == 0 || past.NextTx == 0 {
-			r.Fail("lane %d of %v was forgotten with instance %d, or twice", lane, addr, past.Peer)
-			return
-		}
-		if h.past == nil {
-			h.past = map[uint8]conn.Past{}
-		}
-		h.past[lane] = past
-	}
-	e.adoptUntold(r, h)
-	if r.Version() >= 2 {
-		e.adoptRation(r, h)
-	}
-	n := r.Count(keysEach, 1+8+8+8+2)
-	if n == 0 {
-		r.Fail("%v without a lane", addr)
-	}
-	for range n {
-		if e.adoptPeer(r, h, find); r.Err() != nil {
-			return
-		}
-	}
-}
-
-// adoptUntold reads the keys that h may not know to have been taken back.
-func (e *Engine) adoptUntold(r *handover.Reader, h *remote) {
-	h.untoldAt = r.U64()
-	last := uint64(0)
-	for range r.Count(mostHosts, 8+4) {
-		k := untoldKey{r.U64(), r.U32()}
 		if _, twice := h.untoldOf[k.rkey]; twice || k.n <= last || k.n > h.untoldAt {
-			r.Fail("key %#x, untold as number %d of %d behind %d, or twice", k.rkey, k.n, h.untoldAt, last)
+			s.Fail("key %#x, untold as number %d of %d behind %d, or twice", k.rkey, k.n, h.untoldAt, last)
 			return
 		}
 		last = k.n
@@ -184,56 +174,49 @@ func (e *Engine) adoptUntold(r *handover.Reader, h *remote) {
 	}
 }
 
-// encodeExports writes whom the regions are granted to, in the order of the regions.
-func (e *Engine) encodeExports(w *handover.Writer) error {
-	w.Count(e.keys.all.N)
-	for at := e.keys.all.Head; at != nil; at = at.Next {
-		g := at.Of
-		if len(g.flush) > 0 {
-			return errNotStill
-		}
-		state, err := g.exp.Encode(w.Version())
-		if err != nil {
-			return err
-		}
-		w.U32(g.id)
-		w.Blob(state)
-		w.Count(len(g.heard))
-		for _, p := range g.heard {
-			w.U64(uint64(p.key))
-		}
-	}
-	return nil
-}
-
-func (e *Engine) adoptExports(r *handover.Reader) {
+// handOverExports has go over whom the regions are granted to, in the order of the regions.
+func (x *crossing) handOverExports() {
+	s := x.s
 	here := map[verbs.PeerKey]bool{}
-	for _, l := range e.addrs.all {
+	for _, l := range x.addrs.all {
 		here[l.key] = true
 	}
-	known := func(k verbs.PeerKey) bool { return here[k] || e.peers.byKey[k] != nil }
-	if n := r.Count(maxRegions, 4+4+4); r.Err() == nil && n != e.keys.all.N {
-		r.Fail("grants of %d regions, not of %d", n, e.keys.all.N)
+	known := func(k verbs.PeerKey) bool { return here[k] || x.peers.byKey[k] != nil }
+	if n := s.Count(x.keys.all.N, maxRegions, 4+4+4); n != x.keys.all.N {
+		s.Fail("grants of %d regions, not of %d", n, x.keys.all.N)
 	}
-	for at := e.keys.all.Head; at != nil && r.Err() == nil; at = at.Next {
-		g := at.Of
-		if id := r.U32(); id != g.id {
-			r.Fail("grants of region %#x, not of %#x", id, g.id)
+	for at := x.keys.all.Head; at != nil && s.Err() == nil; at = at.Next {
+		x.handOverExport(at.Of, known)
+	}
+}
+
+func (x *crossing) handOverExport(g *region, known func(verbs.PeerKey) bool) {
+	s, id := x.s, g.id
+	if len(g.flush) > 0 {
+		s.Refuse(errNotStill)
+	}
+	if s.U32(&id); id != g.id {
+		s.Fail("grants of region %#x, not of %#x", id, g.id)
+	}
+	if err := s.Inner(mostState, g.exp.Encode, func(state []byte) error { return g.exp.Adopt(state, known) }); err != nil {
+		s.Refuse(fmt.Errorf("grants of region %#x: %w", g.id, err))
+	}
+	for i := range s.Count(len(g.heard), keysEach*mostHosts, 8) {
+		p, key := handover.Nth(s, g.heard, i), verbs.PeerKey(0)
+		if !s.Reads() {
+			key = p.key
+		}
+		if s.U64((*uint64)(&key)); !s.Reads() {
+			continue
+		}
+		if p = x.peers.byKey[key]; p == nil {
+			s.Fail("a lane that is not there has heard of region %#x", g.id)
 			return
 		}
-		if err := g.exp.Adopt(r.Blob(mostState), known); err != nil {
-			r.Fail("grants of region %#x: %v", g.id, err)
-			return
-		}
-		for range r.Count(keysEach*mostHosts, 8) {
-			p := e.peers.byKey[verbs.PeerKey(r.U64())]
-			if p == nil {
-				r.Fail("a lane that is not there has heard of region %#x", g.id)
-				return
-			}
-			g.heard = append(g.heard, p)
-		}
-		e.grantedAgain(g)
+		g.heard = append(g.heard, p)
+	}
+	if s.Reads() && s.Err() == nil {
+		x.grantedAgain(g)
 	}
 }
 

@@ -71,11 +71,12 @@ func (w *world) heirOf(i int, old *Engine, c Config) (e *Engine, owner *opSide) 
 }
 
 func adoptPeers(e *Engine, state []byte) error {
-	r, err := handover.NewReader(state)
+	r, err := handover.Read(state)
 	if err != nil {
 		return err
 	}
-	e.adoptRemotes(r, func(uint32) *conn.Msg { return nil })
+	x := &crossing{Engine: e, s: r, find: func(uint32) *conn.Msg { return nil }}
+	x.handOverRemotes()
 	return r.Close()
 }
 
@@ -244,7 +245,8 @@ func TestPeersNotStill(t *testing.T) {
 	} {
 		x := newParting(t)
 		change(x)
-		if err := x.old.encodeRemotes(handover.NewWriter(handover.Newest), nil); err == nil {
+		s := handover.Write(handover.Newest)
+		if (&crossing{Engine: x.old, s: s}).handOverRemotes(); s.Err() == nil {
 			t.Errorf("%s was handed over", name)
 		}
 	}

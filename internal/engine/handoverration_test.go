@@ -101,22 +101,22 @@ func TestRationRefused(t *testing.T) {
 	} {
 		x := rationed(t)
 		change(x.old, &x.h.ration)
-		w := handover.NewWriter(handover.Newest)
+		w := handover.Write(handover.Newest)
 		w.Begin(handover.TagTests)
 		if name == "more than fits" || name == "no number" { // fill would make sense of it
 			encodeTokens(w, x.old, x.h.ration.buckets[0].tokens)
 		} else {
-			x.old.encodeRation(w, x.h)
+			(&crossing{Engine: x.old, s: w}).handOverRation(x.h)
 		}
 		w.End()
-		r, err := handover.NewReader(w.Bytes())
+		r, err := handover.Read(w.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Begin(handover.TagTests)
 		e := x.old
 		e.throttle.held = nil
-		e.adoptRation(r, &remote{addr: x.h.addr})
+		(&crossing{Engine: e, s: r}).handOverRation(&remote{addr: x.h.addr})
 		if err := r.Err(); !errors.Is(err, handover.ErrFormat) || len(e.throttle.held) != 0 {
 			t.Errorf("%s: %v, %d held", name, err, len(e.throttle.held))
 		}
@@ -133,11 +133,10 @@ func TestRationRefused(t *testing.T) {
 }
 
 // encodeTokens writes limits of which the first bucket has so many tokens.
-func encodeTokens(w *handover.Writer, e *Engine, tokens float64) {
-	w.Count(int(numRates))
+func encodeTokens(s *handover.State, e *Engine, tokens float64) {
+	s.Count(int(numRates), 0, 1)
 	for k := range numRates {
-		w.U64(e.throttle.rates[k].limit)
-		w.U64(math.Float64bits(tokens))
+		s.U64s(&e.throttle.rates[k].limit, new(math.Float64bits(tokens)))
 	}
 }
 

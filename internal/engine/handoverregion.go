@@ -12,102 +12,91 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// What a region's record says of it.
-const (
-	regionSpent = 1 << iota
-	regionEnded
-	regionOnce
-	regionWaits
-
-	regionAll = 1<<iota - 1
-)
-
-// encodeRegions writes the regions in the order in which they were registered. Whom they are
-// granted to is written with the hosts.
-func (h *handing) encodeRegions() {
-	w := h.w
-	w.Begin(handover.TagRegions)
-	w.Count(h.keys.all.N)
-	for l := h.keys.all.Head; l != nil; l = l.Next {
-		g := l.Of
-		w.U32(g.id)
-		w.U32(g.number)
-		w.U32(h.socks.number(g.sock))
-		w.U32(g.buf.id)
-		w.U64(g.off)
-		w.U64(g.n)
-		w.U32(uint32(g.cookie >> 32))
-		w.U32(uint32(g.rights))
-		w.Flags(g.spent && !mutant.On(mutant.HandoverSpent), g.ended, g.once.set, g.waiting != nil)
-		w.Addr(g.once.host)
+// handOverRegions has the regions go over in the order in which they were registered. Whom they are
+// granted to goes over with the hosts.
+func (x *crossing) handOverRegions() {
+	s := x.s
+	s.Begin(handover.TagRegions)
+	at := x.keys.all.Head
+	for range s.Count(x.keys.all.N, maxRegions, 4+4+4+4+8+8+4+4+2+4) {
+		x.part(nil)
+		g := &region{}
+		if !s.Reads() {
+			g = at.Of
+			at = at.Next
+		}
+		if x.handOverRegion(g); s.Err() != nil {
+			return
+		}
 	}
-	w.End()
+	if s.End(); s.Reads() && s.Err() == nil {
+		x.register()
+	}
 }
 
-func (t *taking) adoptRegions() {
-	r := t.r
-	r.Begin(handover.TagRegions)
-	for range r.Count(maxRegions, 4+4+4+4+8+8+4+4+2+4) {
-		t.part(nil)
-		g := &region{id: r.U32(), number: r.U32(), sock: at(r, t.socks, r.U32(), "socket")}
-		buf := r.U32()
-		g.off, g.n = r.U64(), r.U64()
-		iova := uint64(r.U32())
-		g.rights = abi.Rights(r.U32())
-		f := r.U16()
-		g.spent, g.ended, g.once = f&regionSpent != 0, f&regionEnded != 0, once{f&regionOnce != 0, r.Addr()}
-		if r.Err() != nil {
-			return
-		}
-		g.cl = g.sock.cl
-		t.part(g.cl)
-		g.buf = g.cl.buffers[buf]
-		switch size := uint64(0); {
-		case g.buf == nil, g.sock.closed && g.waiting != nil:
-			r.Fail("region %#x in buffer %d", g.id, buf)
-		case t.keys.by[g.id] != nil || g.number == 0 || f&^regionAll != 0 || g.once.host.IsValid() && !g.once.set,
-			g.rights&abi.AnyRight == 0 || g.rights&^(abi.AnyRight|abi.UseOnce) != 0:
-			r.Fail("region %#x of number %d, flags %#x, rights %#x", g.id, g.number, f, uint32(g.rights))
-		default:
-			if size = uint64(len(g.buf.mem)); g.n == 0 || g.off > size || g.n > size-g.off {
-				r.Fail("region %#x of %d bytes at %d in a buffer of %d", g.id, g.n, g.off, size)
-			}
-		}
-		if r.Err() != nil {
-			return
-		}
-		g.cookie = rdmaop.MakeCookie(g.id, uint32(iova))
-		if f&regionWaits != 0 {
-			g.waiting = t.later(g.cl, Awaited{true, g.id})
-		}
-		t.part(nil) // what a device refuses is no fault of the process
-		t.registerAgain(g, iova)
+func (x *crossing) handOverRegion(g *region) {
+	s := x.s
+	var buf uint32
+	iova, waits := uint32(g.cookie>>32), g.waiting != nil
+	if !s.Reads() {
+		buf = g.buf.id
 	}
-	r.End()
-	if r.Err() == nil {
-		t.register()
+	s.U32(&g.id)
+	s.U32(&g.number)
+	x.socks.Ref(s, &g.sock, "socket")
+	s.U32(&buf)
+	s.U64(&g.off)
+	s.U64(&g.n)
+	s.U32(&iova)
+	s.U32((*uint32)(&g.rights))
+	f, known := s.Flags(handover.Unless(s, mutant.On(mutant.HandoverSpent), &g.spent), &g.ended, &g.once.set, &waits)
+	if s.Addr(&g.once.host); !s.Reads() || s.Err() != nil {
+		return
 	}
+	g.cl = g.sock.cl
+	x.part(g.cl)
+	g.buf = g.cl.buffers[buf]
+	switch size := uint64(0); {
+	case g.buf == nil, g.sock.closed && g.waiting != nil:
+		s.Fail("region %#x in buffer %d", g.id, buf)
+	case x.keys.by[g.id] != nil || g.number == 0 || !known || g.once.host.IsValid() && !g.once.set,
+		g.rights&abi.AnyRight == 0 || g.rights&^(abi.AnyRight|abi.UseOnce) != 0:
+		s.Fail("region %#x of number %d, flags %#x, rights %#x", g.id, g.number, f, uint32(g.rights))
+	default:
+		if size = uint64(len(g.buf.mem)); g.n == 0 || g.off > size || g.n > size-g.off {
+			s.Fail("region %#x of %d bytes at %d in a buffer of %d", g.id, g.n, g.off, size)
+		}
+	}
+	if s.Err() != nil {
+		return
+	}
+	g.cookie = rdmaop.MakeCookie(g.id, iova)
+	if waits {
+		g.waiting = x.later(g.cl, Awaited{true, g.id})
+	}
+	x.part(nil) // what a device refuses is no fault of the process
+	x.registerAgain(g, uint64(iova))
 }
 
 // registerAgain makes g a region with the key that it had, if the devices take it.
-func (t *taking) registerAgain(g *region, iova uint64) {
-	mr, err := t.regMRKey(failpoint.RegisterRegion, g.sock.local, g.buf.mem[g.off:][:g.n:g.n], iova, regionAccess(g.rights), g.id)
+func (x *crossing) registerAgain(g *region, iova uint64) {
+	mr, err := x.regMRKey(failpoint.RegisterRegion, g.sock.local, g.buf.mem[g.off:][:g.n:g.n], iova, regionAccess(g.rights), g.id)
 	if errors.Is(err, errChooses) {
 		mr, err = lostMR{}, nil
 	}
 	if err != nil {
-		t.r.Fail("register region %#x: %v", g.id, err)
+		x.s.Fail("register region %#x: %v", g.id, err)
 		return
 	}
 	g.mr = mr
 	g.buf.users++
-	t.keys.by[g.id] = g
+	x.keys.by[g.id] = g
 	g.cl.acct.regions++
-	t.keys.all.Add(&g.inAll, g)
+	x.keys.all.Add(&g.inAll, g)
 	if !g.sock.closed {
 		g.sock.regions.Add(&g.inSock, g) // taken out again if its export is not live
 	}
-	t.st.C[stats.Regions]++
+	x.st.C[stats.Regions]++
 }
 
 // errChooses says that a region cannot have a key of the daemon's choice.

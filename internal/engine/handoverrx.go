@@ -8,242 +8,238 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// encodeArrived writes the messages that clients have and have not given back, and those
+// handOverArrived has the messages go over that clients have and have not given back, and those
 // that wait in overflow. The payload of the latter is part of the state: it is no more than
 // Config.OverflowBytes, and the state as a whole travels in a memory file.
-func (h *handing) encodeArrived() {
-	w := h.w
-	w.Begin(handover.TagArrived)
-	for _, c := range h.procs.all {
-		w.Count(len(c.rx) - len(c.rxFree))
-		for id := range c.rx {
-			r := &c.rx[id]
-			if r.sock == nil {
-				continue
-			}
-			w.U32(uint32(id))
-			w.U32(h.socks.number(r.sock))
-			w.U32(r.chunk)
-			w.U32(r.n)
-			w.Bool(r.told)
-			if r.told {
-				h.encodeTold(r)
-			}
-		}
-	}
-	for _, s := range h.socks.all {
-		n := s.over.N
-		if mutant.On(mutant.HandoverOver) {
-			n = 0
-		}
-		w.Count(n)
-		for at := s.over.Head; at != nil && n > 0; at = at.Next {
-			h.encodeOver(at.Of)
-		}
-	}
-	w.End()
-}
-
-func (h *handing) encodeTold(r *rxEntry) {
-	steps := r.steps
-	if mutant.On(mutant.HandoverSteps) {
-		steps = 0
-	}
-	h.source(r.src)
-	h.w.U16(r.sport)
-	h.w.U32(r.at)
-	h.w.Int(r.run)
-	h.w.Int(steps)
-	h.encodeSum(&r.sum)
-}
-
-func (h *handing) encodeSum(s *frames.Sum) {
-	h.w.Int(s.Datagrams)
-	h.w.Int(s.NonEmpty)
-	h.w.Int(s.Bytes)
-}
-
-func (t *taking) adoptSum() (s frames.Sum) {
-	s.Datagrams, s.NonEmpty, s.Bytes = t.r.Int(frames.MaxLen), t.r.Int(frames.MaxLen), t.r.Int(abi.MaxMessage)
-	if s.NonEmpty > s.Datagrams {
-		t.r.Fail("%d datagrams, of which %d are not empty", s.Datagrams, s.NonEmpty)
-	}
-	return s
-}
-
-func (h *handing) encodeOver(m *rxMsg) {
-	w := h.w
-	h.source(m.src)
-	w.U16(m.sport)
-	w.U32(m.srcInc)
-	w.U64(m.cookie)
-	w.I64(m.began)
-	w.I64(int64(m.at))
-	w.U32(m.asm)
-	w.Int(m.run)
-	h.encodeSum(&m.sum)
-	w.Bool(m.inOver)
-	if m.inOver {
-		w.Blob(m.mem())
-	} else {
-		w.U32(m.rxid)
-	}
-}
-
-func (t *taking) adoptArrived() {
-	r := t.r
-	r.Begin(handover.TagArrived)
-	for _, c := range t.procs {
-		t.part(c)
-		for range r.Count(len(c.rx), 4+4+4+4+1) {
-			if !t.adoptRx(c) {
-				return
-			}
-		}
-		c.recv.Retaken()
-		c.rxFree = c.rxFree[:0]
-		for id := len(c.rx) - 1; id >= 0; id-- {
-			if c.rx[id].sock == nil {
-				c.rxFree = append(c.rxFree, uint32(id))
-			}
-		}
-	}
-	for _, s := range t.socks {
-		t.part(s.cl)
-		for range r.Count(mostMsgs, 16+2+4+8+8+8+4+8+24+1) {
-			if t.adoptOver(s); r.Err() != nil {
-				return
-			}
-		}
-	}
-	for _, c := range t.procs {
-		if n := t.untold[c]; n != 0 {
-			t.part(c)
-			r.Fail("client %d has %d messages that nobody tells it of", t.names[c], n)
+func (x *crossing) handOverArrived() {
+	s := x.s
+	s.Begin(handover.TagArrived)
+	for _, c := range x.procs.All {
+		if x.handOverRxs(c); s.Err() != nil {
 			return
 		}
 	}
-	t.part(nil)
-	r.End()
+	for _, so := range x.socks.All {
+		x.part(so.cl)
+		n, at := so.over.N, so.over.Head
+		if mutant.On(mutant.HandoverOver) {
+			n = 0
+		}
+		for range s.Count(n, mostMsgs, 16+2+4+8+8+8+4+8+24+1) {
+			var m *rxMsg
+			if !s.Reads() {
+				m = at.Of
+				at = at.Next
+			}
+			if x.handOverOver(so, m); s.Err() != nil {
+				return
+			}
+		}
+	}
+	for _, c := range x.procs.All {
+		if n := x.untold[c]; n != 0 {
+			x.part(c)
+			s.Fail("client %d has %d messages that nobody tells it of", x.names[c], n)
+			return
+		}
+	}
+	x.part(nil)
+	s.End()
 }
 
-// adoptRx reads a message in c's receive arena.
-func (t *taking) adoptRx(c *Client) bool {
-	r := t.r
-	id, s, chunk, n, told := r.U32(), at(r, t.socks, r.U32(), "socket"), r.U32(), r.U32(), r.Bool()
-	if r.Err() != nil {
+// handOverRxs has the messages in c's receive arena go over.
+func (x *crossing) handOverRxs(c *Client) {
+	s, id := x.s, uint32(0)
+	x.part(c)
+	for range s.Count(len(c.rx)-len(c.rxFree), len(c.rx), 4+4+4+4+1) {
+		for !s.Reads() && c.rx[id].sock == nil {
+			id++
+		}
+		if x.handOverRx(c, id); s.Err() != nil {
+			return
+		}
+		id++
+	}
+	if !s.Reads() {
+		return
+	}
+	c.recv.Retaken()
+	c.rxFree = c.rxFree[:0]
+	for id := len(c.rx) - 1; id >= 0; id-- {
+		if c.rx[id].sock == nil {
+			c.rxFree = append(c.rxFree, uint32(id))
+		}
+	}
+}
+
+// handOverRx has a message in c's receive arena go over: with that id, if it is written.
+func (x *crossing) handOverRx(c *Client, id uint32) {
+	s, e := x.s, rxEntry{}
+	if !s.Reads() {
+		e = c.rx[id]
+	}
+	s.U32(&id)
+	x.socks.Ref(s, &e.sock, "socket")
+	s.U32(&e.chunk)
+	s.U32(&e.n)
+	s.Bool(&e.told)
+	if s.Reads() && !x.adoptRx(c, id, &e) {
+		return
+	}
+	if !e.told {
+		return
+	}
+	x.handOverSource(&e.src)
+	s.U16(&e.sport)
+	s.U32(&e.at)
+	s.Int(&e.run, frames.MaxLen)
+	s.Int(handover.Unless(s, mutant.On(mutant.HandoverSteps), &e.steps), shm.RunSteps-1)
+	x.handOverSum(&e.sum)
+	if !s.Reads() {
+		return
+	}
+	if s.Err() == nil && (uint32(e.sum.Bytes) > e.n || e.run == 0 && e.steps > 0 || e.sum.Datagrams > max(e.run, 1)) {
+		s.Fail("receive id %d of client %d has %d bytes in %d, a run of %d", id, x.names[c], e.sum.Bytes, e.n, e.run)
+	}
+	c.rx[id] = e
+	if !e.sock.closed {
+		e.sock.rcvBytes += e.sum.Bytes
+		e.sock.rcvMsgs += e.sum.NonEmpty
+	}
+}
+
+// adoptRx finds the place of a message in c's receive arena again. It returns false after an error.
+func (x *crossing) adoptRx(c *Client, id uint32, e *rxEntry) bool {
+	s := x.s
+	if s.Err() != nil {
 		return false
 	}
-	if id >= uint32(len(c.rx)) || c.rx[id].sock != nil || s.cl != c || s.closed && !told {
-		r.Fail("receive id %d of client %d is none, or is used twice", id, t.names[c])
+	if id >= uint32(len(c.rx)) || c.rx[id].sock != nil || e.sock.cl != c || e.sock.closed && !e.told {
+		s.Fail("receive id %d of client %d is none, or is used twice", id, x.names[c])
 		return false
 	}
-	if n > 0 {
-		if err := c.recv.Retake(chunk, int(n)); err != nil {
-			r.Fail("%v", err)
+	if e.n > 0 {
+		if err := c.recv.Retake(e.chunk, int(e.n)); err != nil {
+			s.Fail("%v", err)
 			return false
 		}
 	}
-	x := &c.rx[id]
-	*x = rxEntry{sock: s, chunk: chunk, n: n, told: told}
-	s.rxIDs++
-	s.rxMem += shm.ChunkSize(int(n))
-	if !told {
-		t.untold[c]++
-		return true
-	}
-	s.rxTold++
-	x.src = t.source()
-	x.sport, x.at, x.run, x.steps, x.sum = r.U16(), r.U32(), r.Int(frames.MaxLen), r.Int(shm.RunSteps-1), t.adoptSum()
-	if r.Err() == nil && (uint32(x.sum.Bytes) > n || x.run == 0 && x.steps > 0 || x.sum.Datagrams > max(x.run, 1)) {
-		r.Fail("receive id %d of client %d has %d bytes in %d, a run of %d", id, t.names[c], x.sum.Bytes, n, x.run)
-	}
-	if !s.closed {
-		s.rcvBytes += x.sum.Bytes
-		s.rcvMsgs += x.sum.NonEmpty
-	}
-	return r.Err() == nil
-}
-
-// adoptOver reads a message that waits at s.
-func (t *taking) adoptOver(s *socket) {
-	r := t.r
-	a := arrival{src: t.source(), sport: r.U16(), srcInc: r.U32(), cookie: r.U64()}
-	began := r.I64()
-	a.at, a.asm, a.run, a.sum = Wall(r.I64()), r.U32(), r.Int(frames.MaxLen), t.adoptSum()
-	var m *rxMsg
-	if r.Bool() {
-		m = t.overAgain(s, &a, r.Blob(abi.MaxMessage))
+	c.rx[id] = *e
+	e.sock.rxIDs++
+	e.sock.rxMem += shm.ChunkSize(int(e.n))
+	if e.told {
+		e.sock.rxTold++
 	} else {
-		m = t.inArenaAgain(s, &a, r.U32())
+		x.untold[c]++
 	}
-	if r.Err() != nil {
-		return
-	}
-	if s.closed || a.sum.Bytes > a.n || a.sum.Datagrams != max(a.run, 1) {
-		r.Fail("%d bytes in %d wait at a socket, a run of %d", a.sum.Bytes, a.n, a.run)
-		return
-	}
-	m.began, m.asm, m.sum = began, a.asm, a.sum
-	s.rcvBytes += a.sum.Bytes
-	s.rcvMsgs += a.sum.NonEmpty
-	s.countOver(m, 1)
-	s.over.Add(&m.waits, m)
+	return true
 }
 
-// overAgain takes daemon memory for a message of s as it had some. Windows are given out
-// anew, so limits among users are those that the next message finds.
-func (t *taking) overAgain(s *socket, a *arrival, payload []byte) *rxMsg {
-	acc, o := s.cl.acct, &t.overflow
-	m := &rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(len(payload)), run: a.run, inOver: true, at: a.at}
-	a.n = len(payload)
-	if cost := a.n + overCost; t.r.Err() == nil && o.used > 0 && o.used+cost > t.cfg.OverflowBytes {
-		t.part(nil) // the settings may allow less
-		t.r.Fail("%d bytes of overflow, at most %d are allowed", o.used+cost, t.cfg.OverflowBytes)
+func (x *crossing) handOverSum(sum *frames.Sum) {
+	x.s.Int(&sum.Datagrams, frames.MaxLen)
+	x.s.Int(&sum.NonEmpty, frames.MaxLen)
+	if x.s.Int(&sum.Bytes, abi.MaxMessage); sum.NonEmpty > sum.Datagrams {
+		x.s.Fail("%d datagrams, of which %d are not empty", sum.Datagrams, sum.NonEmpty)
 	}
-	if t.r.Err() != nil {
+}
+
+// handOverOver has a message go over that waits at so: m, if it is written.
+func (x *crossing) handOverOver(so *socket, m *rxMsg) {
+	s := x.s
+	if s.Reads() {
+		m = &rxMsg{sock: so}
+	}
+	x.handOverSource(&m.src)
+	s.U16(&m.sport)
+	s.U32(&m.srcInc)
+	s.U64(&m.cookie)
+	s.I64(&m.began)
+	s.I64((*int64)(&m.at))
+	s.U32(&m.asm)
+	s.Int(&m.run, frames.MaxLen)
+	x.handOverSum(&m.sum)
+	var payload []byte
+	if s.Bool(&m.inOver); m.inOver {
+		if !s.Reads() {
+			payload = m.mem()
+		}
+		s.Blob(&payload, abi.MaxMessage)
+	} else {
+		s.U32(&m.rxid)
+	}
+	if !s.Reads() {
+		return
+	}
+	if m.inOver {
+		m = x.overAgain(m, payload)
+	} else {
+		m = x.inArenaAgain(m)
+	}
+	if s.Err() != nil {
+		return
+	}
+	if so.closed || m.sum.Bytes > int(m.n) || m.sum.Datagrams != max(m.run, 1) {
+		s.Fail("%d bytes in %d wait at a socket, a run of %d", m.sum.Bytes, m.n, m.run)
+		return
+	}
+	so.rcvBytes += m.sum.Bytes
+	so.rcvMsgs += m.sum.NonEmpty
+	so.countOver(m, 1)
+	so.over.Add(&m.waits, m)
+}
+
+// overAgain takes daemon memory for m as it had some. Windows are given out
+// anew, so limits among users are those that the next message finds.
+func (x *crossing) overAgain(m *rxMsg, payload []byte) *rxMsg {
+	acc, o, n := m.sock.cl.acct, &x.overflow, len(payload)
+	m.n = uint32(n)
+	if cost := n + overCost; x.s.Err() == nil && o.used > 0 && o.used+cost > x.cfg.OverflowBytes {
+		x.part(nil) // the settings may allow less
+		x.s.Fail("%d bytes of overflow, at most %d are allowed", o.used+cost, x.cfg.OverflowBytes)
+	}
+	if x.s.Err() != nil {
 		return m
 	}
-	for i := 0; a.n > 0 && m.over == nil; i++ {
+	for i := 0; n > 0 && m.over == nil; i++ {
 		if i == len(acc.windows) {
 			last := len(o.free) - 1
 			if last < 0 {
-				t.part(nil)
-				t.r.Fail("the overflow's windows are full")
+				x.part(nil)
+				x.s.Fail("the overflow's windows are full")
 				return m
 			}
 			acc.windows = append(acc.windows, o.free[last])
 			o.free = o.free[:last]
 		}
-		if chunk, ok := acc.windows[i].Alloc(a.n); ok {
+		if chunk, ok := acc.windows[i].Alloc(n); ok {
 			m.over, m.chunk = acc.windows[i], chunk
 		}
 	}
-	acc.overBytes += a.n + overCost
-	o.used += a.n + overCost
-	x := t.pools.rxs.Get()
-	*x = *m
-	copy(x.mem(), payload)
-	return x
+	acc.overBytes += n + overCost
+	o.used += n + overCost
+	own := x.pools.rxs.Get()
+	*own = *m
+	copy(own.mem(), payload)
+	return own
 }
 
 // inArenaAgain finds the message of a receive id that its client has not been told of.
-func (t *taking) inArenaAgain(s *socket, a *arrival, id uint32) *rxMsg {
-	c := s.cl
-	if t.r.Err() == nil && (id >= uint32(len(c.rx)) || c.rx[id].sock != s || c.rx[id].told || t.used[&c.rx[id]]) {
-		t.r.Fail("receive id %d is none that waits, or is used twice", id)
+func (x *crossing) inArenaAgain(m *rxMsg) *rxMsg {
+	c, id := m.sock.cl, m.rxid
+	if x.s.Err() == nil && (id >= uint32(len(c.rx)) || c.rx[id].sock != m.sock || c.rx[id].told || x.used[&c.rx[id]]) {
+		x.s.Fail("receive id %d is none that waits, or is used twice", id)
 	}
-	if t.r.Err() != nil {
+	if x.s.Err() != nil {
 		return nil
 	}
 	e := &c.rx[id]
-	if t.used == nil {
-		t.used = map[*rxEntry]bool{}
+	if x.used == nil {
+		x.used = map[*rxEntry]bool{}
 	}
-	t.used[e] = true
-	t.untold[c]--
-	a.n = int(e.n)
-	m := t.pools.rxs.Get()
-	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: e.n, run: a.run, chunk: e.chunk, rxid: id, at: a.at}
-	return m
+	x.used[e] = true
+	x.untold[c]--
+	m.n, m.chunk = e.n, e.chunk
+	own := x.pools.rxs.Get()
+	*own = *m
+	return own
 }

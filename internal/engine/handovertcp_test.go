@@ -186,7 +186,7 @@ func TestHandoverTCPAccepted(t *testing.T) {
 	w.until("an engine that stands still", w.es[1].Halted)
 	w.send(0)
 	w.until("a connection", func() bool { _, late := w.nets[1].Left(); return late > 0 })
-	if err := w.es[1].Encode(handover.NewWriter(handover.Newest), nil); !errors.Is(err, errAccepted) {
+	if err := w.es[1].Encode(handover.Write(handover.Newest), nil); !errors.Is(err, errAccepted) {
 		t.Errorf("it is handed over: %v", err)
 	}
 	w.es[1].Resume()

@@ -34,10 +34,10 @@ func AwaitedBy(r ipc.Request) (a Awaited) {
 }
 
 // later returns what answers a request that waits, of client c.
-func (t *taking) later(c *Client, what Awaited) func(error) {
-	done := t.heir.Later(t.names[c], what)
+func (x *crossing) later(c *Client, what Awaited) func(error) {
+	done := x.heir.Later(x.names[c], what)
 	if done == nil {
-		t.r.Fail("client %d has not asked for the end of %+v", t.names[c], what)
+		x.s.Fail("client %d has not asked for the end of %+v", x.names[c], what)
 	}
 	return done
 }

@@ -61,7 +61,7 @@ func (h *InProcessHeirs) Number(c *Client) uint32 {
 			return uint32(i)
 		}
 	}
-	return noNumber
+	return handover.NoNumber
 }
 
 // Client implements Heir.
@@ -98,7 +98,7 @@ func (h *InProcessHeirs) Later(client uint32, what Awaited) func(error) {
 
 // Adopt has e adopt state. The clients go on with e then.
 func (h *InProcessHeirs) Adopt(e *Engine, state []byte) error {
-	r, err := handover.NewReader(state)
+	r, err := handover.Read(state)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -43,7 +44,7 @@ type long struct {
 
 // piece is a part of an operation on its way to the peer. Pooled.
 type piece struct {
-	inState
+	handover.InState
 	m     conn.Msg
 	op    rdmaop.Op
 	t     *txMsg

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
@@ -21,7 +22,7 @@ import (
 // pin is the socket that a destination leads to. A message keeps the pin that its
 // destination had when the message was submitted.
 type pin struct {
-	inState
+	handover.InState
 	life uint64 // remote.met of the daemon there, 0: of this host
 	inc  uint32 // of the socket, 0: none was met yet
 	gone bool   // a message found that it is gone, or that there is none

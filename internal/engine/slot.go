@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/barrier"
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -11,7 +12,7 @@ import (
 
 // slot is a destination (address and port) of one socket.
 type slot struct {
-	inState
+	handover.InState
 	cl     *Client
 	idx    uint32
 	sock   *socket
@@ -76,7 +77,7 @@ type told struct {
 
 // cell counts the operations of one socket to one address.
 type cell struct {
-	inState
+	handover.InState
 	idx    uint32
 	sock   *socket
 	addr   netip.Addr

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -14,7 +15,7 @@ import (
 
 // socket is one bound RDS socket. Engine-owned.
 type socket struct {
-	inState
+	handover.InState
 	cl     *Client
 	handle uint32 // shm.SockHandle
 	local  *localAddr

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -18,7 +19,7 @@ const cancelled = conn.Cancelled
 // txMsg is a submitted message. It exists from the message's descriptor to the return of
 // its id. Pooled.
 type txMsg struct {
-	inState
+	handover.InState
 	m      conn.Msg
 	all    lists.Link[txMsg] // socket.txs
 	inTo   lists.Link[txMsg] // slot.txs

@@ -367,20 +367,15 @@ func As32[T integer](s *State, v *T) {
 	}
 }
 
-// Inner is what has a state of its own, see State.Inner.
-type Inner interface {
-	Encode(version uint16) ([]byte, error)
-	Adopt(state []byte) error
-}
-
-// Inner has the state of x go over as a Blob. It returns the error of x.
-func (s *State) Inner(x Inner, most int) (err error) {
+// Inner has a state go over that another package encodes and adopts, as a Blob. It returns the error of
+// that package.
+func (s *State) Inner(most int, encode func(version uint16) ([]byte, error), adopt func(state []byte) error) (err error) {
 	var b []byte
 	if !s.reads {
-		b, err = x.Encode(s.version)
+		b, err = encode(s.version)
 	}
 	if s.Blob(&b, most); s.reads {
-		err = x.Adopt(b)
+		err = adopt(b)
 	}
 	return err
 }

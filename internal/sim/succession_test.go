@@ -26,7 +26,7 @@ func (h *host) succeed(version uint16) {
 		all = append(all, c.at)
 	}
 	heirs := engine.NewInProcessHeirs(all)
-	state := handover.NewWriter(version)
+	state := handover.Write(version)
 	if err := h.e.Encode(state, heirs.Number); err != nil {
 		broken("succession", "host %d is not handed over: %v", h.n, err)
 	}
@@ -37,7 +37,7 @@ func (h *host) succeed(version uint16) {
 	if err := heirs.Adopt(e, state.Bytes()); err != nil {
 		broken("succession", "host %d is not taken over: %v", h.n, err)
 	}
-	again := handover.NewWriter(version)
+	again := handover.Write(version)
 	if err := e.Encode(again, heirs.Number); err != nil {
 		broken("succession", "host %d is not handed over again: %v", h.n, err)
 	}
