@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"net/netip"
-	"os"
-	"strconv"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
@@ -100,12 +97,11 @@ func (b *bencher) find(ctx context.Context, local *netip.AddrPort, to netip.Addr
 	if err != nil {
 		return err
 	}
-	pid := resp.Status.PID
 	b.env = loadgen.Env{
 		Open: func(ctx context.Context) (*rds.Client, error) {
 			return rds.Open(ctx, rds.Options{Socket: b.o.socket, Wait: b.wait})
 		},
-		DaemonCPU: func() (time.Duration, error) { return cpuOf(pid) },
+		DaemonPID: resp.Status.PID,
 		Say:       func(format string, args ...any) { fmt.Fprintf(b.stderr, format+"\n", args...) },
 	}
 	if local.IsValid() {
@@ -166,30 +162,4 @@ func (b *bencher) measure(ctx context.Context, p loadgen.Params) int {
 	}
 	r.Print(b.stdout)
 	return code
-}
-
-// ticks is the unit of CPU times in /proc, USER_HZ. It is 100 on every Linux that Go
-// supports.
-const ticks = 100
-
-// cpuOf is the CPU time of a process, from /proc.
-func cpuOf(pid int) (time.Duration, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The second field, the name in brackets, may contain any character.
-	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
-	}
-	var sum uint64
-	for _, f := range fields[11:13] { // utime, stime
-		n, err := strconv.ParseUint(string(f), 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return time.Duration(sum) * time.Second / ticks, nil
 }

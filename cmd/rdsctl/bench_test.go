@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -89,18 +88,5 @@ func TestBenchErrors(t *testing.T) {
 		if code != tc.code || !strings.Contains(errs.String(), tc.want) || out.Len() != 0 {
 			t.Errorf("%v: status %d, %q, %q", tc.args, code, &out, &errs)
 		}
-	}
-}
-
-func TestCPUOf(t *testing.T) {
-	before, err := cpuOf(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after, err := cpuOf(os.Getpid()); err != nil || after < before {
-		t.Errorf("%v, then %v, %v", before, after, err)
-	}
-	if _, err := cpuOf(-1); err == nil {
-		t.Error("process -1 has CPU time")
 	}
 }

@@ -70,7 +70,7 @@ const maxIntervals = 24 * 60 * 60
 func (r *run) course(ctx context.Context) error {
 	begin, last := r.start, r.start
 	r.report.Started = time.Now().UTC()
-	cpu, daemon := processCPU(), r.env.daemonCPU()
+	before := r.env.cpu()
 	c := Course{WarmUp: r.p.WarmUp, Duration: r.p.Duration, Interval: r.p.Interval}
 	c.Begin = func() {
 		if r.p.WarmUp == 0 {
@@ -82,7 +82,7 @@ func (r *run) course(ctx context.Context) error {
 		r.rec.reset()
 		begin = time.Now()
 		last, r.report.Started = begin, begin.UTC()
-		cpu, daemon = processCPU(), r.env.daemonCPU()
+		before = r.env.cpu()
 	}
 	c.Line = func(now time.Time) {
 		i := r.rec.interval(now.Sub(last))
@@ -98,21 +98,20 @@ func (r *run) course(ctx context.Context) error {
 	if err == ErrInterrupted {
 		r.report.Interrupted, err = true, nil
 	}
-	r.sum(begin, last, cpu, daemon)
+	r.sum(begin, last, before)
 	return err
 }
 
 // sum fills in the report's figures so far.
-func (r *run) sum(begin, last time.Time, cpu, daemon time.Duration) {
+func (r *run) sum(begin, last time.Time, before cpu) {
 	now := time.Now()
 	r.rec.interval(now.Sub(last))
 	rep := &r.report
 	rep.Interval, rep.Late = r.rec.total(now.Sub(begin))
 	rep.PerSecond, rep.BytesPerSec = rep.perSecond(rep.Operations), rep.perSecond(rep.Bytes)
-	used := processCPU() - cpu
-	rep.CPU.Client = &used
-	if d := r.env.daemonCPU(); d >= 0 && daemon >= 0 {
-		d -= daemon
-		rep.CPU.ClientDaemon = &d
+	used := r.env.cpu().since(before)
+	rep.CPU.Client = &used.own
+	if used.daemon >= 0 {
+		rep.CPU.ClientDaemon = &used.daemon
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,7 @@ const patience = 2 * time.Minute
 
 func env(d *rdstest.Daemon) Env {
 	return Env{Open: func(ctx context.Context) (*rds.Client, error) { return rds.Open(ctx, rds.Options{Socket: d.Socket()}) },
-		DaemonCPU: func() (time.Duration, error) { return processCPU(), nil }}
+		DaemonPID: os.Getpid()}
 }
 
 // serve runs a server until the test ends.
@@ -324,5 +325,20 @@ func TestPace(t *testing.T) {
 	}
 	if d := p.due(500).Sub(p.start); d != 500*time.Millisecond {
 		t.Errorf("the 500th is due after %v", d)
+	}
+}
+
+func TestCPUOf(t *testing.T) {
+	before := cpuOf(os.Getpid())
+	if after := cpuOf(os.Getpid()); before <= 0 || after < before {
+		t.Errorf("%v, then %v", before, after)
+	}
+	for _, pid := range []int{0, 1 << 22} { // a process has a smaller number
+		if d := cpuOf(pid); d >= 0 {
+			t.Errorf("process %d has used %v", pid, d)
+		}
+	}
+	if d := (cpu{5, 7}).since(cpu{3, -1}); d != (cpu{2, -1}) {
+		t.Errorf("%+v", d)
 	}
 }

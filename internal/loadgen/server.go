@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -19,9 +20,8 @@ import (
 // Env is what client and server need from the program that they run in.
 type Env struct {
 	// Open attaches to the daemon of this host.
-	Open func(ctx context.Context) (*rds.Client, error)
-	// DaemonCPU is the daemon's CPU time so far. nil or an error mean that it is not known.
-	DaemonCPU func() (time.Duration, error)
+	Open      func(ctx context.Context) (*rds.Client, error)
+	DaemonPID int // of that daemon, for its processor time; 0 if it is not known
 	// Say gets a line for each step. It may be nil.
 	Say func(format string, args ...any)
 
@@ -45,23 +45,29 @@ func (e *Env) say(format string, args ...any) {
 	}
 }
 
-// daemonCPU is negative if it is not known.
-func (e *Env) daemonCPU() time.Duration {
-	if e.DaemonCPU != nil {
-		if d, err := e.DaemonCPU(); err == nil {
-			return d
-		}
+// cpuOf returns the processor time that a process has used, negative if it is not known. Every
+// process may read every other's clock.
+func cpuOf(pid int) time.Duration {
+	const sched = 2 // CPUCLOCK_SCHED of the kernel's posix-timers: user and system time
+	var ts unix.Timespec
+	if pid == 0 || unix.ClockGettime(int32(^pid<<3|sched), &ts) != nil {
+		return -1
 	}
-	return -1
+	return time.Duration(ts.Nano())
 }
 
-// processCPU is this process's CPU time so far.
-func processCPU() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
+// cpu is the processor time of this process and of its daemon, negative where it is not known.
+type cpu struct{ own, daemon time.Duration }
+
+func (e *Env) cpu() cpu { return cpu{cpuOf(os.Getpid()), cpuOf(e.DaemonPID)} }
+
+// since returns the time since b. The daemon's is -1 if it is not known.
+func (c cpu) since(b cpu) cpu {
+	d := cpu{c.own - b.own, -1}
+	if c.daemon >= 0 && b.daemon >= 0 {
+		d.daemon = c.daemon - b.daemon
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return d
 }
 
 const (

@@ -28,7 +28,7 @@ type session struct {
 	changed  chan struct{} // capacity 1; a value says that received rose
 	mu       sync.Mutex
 	wrong    string
-	cpu, dmn time.Duration // at the mark
+	cpu      cpu // at the mark
 }
 
 // newSession makes the session of the client at from. gone is called, at most once for each
@@ -123,7 +123,7 @@ func (se *session) welcome() *welcome {
 	return w
 }
 
-func (se *session) mark() { se.cpu, se.dmn = processCPU(), se.env.daemonCPU() }
+func (se *session) mark() { se.cpu = se.env.cpu() }
 
 // close ends the session's loops and releases its memory.
 func (se *session) close() {
@@ -137,10 +137,8 @@ const finalWait = 2 * time.Second
 
 // final waits for outstanding messages and sums up.
 func (se *session) final(ctx context.Context, sent uint64) *final {
-	f := &final{CPU: processCPU() - se.cpu, DaemonCPU: -1}
-	if d := se.env.daemonCPU(); d >= 0 && se.dmn >= 0 {
-		f.DaemonCPU = d - se.dmn
-	}
+	used := se.env.cpu().since(se.cpu)
+	f := &final{CPU: used.own, DaemonCPU: used.daemon}
 	wait := time.NewTimer(finalWait)
 	defer wait.Stop()
 	for se.received.Load() < sent {
