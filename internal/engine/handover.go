@@ -236,13 +236,6 @@ func (x *crossing) collect() {
 	for at := x.keys.all.Head; at != nil; at = at.Next {
 		x.collectSocket(at.Of.sock)
 	}
-	for _, t := range x.txs.All {
-		if t.long != nil {
-			for at := t.long.pieces.Head; at != nil; at = at.Next {
-				x.parts.Number(at.Of)
-			}
-		}
-	}
 }
 
 func (x *crossing) collectSocket(s *socket) {
@@ -274,22 +267,43 @@ func (x *crossing) collectSlot(sl *slot) {
 	}
 }
 
-// collectMessages numbers c's messages in the order in which they were submitted.
+// collectMessages collects c's messages in the order in which they were submitted. They get their numbers
+// when they are written: each look at a message costs about as much as writing it.
 func (x *crossing) collectMessages(c *Client) {
-	var txs []*txMsg
+	type submitted struct {
+		t    *txMsg
+		nth  uint64
+		slot *slot
+		pin  *pin
+		long bool
+	}
+	n := 0
 	for _, t := range c.msgs {
 		if t != nil {
-			txs = append(txs, t)
+			n++
 		}
 	}
-	slices.SortFunc(txs, func(a, b *txMsg) int {
-		return cmp.Compare(a.nth, b.nth)
-	})
-	for _, t := range txs {
-		x.collectSocket(t.sock)
-		x.collectSlot(t.slot)
-		x.pins.Number(t.pin)
-		x.txs.Number(t)
+	all := make([]submitted, 0, n)
+	for _, t := range c.msgs {
+		if t != nil {
+			all = append(all, submitted{t, t.nth, t.slot, t.pin, t.long != nil})
+		}
+	}
+	slices.SortFunc(all, func(a, b submitted) int { return cmp.Compare(a.nth, b.nth) })
+	x.txs.All = slices.Grow(x.txs.All, n)
+	last := submitted{}
+	for _, m := range all {
+		if m.slot != last.slot || m.pin != last.pin { // else they were collected
+			x.collectSocket(m.slot.sock)
+			x.collectSlot(m.slot)
+			x.pins.Number(m.pin)
+		}
+		x.txs.All = append(x.txs.All, m.t)
+		if last = m; m.long {
+			for at := m.t.long.pieces.Head; at != nil; at = at.Next {
+				x.parts.Number(at.Of)
+			}
+		}
 	}
 }
 

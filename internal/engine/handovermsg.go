@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/frames"
@@ -29,11 +31,17 @@ func (x *crossing) handOverMessages() {
 	s := x.s
 	s.Begin(handover.TagMessages)
 	s.Grow(len(x.txs.All) * usualMsg)
-	for i := range s.Count(len(x.txs.All), mostMsgs, 5*4+8+2+8+8+8+4+8+8+4+1+4) {
+	n := s.Count(len(x.txs.All), mostMsgs, 5*4+8+2+8+8+8+4+8+8+4+1+4)
+	if s.Reads() {
+		x.txs.All = slices.Grow(x.txs.All, n)
+	}
+	for i := range n {
 		t := handover.Nth(s, x.txs.All, i)
 		if s.Reads() {
 			x.part(nil)
 			t = x.pools.msgs.Get()
+		} else {
+			x.txs.Mark(i)
 		}
 		if x.handOverMessage(t); s.Reads() && s.Err() != nil {
 			return
@@ -42,6 +50,7 @@ func (x *crossing) handOverMessages() {
 	if s.End(); !s.Reads() {
 		return
 	}
+	x.msgs = make([]*conn.Msg, 0, n)
 	for _, t := range x.txs.All {
 		x.msgs = append(x.msgs, &t.m)
 	}
@@ -55,14 +64,13 @@ func (x *crossing) handOverMessages() {
 	x.found = make([]bool, len(x.msgs))
 }
 
-// stateOf is the state of a message that is written.
-func (x *crossing) stateOf(t *txMsg) (st txState) {
-	st = txState{waits: t.inQ.On(), asks: t.slot.asks == t, long: t.long != nil, inBuffer: t.buf != nil, limit: t.limit.When(), bad: t.bad()}
+// of sets st to the state of a message that is written.
+func (st *txState) of(x *crossing, t *txMsg) {
+	st.waits, st.asks, st.long, st.inBuffer, st.limit, st.bad = t.inQ.On(), t.slot.asks == t, t.long != nil, t.buf != nil, t.limit.When(), t.bad()
 	for _, o := range t.ops() {
 		g := x.keys.by[o.RKey()]
 		st.uses = st.uses || g != nil && g.user == t
 	}
-	return st
 }
 
 // handOverMessage has t go over. What is in shared memory goes over as its place.
@@ -70,13 +78,12 @@ func (x *crossing) handOverMessage(t *txMsg) {
 	s, m, st := x.s, &t.m, txState{}
 	if !s.Reads() {
 		x.part(t.cl)
-		st = x.stateOf(t)
+		st.of(x, t)
 	}
 	x.socks.Ref(s, &t.sock, "socket")
 	x.slots.Ref(s, &t.slot, "destination")
 	x.pins.Ref(s, &t.pin, "pin")
-	s.U32(&t.id)
-	s.U32(&t.name)
+	s.U32s(&t.id, &t.name)
 	s.U64(&t.nth)
 	f, known := s.Flags(&t.done, &t.handed, handover.Unless(s, mutant.On(mutant.HandoverUngranted), &t.ungranted), &t.toldUngranted, &st.waits, &st.asks,
 		&m.Silent, &m.AckNow, &st.uses, &st.long, &st.inBuffer)
@@ -84,8 +91,7 @@ func (x *crossing) handOverMessage(t *txMsg) {
 	s.Int(&t.sum.Bytes, abi.MaxMessage)
 	s.U64(&m.DestCookie)
 	s.U32(&m.DstInc)
-	s.I64(&m.At)
-	s.I64(handover.Unless(s, mutant.On(mutant.HandoverLimit), &st.limit))
+	s.I64s(&m.At, handover.Unless(s, mutant.On(mutant.HandoverLimit), &st.limit))
 	handover.As32(s, &t.errno)
 	s.U8(&st.bad)
 	handover.As32(s, &m.WCStatus)

@@ -1,7 +1,11 @@
 package handover
 
 // Records are the records of one kind in a state, by their numbers. T is the record, and P its pointer.
-type Records[T any, P Record[T]] struct{ All []*T }
+type Records[T any, P Record[T]] struct {
+	All  []*T
+	last *T // that Ref has written last, because the next reference is often to the same
+	at   uint32
+}
 
 // Record is a record that states name by its number: it has InState in it.
 type Record[T any] interface {
@@ -36,36 +40,40 @@ func (r *Records[T, P]) Number(x *T) uint32 {
 	return *P(x).place()
 }
 
+// Mark gives element i of All, which was put there, its number.
+func (r *Records[T, P]) Mark(i int) { *P(r.All[i]).place() = uint32(i) }
+
 // Ref has a reference to a record go over. what says what it refers to, in errors.
 func (r *Records[T, P]) Ref(s *State, x **T, what string) {
-	n := NoNumber
-	if !s.reads {
-		n = r.Number(*x)
+	if s.reads {
+		*x = r.read(s, what, false)
+		return
 	}
-	if s.U32(&n); s.reads {
-		*x = r.at(s, n, what)
+	if r.last != *x || *x == nil {
+		r.last, r.at = *x, r.Number(*x)
 	}
+	n := r.at
+	s.U32(&n)
 }
 
 // RefOrNil is Ref of a reference that may be nil.
 func (r *Records[T, P]) RefOrNil(s *State, x **T, what string) {
-	n := NoNumber
-	if !s.reads {
-		n = r.Number(*x)
+	if s.reads {
+		*x = r.read(s, what, true)
+		return
 	}
-	if s.U32(&n); s.reads {
-		if *x = nil; n != NoNumber {
-			*x = r.at(s, n, what)
-		}
-	}
+	n := r.Number(*x)
+	s.U32(&n)
 }
 
-// at returns record n, nil after an error.
-func (r *Records[T, P]) at(s *State, n uint32, what string) *T {
-	if s.err == nil && uint64(n) >= uint64(len(r.All)) {
-		s.Fail("%s %d of %d", what, n, len(r.All))
+// read returns the record of the number that follows, nil after an error.
+func (r *Records[T, P]) read(s *State, what string, orNil bool) *T {
+	n := s.u32()
+	if s.err != nil || orNil && n == NoNumber {
+		return nil
 	}
-	if s.err != nil {
+	if uint64(n) >= uint64(len(r.All)) {
+		s.Fail("%s %d of %d", what, n, len(r.All))
 		return nil
 	}
 	return r.All[n]

@@ -54,7 +54,7 @@ func Read(b []byte) (*State, error) {
 	if len(b) < headLen || string(b[:len(magic)]) != magic {
 		return nil, fmt.Errorf("%w: does not begin with %q", ErrFormat, magic)
 	}
-	s := &State{b: b, reads: true, end: len(b), at: len(magic), of: NoFile}
+	s := &State{b: b[:len(b):len(b)], reads: true, end: len(b), at: len(magic), of: NoFile}
 	var zero uint16
 	s.U16(&s.version)
 	if s.U16(&zero); zero != 0 {

@@ -5,10 +5,59 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 )
 
+// A message is many small numbers, and an engine that stands still has hundreds of thousands of messages.
+// So a number is written without a call if there is room. A state that is read has no room.
+
 func (s *State) U8(v *uint8) {
+	if n := len(s.b); n < cap(s.b) {
+		s.b = s.b[:n+1]
+		s.b[n] = kept(*v, 0)
+		return
+	}
+	s.slow8(v)
+}
+
+func (s *State) U16(v *uint16) {
+	if n := len(s.b); cap(s.b)-n >= 2 {
+		s.b = s.b[:n+2]
+		binary.LittleEndian.PutUint16(s.b[n:], kept(*v, 0))
+		return
+	}
+	s.slow16(v)
+}
+
+func (s *State) U32(v *uint32) {
+	if n := len(s.b); cap(s.b)-n >= 4 {
+		s.b = s.b[:n+4]
+		binary.LittleEndian.PutUint32(s.b[n:], kept(*v, 0))
+		return
+	}
+	s.slow32(v)
+}
+
+func (s *State) U64(v *uint64) {
+	if n := len(s.b); cap(s.b)-n >= 8 {
+		s.b = s.b[:n+8]
+		binary.LittleEndian.PutUint64(s.b[n:], kept(*v, 0))
+		return
+	}
+	s.slow64(v)
+}
+
+func (s *State) I64(v *int64) {
+	if n := len(s.b); cap(s.b)-n >= 8 {
+		s.b = s.b[:n+8]
+		binary.LittleEndian.PutUint64(s.b[n:], uint64(kept(*v, 0)))
+		return
+	}
+	s.slow64s(v)
+}
+
+func (s *State) slow8(v *uint8) {
 	if !s.reads {
 		s.b = append(s.b, kept(*v, 0))
 	} else if b := s.take(1); b != nil {
@@ -18,7 +67,7 @@ func (s *State) U8(v *uint8) {
 	}
 }
 
-func (s *State) U16(v *uint16) {
+func (s *State) slow16(v *uint16) {
 	if !s.reads {
 		s.b = binary.LittleEndian.AppendUint16(s.b, kept(*v, 0))
 	} else if b := s.take(2); b != nil {
@@ -28,29 +77,27 @@ func (s *State) U16(v *uint16) {
 	}
 }
 
-func (s *State) U32(v *uint32) {
+func (s *State) slow32(v *uint32) {
 	if !s.reads {
 		s.b = binary.LittleEndian.AppendUint32(s.b, kept(*v, 0))
-	} else if b := s.take(4); b != nil {
-		*v = binary.LittleEndian.Uint32(b)
 	} else {
-		*v = 0
+		*v = s.u32()
 	}
 }
 
-func (s *State) U64(v *uint64) {
-	if !s.reads {
-		s.b = binary.LittleEndian.AppendUint64(s.b, kept(*v, 0))
-	} else {
-		*v = s.u64()
-	}
-}
-
-func (s *State) I64(v *int64) {
+func (s *State) slow64s(v *int64) {
 	if !s.reads {
 		s.b = binary.LittleEndian.AppendUint64(s.b, uint64(kept(*v, 0)))
 	} else {
 		*v = int64(s.u64())
+	}
+}
+
+func (s *State) slow64(v *uint64) {
+	if !s.reads {
+		s.b = binary.LittleEndian.AppendUint64(s.b, kept(*v, 0))
+	} else {
+		*v = s.u64()
 	}
 }
 
@@ -85,54 +132,66 @@ func (s *State) Bool(v *bool) {
 
 // U32s has numbers go over, each as by U32.
 func (s *State) U32s(all ...*uint32) {
-	for i, v := range all {
-		if s.reads {
-			s.U32(v)
-		} else {
-			s.b = binary.LittleEndian.AppendUint32(s.b, kept(*v, i))
+	if !s.reads {
+		at := len(s.b)
+		s.b = slices.Grow(s.b, 4*len(all))[:at+4*len(all)]
+		for i, v := range all {
+			binary.LittleEndian.PutUint32(s.b[at+4*i:], kept(*v, i))
 		}
+		return
+	}
+	for _, v := range all {
+		*v = s.u32()
 	}
 }
 
 // U64s has numbers go over, each as by U64.
 func (s *State) U64s(all ...*uint64) {
-	for i, v := range all {
-		if s.reads {
-			*v = s.u64()
-		} else {
-			s.b = binary.LittleEndian.AppendUint64(s.b, kept(*v, i))
+	if !s.reads {
+		at := len(s.b)
+		s.b = slices.Grow(s.b, 8*len(all))[:at+8*len(all)]
+		for i, v := range all {
+			binary.LittleEndian.PutUint64(s.b[at+8*i:], kept(*v, i))
 		}
+		return
+	}
+	for _, v := range all {
+		*v = s.u64()
 	}
 }
 
 // I64s has numbers go over, each as by I64.
 func (s *State) I64s(all ...*int64) {
-	for i, v := range all {
-		if s.reads {
-			*v = int64(s.u64())
-		} else {
-			s.b = binary.LittleEndian.AppendUint64(s.b, uint64(kept(*v, i)))
+	if !s.reads {
+		at := len(s.b)
+		s.b = slices.Grow(s.b, 8*len(all))[:at+8*len(all)]
+		for i, v := range all {
+			binary.LittleEndian.PutUint64(s.b[at+8*i:], uint64(kept(*v, i)))
 		}
+		return
+	}
+	for _, v := range all {
+		*v = int64(s.u64())
 	}
 }
 
 // Flags has bools go over as the bits of a number, the first as bit 0. It returns the number, and
 // whether it has no other bits.
 func (s *State) Flags(all ...*bool) (f uint16, known bool) {
-	if s.reads {
-		if b := s.take(2); b != nil {
-			f = binary.LittleEndian.Uint16(b)
+	if !s.reads {
+		for i := len(all) - 1; i >= 0; i-- {
+			f = f<<1 | uint16(bit(kept(*all[i], i)))
 		}
-		for i, v := range all {
-			*v = f>>i&1 != 0
-		}
-		return f, f>>len(all) == 0
+		s.b = binary.LittleEndian.AppendUint16(s.b, f)
+		return f, true
+	}
+	if b := s.take(2); b != nil {
+		f = binary.LittleEndian.Uint16(b)
 	}
 	for i, v := range all {
-		f |= uint16(bit(kept(*v, i))) << i
+		*v = f>>i&1 != 0
 	}
-	s.b = binary.LittleEndian.AppendUint16(s.b, f)
-	return f, true
+	return f, f>>len(all) == 0
 }
 
 // Flags8 has at most 8 bools go over as the bits of a number by U8, the first as bit 0, and returns the number.
