@@ -36,17 +36,19 @@ type account struct {
 
 // userTable is the users with attached processes, or with something left of one.
 type userTable struct {
+	e *Engine
+
 	mem      *quota.Memory       // sessions take from it
 	accounts map[uint32]*account // by account.uid
 	wanted   lists.List[account] // with destinations that wait for places
 }
 
 // enter counts c to its user's account.
-func (e *Engine) enter(c *Client) {
-	a := e.users.accounts[c.user.Account]
+func (u *userTable) enter(c *Client) {
+	a := u.accounts[c.user.Account]
 	if a == nil {
 		a = &account{uid: c.user.Account}
-		e.users.accounts[c.user.Account] = a
+		u.accounts[c.user.Account] = a
 	}
 	a.clients++
 	a.quota = c.user.Quota
@@ -54,49 +56,50 @@ func (e *Engine) enter(c *Client) {
 }
 
 // leave ends c's part of its account.
-func (e *Engine) leave(c *Client) {
+func (u *userTable) leave(c *Client) {
 	a := c.acct
 	a.clients--
-	e.dropAccount(a)
+	u.dropAccount(a)
 }
 
-func (e *Engine) dropAccount(a *account) {
+func (u *userTable) dropAccount(a *account) {
 	if a.clients == 0 && a.peers == 0 {
-		e.overflow.short.Del(&a.inShort)
-		e.users.wanted.Del(&a.inWanted)
-		delete(e.users.accounts, a.uid)
+		u.e.rx.overflow.short.Del(&a.inShort)
+		u.wanted.Del(&a.inWanted)
+		delete(u.accounts, a.uid)
 	}
 }
 
 // maySocket is nil if c's user may bind one more socket.
-func (e *Engine) maySocket(c *Client) error {
+func (u *userTable) maySocket(c *Client) error {
 	err := c.user.May(config.Sockets, uint64(c.acct.sockets), 1)
 	if err != nil {
-		e.st.C[stats.QuotaRefused]++
+		u.e.st.C[stats.QuotaRefused]++
 	}
 	return err
 }
 
 // opBegun counts an operation of c, which ends with opEnded, and mayOperate says
 // whether it may go on: ENOBUFS, there are too many with it.
-func (e *Engine) opBegun(c *Client) { c.acct.ops++ }
+func (u *userTable) opBegun(c *Client) { c.acct.ops++ }
 
-func (e *Engine) opEnded(c *Client) {
+func (u *userTable) opEnded(c *Client) {
 	if !mutant.On(mutant.QuotaNotGivenBack) {
 		c.acct.ops--
 	}
 }
 
-func (e *Engine) mayOperate(c *Client) unix.Errno {
+func (u *userTable) mayOperate(c *Client) unix.Errno {
 	if uint64(c.acct.ops) > c.user.Quota[config.Operations] {
-		e.st.C[stats.QuotaRefused]++
+		u.e.st.C[stats.QuotaRefused]++
 		return unix.ENOBUFS
 	}
 	return 0
 }
 
 // mayRegion is nil if c may have one more region.
-func (e *Engine) mayRegion(c *Client) error {
+func (u *userTable) mayRegion(c *Client) error {
+	e := u.e
 	err := c.user.MayShare("regions", c.acct.regions, len(e.keys.by), maxRegions)
 	if err != nil {
 		e.st.C[stats.QuotaRefused]++
@@ -107,7 +110,8 @@ func (e *Engine) mayRegion(c *Client) error {
 // mayPeer is nil if c (nil: no client) may ask for one more peer. A user's
 // share is what it asked for and was never met, so that addresses where nobody
 // is leave room for others.
-func (e *Engine) mayPeer(c *Client) error {
+func (u *userTable) mayPeer(c *Client) error {
+	e := u.e
 	full := func() error {
 		if c == nil {
 			return quota.Daemon.MayShare("peers", 0, len(e.peers.all), e.cfg.MaxPeers)
@@ -115,7 +119,7 @@ func (e *Engine) mayPeer(c *Client) error {
 		return c.user.MayShare("peers", c.acct.peers, len(e.peers.all), e.cfg.MaxPeers)
 	}
 	err := full()
-	if err != nil && e.dropUnused() {
+	if err != nil && e.peers.dropUnused() {
 		err = full()
 	}
 	if err != nil {
@@ -125,7 +129,7 @@ func (e *Engine) mayPeer(c *Client) error {
 }
 
 // asked counts p, new, to c's user until it is met or forgotten.
-func (e *Engine) asked(p *peer, c *Client) {
+func (u *userTable) asked(p *peer, c *Client) {
 	if c != nil {
 		p.askedBy = c.acct
 		c.acct.peers++
@@ -134,20 +138,20 @@ func (e *Engine) asked(p *peer, c *Client) {
 
 // askedAgain counts p to the user that another engine counted it to, who may have no process
 // any more.
-func (e *Engine) askedAgain(p *peer, uid uint32) {
-	a := e.users.accounts[uid]
+func (u *userTable) askedAgain(p *peer, uid uint32) {
+	a := u.accounts[uid]
 	if a == nil {
 		a = &account{uid: uid}
-		e.users.accounts[uid] = a
+		u.accounts[uid] = a
 	}
 	p.askedBy = a
 	a.peers++
 }
 
-func (e *Engine) askedNoMore(p *peer) {
+func (u *userTable) askedNoMore(p *peer) {
 	if a := p.askedBy; a != nil {
 		p.askedBy = nil
 		a.peers--
-		e.dropAccount(a)
+		u.dropAccount(a)
 	}
 }

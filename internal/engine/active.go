@@ -19,10 +19,11 @@ const maxExpected = 16
 
 // pollClients empties the rings of the active clients, starting with another one
 // each turn.
-func (e *Engine) pollClients() bool {
-	if e.clients.rung.Load() {
-		e.clients.rung.Store(false)
-		for _, c := range e.clients.all {
+func (cs *clientTable) pollClients() bool {
+	e := cs.e
+	if cs.rung.Load() {
+		cs.rung.Store(false)
+		for _, c := range cs.all {
 			if c.rung.Load() {
 				c.rung.Store(false)
 				e.Unpark(c)
@@ -31,28 +32,28 @@ func (e *Engine) pollClients() bool {
 	}
 	work := false
 	var next *lists.Link[Client]
-	for n := e.clients.active.Head; n != nil; n = next {
+	for n := cs.active.Head; n != nil; n = next {
 		next = n.Next
 		switch c := n.Of; {
-		case e.pollClient(c):
+		case e.tx.pollClient(c):
 			c.idle = 0
 			work = true
 		case c.idle >= parkAfter:
-			e.park(c)
+			cs.park(c)
 		default:
 			c.idle++
 		}
 	}
-	if n := e.clients.active.Head; n != e.clients.active.Tail {
+	if n := cs.active.Head; n != cs.active.Tail {
 		c := n.Of
-		e.clients.active.Del(n)
-		e.clients.active.Add(n, c)
+		cs.active.Del(n)
+		cs.active.Add(n, c)
 	}
 	return work
 }
 
 // park announces sleep to c and looks once more; false: there is something.
-func (e *Engine) park(c *Client) bool {
+func (cs *clientTable) park(c *Client) bool {
 	asleep := c.seg.DaemonAsleep()
 	if asleep.Store(shm.Asleep); c.noRoom && !mutant.On(mutant.RoomNotRung) {
 		asleep.Store(shm.AsleepForRoom)
@@ -64,14 +65,14 @@ func (e *Engine) park(c *Client) bool {
 		c.idle = 0
 		return false
 	}
-	e.clients.active.Del(&c.inActive)
+	cs.active.Del(&c.inActive)
 	return true
 }
 
 // parkAll parks every client and reports whether none had anything.
-func (e *Engine) parkAll() bool {
-	for e.clients.active.N > 0 {
-		if !e.park(e.clients.active.Head.Of) {
+func (cs *clientTable) parkAll() bool {
+	for cs.active.N > 0 {
+		if !cs.park(cs.active.Head.Of) {
 			return false
 		}
 	}
@@ -90,16 +91,17 @@ func (e *Engine) Unpark(c *Client) {
 
 // expect makes c, which has news, active: its answer need not ring then. Of more
 // clients at a time that would cost the turns more than it saves.
-func (e *Engine) expect(c *Client) {
-	if e.clients.active.N < maxExpected {
-		e.Unpark(c)
+func (cs *clientTable) expect(c *Client) {
+	if cs.active.N < maxExpected {
+		cs.e.Unpark(c)
 	}
 }
 
 // ring notes that c has rung. Safe for any goroutine.
-func (e *Engine) ring(c *Client) {
+func (cs *clientTable) ring(c *Client) {
+	e := cs.e
 	c.rung.Store(true)
-	e.clients.rung.Store(true)
+	cs.rung.Store(true)
 	if e.post.wake != nil {
 		e.post.wake()
 	}

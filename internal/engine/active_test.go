@@ -56,7 +56,7 @@ func TestPark(t *testing.T) {
 	e.Unpark(c)
 	*rs[5].seg.SubProducer().Reserve() = shm.Entry{}
 	rs[5].seg.SubProducer().Publish()
-	if e.park(c) || !c.inActive.On() || rs[5].seg.DaemonAsleep().Load() != 0 {
+	if e.clients.park(c) || !c.inActive.On() || rs[5].seg.DaemonAsleep().Load() != 0 {
 		t.Error("parked with something in its ring")
 	}
 	w.clean(rs...)
@@ -124,7 +124,7 @@ func TestRingForRoom(t *testing.T) {
 	a.cl.ev.Publish()
 	sl := a.cl.slots[0]
 	sl.down = 1
-	e.note(sl)
+	e.clients.note(sl)
 	if turn(2); !a.cl.waits() || !a.cl.noRoom {
 		t.Fatal("nothing waits with a full ring")
 	}
@@ -160,12 +160,12 @@ func TestRingForRoom(t *testing.T) {
 	}
 	a.cl.ev.Publish()
 	sl.down = 1
-	e.note(sl)
+	e.clients.note(sl)
 	turn(2)
 	for c.Next(&x) {
 	}
 	c.Release()
-	if e.park(a.cl) || !a.cl.inActive.On() {
+	if e.clients.park(a.cl) || !a.cl.inActive.On() {
 		t.Error("parked with room for what waits")
 	}
 	w.clean(a)

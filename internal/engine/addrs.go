@@ -12,6 +12,8 @@ import (
 
 // addresses are the addresses of this host.
 type addresses struct {
+	e *Engine
+
 	by  map[netip.Addr]*localAddr
 	all []*localAddr // in order of AddLocal
 }
@@ -44,7 +46,7 @@ func (e *Engine) AddLocalOn(addr netip.Addr, first, second bool) error {
 			l.close()
 			return err
 		}
-		ln, err := r.dev.Listen(e.port(addr))
+		ln, err := r.dev.Listen(e.addrs.port(addr))
 		if err != nil {
 			l.close()
 			return err
@@ -57,16 +59,16 @@ func (e *Engine) AddLocalOn(addr netip.Addr, first, second bool) error {
 			return fmt.Errorf("RDS/TCP: %w", err)
 		}
 	}
-	l.key = e.newKeys()
+	l.key = e.keys.newKeys()
 	e.addrs.by[addr] = l
 	e.addrs.all = append(e.addrs.all, l)
 	return nil
 }
 
 // serveAddrs answers ipc.Addrs.
-func (e *Engine) serveAddrs() *ipc.AddrsOK {
+func (as *addresses) serveAddrs() *ipc.AddrsOK {
 	r := &ipc.AddrsOK{}
-	for _, l := range e.addrs.all {
+	for _, l := range as.all {
 		r.Addrs = append(r.Addrs, l.addr)
 	}
 	return r
@@ -81,7 +83,8 @@ func (l *localAddr) close() {
 }
 
 // port is where the daemon of a host is at an address.
-func (e *Engine) port(a netip.Addr) netip.AddrPort {
+func (as *addresses) port(a netip.Addr) netip.AddrPort {
+	e := as.e
 	if a.Is4() {
 		return netip.AddrPortFrom(a, e.cfg.Port)
 	}

@@ -82,8 +82,8 @@ func TestCellOfClosedSocket(t *testing.T) {
 	r.must(&ipc.CloseSock{Sock: s})
 	s = r.bind(12)
 	r.seg.WantCell(5).StoreArmed(1)
-	w.es[0].raise(old) // and one completes later still
-	w.es[0].writePending(r.cl)
+	w.es[0].clients.raise(old) // and one completes later still
+	w.es[0].clients.writePending(r.cl)
 	w.run()
 	if r.seg.WantCell(5).LoadArmed() != 1 {
 		t.Error("the new owner's wish was answered for the old one")

@@ -61,7 +61,7 @@ func controlAttacks() []attack {
 			for range 300 {
 				r := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: abi.RightRead}).(*ipc.RegisterOK)
 				a.must(&ipc.Expose{Region: r.Region, Addr: hostAddr(1), Port: 20})
-				if err := a.w.es[0].release(a.w.es[0].keys.by[r.Region], func(error) {}); err != nil {
+				if err := a.w.es[0].keys.release(a.w.es[0].keys.by[r.Region], func(error) {}); err != nil {
 					a.w.t.Fatal(err)
 				}
 			}

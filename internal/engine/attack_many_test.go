@@ -38,7 +38,7 @@ func TestManyDestinations(t *testing.T) {
 	for i := range n {
 		sl := r.cl.slots[i]
 		sl.lost++
-		w.es[0].note(sl)
+		w.es[0].clients.note(sl)
 	}
 	ev := r.seg.EventConsumer()
 	var x shm.Entry
@@ -47,7 +47,7 @@ func TestManyDestinations(t *testing.T) {
 			got++
 		}
 		ev.Release()
-		w.es[0].writePending(r.cl)
+		w.es[0].clients.writePending(r.cl)
 		r.cl.ev.Publish()
 	}
 	r.at.Close()

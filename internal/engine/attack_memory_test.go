@@ -66,11 +66,11 @@ func TestBufferLimits(t *testing.T) {
 	}
 	x := w.es[0].keys.by[g]
 	answers := 0
-	if err := w.es[0].expose(x, hostAddr(1), 0, 0, byExpose); err != nil {
+	if err := w.es[0].keys.expose(x, hostAddr(1), 0, 0, byExpose); err != nil {
 		t.Fatal(err)
 	}
-	w.es[0].release(x, func(error) { answers++ })
-	if err := w.es[0].release(x, func(error) { answers++ }); w.es[0].keys.by[g] != nil && !errors.Is(err, unix.EALREADY) {
+	w.es[0].keys.release(x, func(error) { answers++ })
+	if err := w.es[0].keys.release(x, func(error) { answers++ }); w.es[0].keys.by[g] != nil && !errors.Is(err, unix.EALREADY) {
 		t.Errorf("released twice: %v", err)
 	}
 	w.run()
@@ -103,14 +103,14 @@ func TestSegmentBound(t *testing.T) {
 	op := w.es[0].pools.ops.Get()
 	tm.opv[0], tm.nops = op, 1
 	for i := range maxSegs {
-		if errno := w.es[0].addSegment(tm, op, b, 0, 1); errno != 0 {
+		if errno := w.es[0].tx.addSegment(tm, op, b, 0, 1); errno != 0 {
 			t.Fatal(i, errno)
 		}
 	}
-	if errno := w.es[0].addSegment(tm, op, b, 0, 1); errno != unix.ENOBUFS {
+	if errno := w.es[0].tx.addSegment(tm, op, b, 0, 1); errno != unix.ENOBUFS {
 		t.Error(errno)
 	}
-	w.es[0].freeMsg(tm)
+	w.es[0].tx.freeMsg(tm)
 	if r.cl.segs != 0 || op.Segs != nil {
 		t.Errorf("%d segments left, %d kept", r.cl.segs, cap(op.Segs))
 	}

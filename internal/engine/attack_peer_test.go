@@ -91,7 +91,7 @@ func TestGrantFlood(t *testing.T) {
 			r.must(&ipc.Expose{Region: g, Addr: nobody(i % 20), Port: port + 2})
 		}
 		done := false
-		if err := w.es[0].release(w.es[0].keys.by[g], func(error) { done = true }); err != nil {
+		if err := w.es[0].keys.release(w.es[0].keys.by[g], func(error) { done = true }); err != nil {
 			t.Fatal(err)
 		}
 		if !done {
@@ -131,12 +131,12 @@ func TestNotAllowed(t *testing.T) {
 // What a connection has counted stays counted when its peer is forgotten.
 func TestCountersNeverFall(t *testing.T) {
 	e := newWorld(t, 1, Config{}).es[0]
-	p, err := e.peer(e.addrs.all[0], nobody(1), 0, nil)
+	p, err := e.peers.peer(e.addrs.all[0], nobody(1), 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.c.Stats().ProtocolErrors = 3
-	e.touch(p)
+	e.dirty.touch(p)
 	counted := func(when string) {
 		t.Helper()
 		if e.PublishStats(1); e.st.C[stats.ProtocolErrors] != 3 {
@@ -144,7 +144,7 @@ func TestCountersNeverFall(t *testing.T) {
 		}
 	}
 	counted("known")
-	if e.dropIfNew(p); len(e.peers.all) != 0 {
+	if e.peers.dropIfNew(p); len(e.peers.all) != 0 {
 		t.Fatal("the peer was not forgotten")
 	}
 	counted("forgotten")

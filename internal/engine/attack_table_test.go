@@ -167,7 +167,7 @@ func TestAttacks(t *testing.T) {
 				x.at.Close()
 			}
 			w.settle()
-			w.es[0].dropUnused() // as when another peer needs the room
+			w.es[0].peers.dropUnused() // as when another peer needs the room
 			w.clean()
 		})
 	}

@@ -7,7 +7,8 @@ type audience struct {
 }
 
 // tell brings all destinations of a up to date with what they lead to.
-func (e *Engine) tell(a *audience) {
+func (ds *destinations) tell(a *audience) {
+	e := ds.e
 	if a.N == 0 {
 		return
 	}
@@ -16,7 +17,7 @@ func (e *Engine) tell(a *audience) {
 			return e.chores.inSlices(func() bool {
 				sl := a.next()
 				if sl != nil {
-					e.refresh(sl)
+					ds.refresh(sl)
 				}
 				return sl != nil
 			})
@@ -27,16 +28,17 @@ func (e *Engine) tell(a *audience) {
 }
 
 // refresh brings sl up to date with what it leads to.
-func (e *Engine) refresh(sl *slot) {
+func (ds *destinations) refresh(sl *slot) {
+	e := ds.e
 	if p := sl.peer; p != nil {
 		sl.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
 		if sl.ups != p.ups || sl.downs != p.downs {
 			sl.up += p.ups - sl.ups
 			sl.down += p.downs - sl.downs
 			sl.ups, sl.downs = p.ups, p.downs
-			e.note(sl)
+			e.clients.note(sl)
 		}
-		e.setSlotReach(sl, p.reach.why)
+		e.peers.setSlotReach(sl, p.reach.why)
 	}
-	e.setSlotCongested(sl, e.congestionOf(sl))
+	e.rx.setSlotCongested(sl, e.drains.congestionOf(sl))
 }

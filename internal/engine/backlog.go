@@ -48,7 +48,7 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 					out[i].WaitsFor = ctl.WaitsForNobody
 				} else {
 					out[i].Congested = sl.cl.table.Slot(sl.idx).LoadCongested() != 0
-					out[i].WaitsFor = e.waitsFor(sl, out[i].QueuedMessages > 0, out[i].UnackedMessages > 0)
+					out[i].WaitsFor = e.watch.waitsFor(sl, out[i].QueuedMessages > 0, out[i].UnackedMessages > 0)
 				}
 			}
 		})
@@ -100,8 +100,8 @@ func (b Inspector) unread(v ctl.View, out *[]ctl.BacklogInfo) (more bool, err er
 }
 
 // stallNowhere counts t among the messages whose destinations lead nowhere yet.
-func (e *Engine) stallNowhere(all map[ctl.StallInfo]*ctl.StallInfo, t *txMsg) {
-	why := e.waitsFor(t.slot, true, false)
+func (w *watching) stallNowhere(all map[ctl.StallInfo]*ctl.StallInfo, t *txMsg) {
+	why := w.waitsFor(t.slot, true, false)
 	if why != ctl.WaitsForQuota && why != ctl.WaitsForRoom {
 		return
 	}
@@ -114,7 +114,7 @@ func (e *Engine) stallNowhere(all map[ctl.StallInfo]*ctl.StallInfo, t *txMsg) {
 	}
 	s.QueuedMessages += uint64(t.sum.Datagrams)
 	s.QueuedBytes += uint64(t.sum.Bytes)
-	s.OldestQueued = max(s.OldestQueued, time.Duration(e.now-t.m.At))
+	s.OldestQueued = max(s.OldestQueued, time.Duration(w.e.now-t.m.At))
 	s.Oldest = s.OldestQueued
 }
 
@@ -129,7 +129,7 @@ func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 	err := b.eachMessage(func(t *txMsg) bool {
 		p := t.slot.peer
 		if p == nil {
-			e.stallNowhere(nowhere, t)
+			e.watch.stallNowhere(nowhere, t)
 			return true
 		}
 		a := oldest[p]
@@ -153,7 +153,7 @@ func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 		out = append(out, *s)
 	}
 	err = b.eachPeer(func(int) {}, func(p *peer) {
-		i := e.peerInfo(p)
+		i := e.watch.peerInfo(p)
 		if i.QueuedMessages+i.UnackedMessages > 0 {
 			s := ctl.StallInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: i.State, Transport: i.Transport,
 				QueuedMessages: i.QueuedMessages, QueuedBytes: i.QueuedBytes, UnackedMessages: i.UnackedMessages, UnackedBytes: i.UnackedBytes,

@@ -44,7 +44,8 @@ const (
 )
 
 // newQP gives p a connection by queue pairs.
-func (e *Engine) newQP(p *peer) {
+func (ps *peerTable) newQP(p *peer) {
+	e := ps.e
 	q := &byQP{e: e, p: p, crc: e.cfg.CRC(p.addr), credits: e.cfg.PeerCredits}
 	q.rail = q.dialRail()
 	depth, rnr := qpReadDepth, verbs.CapRNR
@@ -71,17 +72,17 @@ func (e *Engine) newQP(p *peer) {
 	}
 }
 
-func qpOf(c *conn.Conn) *byQP               { return c.Ctx().(*byQP) }
-func (e *Engine) peerOf(c *conn.Conn) *peer { return qpOf(c).p }
-func (q *byQP) rdma() bool                  { return true }
-func (q *byQP) supports(o *rdmaop.Op) bool  { return o.Supported(q.rail.attr.Caps) }
-func (q *byQP) queues() bool                { return false }
-func (q *byQP) metered() bool               { return q.charging }
-func (q *byQP) emptying() bool              { return q.State() == conn.Error }
-func (q *byQP) attached() bool              { return q.qp != nil }
-func (q *byQP) starved() bool               { return q.Info().Credits == 0 }
-func (q *byQP) CutOff(now int64, why error) { q.Reset(now, why) }
-func (q *byQP) forget()                     { q.e.devices.recvLeft += q.credits + 1 }
+func qpOf(c *conn.Conn) *byQP                   { return c.Ctx().(*byQP) }
+func (ps *peerTable) peerOf(c *conn.Conn) *peer { return qpOf(c).p }
+func (q *byQP) rdma() bool                      { return true }
+func (q *byQP) supports(o *rdmaop.Op) bool      { return o.Supported(q.rail.attr.Caps) }
+func (q *byQP) queues() bool                    { return false }
+func (q *byQP) metered() bool                   { return q.charging }
+func (q *byQP) emptying() bool                  { return q.State() == conn.Error }
+func (q *byQP) attached() bool                  { return q.qp != nil }
+func (q *byQP) starved() bool                   { return q.Info().Credits == 0 }
+func (q *byQP) CutOff(now int64, why error)     { q.Reset(now, why) }
+func (q *byQP) forget()                         { q.e.devices.recvLeft += q.credits + 1 }
 
 // retries: the other device is tried.
 func (q *byQP) retries() bool {
@@ -106,28 +107,28 @@ func (q *byQP) describe(i *Peer) {
 // received handles a receive of which buf is the buffer, nil: it failed.
 func (q *byQP) received(now int64, wc *verbs.WC, buf []byte) {
 	q.HandleRecv(now, wc, buf)
-	q.e.took(q.p, int(wc.ByteLen))
-	q.e.touch(q.p)
+	q.e.throttle.took(q.p, int(wc.ByteLen))
+	q.e.dirty.touch(q.p)
 }
 
 func (q *byQP) sent(now int64, wc *verbs.WC) {
 	q.HandleSend(now, wc)
-	q.e.touch(q.p)
+	q.e.dirty.touch(q.p)
 }
 
 func (q *byQP) emptied(now int64) {
 	q.CQEmpty(now)
-	q.e.touch(q.p)
+	q.e.dirty.touch(q.p)
 }
 
 func (q *byQP) came(now int64, ev *verbs.CMEvent) {
 	q.HandleCM(now, ev)
-	q.e.touch(q.p)
+	q.e.dirty.touch(q.p)
 }
 
 func (q *byQP) requested(now int64, ev *verbs.CMEvent) {
 	q.HandleRequest(now, ev.Req, ev.Segment, ev.Private)
-	q.e.touch(q.p)
+	q.e.dirty.touch(q.p)
 }
 
 // NewQP makes a queue pair for c, on the device the request came by.
@@ -135,7 +136,7 @@ func (e *Engine) NewQP(c *conn.Conn, req verbs.RequestID) (verbs.QP, error) {
 	q := qpOf(c)
 	p, r := q.p, q.dialRail()
 	if req != 0 {
-		r, _ = e.railOf(req)
+		r, _ = e.devices.railOf(req)
 	}
 	if q.rail != r {
 		q.rail = r
@@ -145,9 +146,9 @@ func (e *Engine) NewQP(c *conn.Conn, req verbs.RequestID) (verbs.QP, error) {
 	if err := failpoint.Hit(failpoint.QueuePair); err != nil {
 		return nil, err
 	}
-	p.begun = e.tick()
+	p.begun = e.peers.tick()
 	q.crc = e.cfg.CRC(p.addr) // a reload may have changed it
-	e.warn(p)
+	e.keys.warn(p)
 	qp, err := r.pd.CreateQP(verbs.QPInitAttr{
 		SendCQ: r.cq, RecvCQ: r.cq, SRQ: r.srq,
 		Cap: verbs.QPCap{MaxSendWR: qpSendWR, MaxSendSGE: r.attr.MaxSGE, MaxRecvSGE: 1, ReadDepth: min(qpReadDepth, r.attr.MaxReadDepth)},
@@ -182,27 +183,28 @@ func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
 		return err
 	}
 	return q.rail.dev.Connect(qp, verbs.ConnectParam{
-		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: e.port(p.addr), Private: private,
+		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: e.addrs.port(p.addr), Private: private,
 		MaxSegment: c.Segment(), TimeoutNs: dialNs})
 }
 
 func (e *Engine) Accept(_ *conn.Conn, req verbs.RequestID, qp verbs.QP, private []byte) error {
-	r, id := e.railOf(req)
+	r, id := e.devices.railOf(req)
 	return r.dev.Accept(id, qp, private)
 }
 
 func (e *Engine) Reject(req verbs.RequestID, private []byte) {
-	r, id := e.railOf(req)
+	r, id := e.devices.railOf(req)
 	_ = r.dev.Reject(id, private)
 }
 
 // pollCM handles a device's connection events.
-func (e *Engine) pollCM(r *rail) bool {
+func (ps *peerTable) pollCM(r *rail) bool {
+	e := ps.e
 	work := false
 	for {
 		n := r.dev.PollCM(e.devices.cm[:])
 		for i := range n {
-			e.cmEvent(r, &e.devices.cm[i])
+			ps.cmEvent(r, &e.devices.cm[i])
 			e.devices.cm[i] = verbs.CMEvent{}
 		}
 		work = work || n > 0
@@ -212,20 +214,21 @@ func (e *Engine) pollCM(r *rail) bool {
 	}
 }
 
-func (e *Engine) cmEvent(r *rail, ev *verbs.CMEvent) {
+func (ps *peerTable) cmEvent(r *rail, ev *verbs.CMEvent) {
 	if ev.Type == verbs.CMConnectRequest {
 		ev.Req = r.request(ev.Req)
-		e.connectRequest(r, ev)
+		ps.connectRequest(r, ev)
 		return
 	}
 	if q := r.byQPN[ev.QP.Num()]; q != nil && q.qp == ev.QP {
-		q.came(e.now, ev)
+		q.came(ps.e.now, ev)
 	}
 }
 
 // connectRequest finds the connection a request is for. The address claimed in
 // the private data must be the one it comes from, and ours the one it came to.
-func (e *Engine) connectRequest(r *rail, ev *verbs.CMEvent) {
+func (ps *peerTable) connectRequest(r *rail, ev *verbs.CMEvent) {
+	e := ps.e
 	from, to := ev.Remote.Addr().Unmap(), ev.Local.Addr().Unmap()
 	refuse := func(why string, err error) {
 		e.st.C[stats.BadHandshakes]++
@@ -252,20 +255,20 @@ func (e *Engine) connectRequest(r *rail, ev *verbs.CMEvent) {
 	case e.tcpPeer(l, from):
 		refuse("is reached by RDS/TCP", nil)
 	default:
-		p, err := e.peer(l, from, priv.TOS, nil)
+		p, err := ps.peer(l, from, priv.TOS, nil)
 		if err != nil {
 			refuse("no room", err)
 			return
 		}
-		if !e.mayRequest(p.remote) {
+		if !e.throttle.mayRequest(p.remote) {
 			refuse("too many, see "+rateKeys[rateControl], nil)
-			e.dropIfNew(p)
+			ps.dropIfNew(p)
 			return
 		}
 		q := p.c.to.(*byQP) // tcpPeer has been asked
 		if !q.mayCome(r) {
 			refuse("is reached by another transport", nil)
-			e.dropIfNew(p)
+			ps.dropIfNew(p)
 			return
 		}
 		q.requested(e.now, ev)
@@ -275,10 +278,10 @@ func (e *Engine) connectRequest(r *rail, ev *verbs.CMEvent) {
 // Trace passes on what an operator may want to know.
 // Attempts that fail one after the other are one event.
 func (e *Engine) Trace(c *conn.Conn, event string, err error) {
-	p := e.peerOf(c)
-	e.traceOnce(p, event, err)
+	p := e.peers.peerOf(c)
+	e.peers.traceOnce(p, event, err)
 	if event == conn.EventConnectFailed {
-		e.unreached(p, err)
+		e.peers.unreached(p, err)
 	}
 	if event == conn.EventConnectFailed && !errors.Is(err, conn.ErrRejected) {
 		qpOf(c).attemptFailed(err)

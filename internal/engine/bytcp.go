@@ -128,36 +128,36 @@ func (e *Engine) newTCP(p *peer) {
 
 // Deliver, Begin, Commit and Abort are the up-calls of arriving messages.
 func (t *tcpSide) Deliver(c *conn.TCP, h *wire.Header, payload []byte) conn.Verdict {
-	v, _, _ := t.e.deliverFrom(tcpPeerOf(c), h, payload) // nobody there asks who has it, and no runs come
+	v, _, _ := t.e.rx.deliverFrom(tcpPeerOf(c), h, payload) // nobody there asks who has it, and no runs come
 	return v
 }
 
 func (t *tcpSide) Begin(c *conn.TCP, h *wire.Header) ([]byte, any, conn.Verdict) {
-	return t.e.beginFrom(tcpPeerOf(c), h)
+	return t.e.rx.beginFrom(tcpPeerOf(c), h)
 }
 
 func (t *tcpSide) Commit(c *conn.TCP, h *wire.Header, token any) {
-	t.e.commitFrom(tcpPeerOf(c), h, token)
+	t.e.rx.commitFrom(tcpPeerOf(c), h, token)
 }
 
-func (t *tcpSide) Abort(c *conn.TCP, token any) { t.e.abortFrom(tcpPeerOf(c), token) }
+func (t *tcpSide) Abort(c *conn.TCP, token any) { t.e.rx.abortFrom(tcpPeerOf(c), token) }
 
 // MsgDone is the up-call for the end of a message.
 func (t *tcpSide) MsgDone(_ *conn.TCP, m *conn.Msg, o conn.Outcome) { t.e.MsgDone(nil, m, o) }
 
 // PeerUp, PeerDown and Congestion are told as those of queue pairs.
-func (t *tcpSide) PeerUp(c *conn.TCP) { t.e.peerUp(tcpPeerOf(c), false) }
+func (t *tcpSide) PeerUp(c *conn.TCP) { t.e.peers.peerUp(tcpPeerOf(c), false) }
 
-func (t *tcpSide) PeerDown(c *conn.TCP, _ error) { t.e.peerDown(tcpPeerOf(c), true) }
+func (t *tcpSide) PeerDown(c *conn.TCP, _ error) { t.e.peers.peerDown(tcpPeerOf(c), true) }
 
-func (t *tcpSide) Congestion(c *conn.TCP, _ *cong.Map) { t.e.congestion(tcpPeerOf(c)) }
+func (t *tcpSide) Congestion(c *conn.TCP, _ *cong.Map) { t.e.rx.congestion(tcpPeerOf(c)) }
 
 // Trace is the up-call for what an operator may want to know.
 func (t *tcpSide) Trace(c *conn.TCP, event string, err error) {
 	p := tcpPeerOf(c)
-	t.e.traceOnce(p, event, err)
+	t.e.peers.traceOnce(p, event, err)
 	if event == conn.EventConnectFailed {
-		t.e.unreached(p, err)
+		t.e.peers.unreached(p, err)
 	}
 }
 
@@ -188,7 +188,7 @@ func (t *tcpSide) Dialed(ctx any, s *rdstcp.Conn, err error) {
 		d.by.HandleConnected(t.e.now, d.lane, d.id, s, s.Chosen)
 		s.Hold(d.by.p.ration.held)
 	}
-	t.e.touch(d.by.p)
+	t.e.dirty.touch(d.by.p)
 }
 
 // Accepted takes a connection of a peer's, or resets it.
@@ -196,7 +196,7 @@ func (t *tcpSide) Accepted(s *rdstcp.Conn) {
 	b, err := t.caller(s)
 	if err != nil {
 		s.Close(true)
-		t.e.refusedTCP(s, err)
+		t.e.watch.refusedTCP(s, err)
 		return
 	}
 	s.Owner = b
@@ -204,7 +204,7 @@ func (t *tcpSide) Accepted(s *rdstcp.Conn) {
 		s.Close(true)
 	}
 	s.Hold(b.p.ration.held)
-	t.e.touch(b.p)
+	t.e.dirty.touch(b.p)
 }
 
 // caller is whose connection s is.
@@ -220,7 +220,7 @@ func (t *tcpSide) caller(s *rdstcp.Conn) (*byTCP, error) {
 	case !e.tcpPeer(l, from):
 		return nil, errNotOnTCP
 	}
-	p, err := e.peer(l, from, 0, nil)
+	p, err := e.peers.peer(l, from, 0, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -233,25 +233,25 @@ func (t *tcpSide) Want(s *rdstcp.Conn) []byte { return s.Owner.(*byTCP).Want(s.L
 func (t *tcpSide) Placed(s *rdstcp.Conn, n int) {
 	b := s.Owner.(*byTCP)
 	b.HandlePlaced(t.e.now, s.Lane, n)
-	t.e.took(b.p, n)
-	t.e.touch(b.p)
+	t.e.throttle.took(b.p, n)
+	t.e.dirty.touch(b.p)
 }
 
 func (t *tcpSide) Data(s *rdstcp.Conn, data []byte) {
 	b := s.Owner.(*byTCP)
 	b.HandleData(t.e.now, s.Lane, data)
-	t.e.took(b.p, len(data))
-	t.e.touch(b.p)
+	t.e.throttle.took(b.p, len(data))
+	t.e.dirty.touch(b.p)
 }
 
 func (t *tcpSide) Room(s *rdstcp.Conn) {
 	b := s.Owner.(*byTCP)
 	b.HandleRoom(t.e.now, s.Lane)
-	t.e.touch(b.p)
+	t.e.dirty.touch(b.p)
 }
 
 func (t *tcpSide) Closed(s *rdstcp.Conn, err error) {
 	b := s.Owner.(*byTCP)
 	b.HandleClosed(t.e.now, s.Lane, err)
-	t.e.touch(b.p)
+	t.e.dirty.touch(b.p)
 }

@@ -22,10 +22,10 @@ type aim struct {
 
 // AimAtomic is the connection's question whether a peer's atomic may run.
 func (e *Engine) AimAtomic(c *conn.Conn, h *wire.Header, a *wire.Atomic) wire.AtomicStatus {
-	p := e.peerOf(c)
+	p := e.peers.peerOf(c)
 	r := e.keys.by[a.RKey]
 	if r == nil || r.number != a.Region || !r.servesAtomics(p) {
-		if h.Flags&wire.FlagSilent == 0 && (h.DPort != 0 || e.cfg.IgnorePings) && e.meant(p.local, h.DPort, h.DstInc) == nil {
+		if h.Flags&wire.FlagSilent == 0 && (h.DPort != 0 || e.cfg.IgnorePings) && e.dests.meant(p.local, h.DPort, h.DstInc) == nil {
 			return wire.AtomicNobody // the region went with its socket
 		}
 		return wire.AtomicAccess
@@ -66,7 +66,7 @@ func (e *Engine) RunAtomic(_ *conn.Conn, a *wire.Atomic, run bool) (old uint64) 
 	b := e.aim.buf
 	e.aim.buf, e.aim.target = nil, nil
 	b.users--
-	e.maybeFreeBuffer(b)
+	e.keys.maybeFreeBuffer(b)
 	return old
 }
 
@@ -85,10 +85,10 @@ func (t *txMsg) carries(o *txOp) bool { return t.m.Carried() && o.Kind.Atomic() 
 
 // atomicLocal notes that the atomic which t carries is locally complete, now that t has
 // ended: no result will be written any more.
-func (e *Engine) atomicLocal(t *txMsg) {
+func (tx *sender) atomicLocal(t *txMsg) {
 	for _, o := range t.ops() {
 		if s := o.State(); t.carries(o) && (s == rdmaop.StatePosted || s == rdmaop.StateTold) {
-			e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
+			tx.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
 		}
 	}
 }

@@ -133,8 +133,8 @@ func TestCancelsInTurns(t *testing.T) {
 	b, q := short(w)
 	e := w.es[0]
 	e.chores.renew()
-	e.cancel(a.cl.sock(s).slots.Head.Of)
-	e.cancel(b.cl.sock(q).slots.Head.Of)
+	e.tx.cancel(a.cl.sock(s).slots.Head.Of)
+	e.tx.cancel(b.cl.sock(q).slots.Head.Of)
 	e.Turn(w.net.Now(), Wall(w.net.Now()))
 	if n, left := b.cl.sock(q).txs.N, a.cl.sock(s).txs.N; n != 0 || left < msgs/2 {
 		t.Errorf("%d of one message are left, %d of %d", n, left, msgs)

@@ -97,6 +97,8 @@ type hooks struct {
 
 // clientTable is the attached processes.
 type clientTable struct {
+	e *Engine
+
 	all     []*Client          // alive
 	active  lists.List[Client] // whose rings are looked at every turn
 	dirty   []*Client          // to publish at the end of the turn
@@ -168,29 +170,29 @@ func NewClient(a *Attachment) *Client {
 // Attach takes a client in, with its send windows.
 func (e *Engine) Attach(c *Client, windows ...[]byte) error {
 	for _, mem := range windows {
-		if err := e.addWindow(c, mem); err != nil {
-			e.deregWindows(c)
+		if err := e.clients.addWindow(c, mem); err != nil {
+			e.clients.deregWindows(c)
 			return err
 		}
 	}
 	e.clients.all = append(e.clients.all, c)
 	e.st.C[stats.ClientsOpened]++
 	e.st.C[stats.SharedBytes] += c.shared
-	e.enter(c)
+	e.users.enter(c)
 	e.Unpark(c)
 	return nil
 }
 
 // addWindow registers the next send window for posting from it: read only, the
 // address of a chunk is its offset over all windows.
-func (e *Engine) addWindow(c *Client, mem []byte) error {
+func (cs *clientTable) addWindow(c *Client, mem []byte) error {
 	if c.dead {
 		return unix.ECONNABORTED
 	}
 	if len(c.send) >= maxWindows {
 		return fmt.Errorf("%w: the send arena has its %d windows", unix.ENOBUFS, maxWindows)
 	}
-	mr, err := e.regMR(failpoint.RegisterWindow, mem, uint64(len(c.send))*shm.WindowSize, 0)
+	mr, err := cs.e.devices.regMR(failpoint.RegisterWindow, mem, uint64(len(c.send))*shm.WindowSize, 0)
 	if err != nil {
 		return fmt.Errorf("register send window: %w", err)
 	}
@@ -201,7 +203,7 @@ func (e *Engine) addWindow(c *Client, mem []byte) error {
 // Grow is addWindow of a process that is attached, and returns how many windows its
 // send arena has.
 func (e *Engine) Grow(c *Client, mem []byte) (windows int, err error) {
-	if err := e.addWindow(c, mem); err != nil {
+	if err := e.clients.addWindow(c, mem); err != nil {
 		return 0, err
 	}
 	c.shared += uint64(len(mem))
@@ -209,7 +211,7 @@ func (e *Engine) Grow(c *Client, mem []byte) (windows int, err error) {
 	return len(c.send), nil
 }
 
-func (e *Engine) deregWindows(c *Client) {
+func (cs *clientTable) deregWindows(c *Client) {
 	for i := range c.send {
 		_ = c.send[i].mr.Dereg()
 	}
@@ -217,7 +219,8 @@ func (e *Engine) deregWindows(c *Client) {
 }
 
 // kill ends the session of a client that broke a rule. Nobody else notices.
-func (e *Engine) kill(c *Client, format string, args ...any) {
+func (cs *clientTable) kill(c *Client, format string, args ...any) {
+	e := cs.e
 	if c.dead {
 		return
 	}
@@ -238,25 +241,26 @@ func (e *Engine) Expel(c *Client, err error) {
 
 // unref drops one use of the client's memory. The last one of a detached
 // Client hands the memory back.
-func (e *Engine) unref(c *Client) {
+func (cs *clientTable) unref(c *Client) {
+	e := cs.e
 	c.refs--
 	if c.refs > 0 || !c.dead || c.freed {
 		return
 	}
 	c.freed = true
 	e.st.C[stats.SharedBytes] -= c.shared
-	e.deregWindows(c)
-	e.leave(c)
+	cs.deregWindows(c)
+	e.users.leave(c)
 	if c.onFree != nil {
 		c.onFree()
 	}
 }
 
 // news marks that c's rings are to be published at the end of the turn.
-func (e *Engine) news(c *Client) {
+func (cs *clientTable) news(c *Client) {
 	if !c.publish && !c.dead {
 		c.publish = true
-		e.clients.dirty = append(e.clients.dirty, c)
+		cs.dirty = append(cs.dirty, c)
 	}
 }
 
@@ -272,7 +276,7 @@ func (e *Engine) publish() {
 		events := c.ev.Pending()
 		c.ev.Publish()
 		if len(c.raised) > 0 {
-			e.publishMarks(c)
+			e.clients.publishMarks(c)
 			events = events || c.ev.Pending()
 			c.ev.Publish()
 		}
@@ -284,7 +288,7 @@ func (e *Engine) publish() {
 		wake := shm.WakeForReturns
 		if events {
 			wake = shm.WakeNeeded
-			e.expect(c)
+			e.clients.expect(c)
 		}
 		if wake(c.seg.ClientAsleep()) {
 			c.bell()

@@ -10,7 +10,8 @@ import (
 // setCongested sets or clears a port's bit in its address's map and tells all
 // peers of that address and the senders of this host. The bit is the port's: a socket
 // that has left it sets nothing any more.
-func (e *Engine) setCongested(s *socket, on bool) {
+func (rx *receiver) setCongested(s *socket, on bool) {
+	e := rx.e
 	if s.congested == on || s.left && !mutant.On(mutant.LeftPortCongests) {
 		return
 	}
@@ -26,20 +27,21 @@ func (e *Engine) setCongested(s *socket, on bool) {
 	}
 	if !l.congNews {
 		l.congNews = true
-		e.congNews = true
+		rx.congNews = true
 	}
 	if to := l.slots[s.port]; to != nil {
-		e.tell(to)
+		e.dests.tell(to)
 	}
 }
 
 // tellCong tells the peers of the addresses whose maps changed, before anything
 // is sent to them: once a turn, however often a socket fills and empties.
-func (e *Engine) tellCong() {
-	if !e.congNews {
+func (rx *receiver) tellCong() {
+	e := rx.e
+	if !rx.congNews {
 		return
 	}
-	e.congNews = false
+	rx.congNews = false
 	for _, p := range e.peers.all {
 		if p.local.congNews {
 			p.c.QueueCong(&p.local.cong)
@@ -51,18 +53,20 @@ func (e *Engine) tellCong() {
 }
 
 // Congestion: the peer's map changed.
-func (e *Engine) Congestion(c *conn.Conn, _ *cong.Map) { e.congestion(e.peerOf(c)) }
+func (e *Engine) Congestion(c *conn.Conn, _ *cong.Map) { e.rx.congestion(e.peers.peerOf(c)) }
 
-func (e *Engine) congestion(p *peer) {
-	e.spend(p.remote, rateControl, p.slots.N/slotsWork)
-	e.tell(&p.slots)
+func (rx *receiver) congestion(p *peer) {
+	e := rx.e
+	e.throttle.spend(p.remote, rateControl, p.slots.N/slotsWork)
+	e.dests.tell(&p.slots)
 }
 
 // setSlotCongested publishes the congestion of a destination and tells the
 // client if it wants to know.
-func (e *Engine) setSlotCongested(sl *slot, on bool) {
+func (rx *receiver) setSlotCongested(sl *slot, on bool) {
+	e := rx.e
 	t := sl.cl.table.Slot(sl.idx)
-	on = on || e.toldToWait(sl)
+	on = on || e.drains.toldToWait(sl)
 	if (t.LoadCongested() != 0) == on {
 		return
 	}
@@ -72,5 +76,5 @@ func (e *Engine) setSlotCongested(sl *slot, on bool) {
 	} else {
 		sl.relief = true
 	}
-	e.note(sl)
+	e.clients.note(sl)
 }

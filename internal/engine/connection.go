@@ -104,88 +104,88 @@ func (e *Engine) carriedBy(p *peer, c carrier) { p.c = connection{c, c, e, p} }
 // Send is conn.Conn.Send, as the others are those of their names.
 func (c *connection) Send(m *conn.Msg) {
 	c.to.Send(m)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 func (c *connection) Probe() bool {
 	asked := c.to.Probe()
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 	return asked
 }
 
 func (c *connection) Cancel(m *conn.Msg, o conn.Outcome) (later bool) {
 	later = c.to.Cancel(m, o)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 	return later
 }
 
 func (c *connection) CancelMatching(match func(*conn.Msg) bool, o conn.Outcome) {
 	c.to.CancelMatching(match, o)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 func (c *connection) GiveUp(m *conn.Msg) (o conn.Outcome, later bool) {
 	o, later = c.to.GiveUp(m)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 	return o, later
 }
 
 func (c *connection) Withdraw(m *conn.Msg) bool {
 	ok := c.to.Withdraw(m)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 	return ok
 }
 
 func (c *connection) ForgetPartial(token any) {
 	c.to.ForgetPartial(token)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 func (c *connection) QueueCong(m *cong.Map) {
 	c.to.QueueCong(m)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 func (c *connection) Tick(now int64) {
 	c.to.Tick(now)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 func (c *connection) Reset(now int64, why error) {
 	c.to.Reset(now, why)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 // CutOff is Reset for a peer that is not allowed any more: nothing is waited for.
 func (c *connection) CutOff(now int64, why error) {
 	c.to.CutOff(now, why)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 func (c *connection) Close(now int64) {
 	c.to.Close(now)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 func (c *connection) Halt(now int64) {
 	c.to.Halt(now)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 func (c *connection) Resume(now int64) {
 	c.to.Resume(now)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 // SetSilence has no meaning by RDS/TCP, which has a limit of its own.
 func (c *connection) SetSilence(now, ns int64) {
 	c.to.SetSilence(now, ns)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 func (c *connection) hold(on bool, now int64) {
 	c.to.hold(on, now)
-	c.e.touch(c.p)
+	c.e.dirty.touch(c.p)
 }
 
 // These change only what is counted and promised, and leave the connection nothing to do.

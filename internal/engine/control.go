@@ -12,33 +12,34 @@ const maxCtl = 1 << 17
 // Internal is the connection's up-call for GRANT, REVOKE, REVOKED and GRANT_NAK,
 // which the connection has found well formed.
 func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
-	p := e.peerOf(c)
+	p := e.peers.peerOf(c)
 	if p.stale() {
 		return
 	}
 	switch t {
 	case wire.TypeGrant:
 		if g, err := wire.ParseGrant(body); err == nil {
-			e.takeGrant(p, &g)
+			e.keys.takeGrant(p, &g)
 		}
 	case wire.TypeGrantNak:
 		if n, err := wire.ParseGrantNak(body); err == nil {
-			e.grantRefused(p, &n)
+			e.keys.grantRefused(p, &n)
 		}
 	case wire.TypeRevoke:
-		if v, err := wire.ParseRevoke(body); err == nil && e.mayAnswer(p) {
-			e.answerRevoke(p, v.RKey, int(v.Lanes))
+		if v, err := wire.ParseRevoke(body); err == nil && e.peers.mayAnswer(p) {
+			e.peers.answerRevoke(p, v.RKey, int(v.Lanes))
 		}
 	case wire.TypeRevoked:
 		if v, err := wire.ParseRevoke(body); err == nil {
-			e.revoked(p, v.RKey)
+			e.keys.revoked(p, v.RKey)
 		}
 	}
 }
 
 // mayAnswer reports whether p may be sent one more answer. A peer that asks
 // without end and takes no answer loses its connection.
-func (e *Engine) mayAnswer(p *peer) bool {
+func (ps *peerTable) mayAnswer(p *peer) bool {
+	e := ps.e
 	if p.ctls <= maxCtl {
 		return true
 	}
@@ -63,24 +64,25 @@ type ctlMsg struct {
 	by       offer
 }
 
-func (e *Engine) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
-	m := e.pools.ctls.Get()
+func (ps *peerTable) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
+	m := ps.e.pools.ctls.Get()
 	m.p, m.rkey = p, rkey
 	p.ctls++
 	m.m = conn.Msg{Owner: m, Internal: t}
 	return m
 }
 
-func (e *Engine) sendCtl(p *peer, m *ctlMsg, body []byte) {
+func (ps *peerTable) sendCtl(p *peer, m *ctlMsg, body []byte) {
 	m.m.Data = body
 	p.c.Send(&m.m)
 }
 
 // ctlDone ends an internal message. A REVOKE that cannot be delivered any more
 // (the peer restarted) is as good as answered: Instance has seen to it.
-func (e *Engine) ctlDone(m *ctlMsg, o conn.Outcome) {
+func (ps *peerTable) ctlDone(m *ctlMsg, o conn.Outcome) {
+	e := ps.e
 	if m.m.Internal == wire.TypeRevoke && o == conn.Acked {
-		e.heard(m.p, m.rkey)
+		e.keys.heard(m.p, m.rkey)
 	}
 	if m.region != nil {
 		m.region.queued.Del(&m.inRegion)

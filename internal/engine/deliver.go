@@ -11,6 +11,14 @@ import (
 	"github.com/rdsd/rdsd/internal/trace"
 )
 
+// receiver has what came for processes, until they have given it back. Engine-owned.
+type receiver struct {
+	e          *Engine
+	overflow   overflow
+	unfinished lists.List[rxMsg] // messages in assembly, by when they are looked at
+	congNews   bool              // of a localAddr
+}
+
 // rxMsg is an arrived message that is not yet in its client's event ring. It is being
 // assembled, or waits for room, mostly in daemon memory. Pooled.
 type rxMsg struct {
@@ -74,8 +82,8 @@ func (a *arrival) holdsIn(mem []byte) (ok bool) {
 // badRun counts a run whose frames are not what its sender said. A process can change what
 // it sends at any time, so its daemon and the connection are not to blame. Nobody gets any
 // of it, and its sender is not told.
-func (e *Engine) badRun() conn.Verdict {
-	e.st.C[stats.RecvDropMalformed]++
+func (rx *receiver) badRun() conn.Verdict {
+	rx.e.st.C[stats.RecvDropMalformed]++
 	return conn.Accepted
 }
 
@@ -84,22 +92,23 @@ func (e *Engine) badRun() conn.Verdict {
 // empty socket takes any message, or a long one would never get in. A kernel
 // cannot be refused: what it sends may take all that the socket's user has left
 // of the daemon's memory, see overrun.
-func (e *Engine) admit(s *socket, n int, kernel bool) conn.Verdict {
-	if has := s.buffered(); has > 0 && has+n > s.limit+e.cfg.HardCap && !kernel {
-		e.setCongested(s, true)
+func (rx *receiver) admit(s *socket, n int, kernel bool) conn.Verdict {
+	if has := s.buffered(); has > 0 && has+n > s.limit+rx.e.cfg.HardCap && !kernel {
+		rx.setCongested(s, true)
 		return conn.Refused
 	}
 	return conn.Accepted
 }
 
 // deliver hands a whole message to s.
-func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
-	if v := e.admit(s, a.n, a.kernel); v != conn.Accepted {
+func (rx *receiver) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
+	e := rx.e
+	if v := rx.admit(s, a.n, a.kernel); v != conn.Accepted {
 		if a.run > 1 && mutant.On(mutant.RunRefusedPartly) {
 			first, _, _ := frames.Next(payload)
 			part := *a
 			part.run, part.n = 1, frames.Size(len(first))
-			e.deliver(s, &part, payload[:part.n])
+			rx.deliver(s, &part, payload[:part.n])
 		}
 		return v
 	}
@@ -114,32 +123,33 @@ func (e *Engine) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 				copy(mem, payload)
 			}
 			if !a.holdsIn(mem) {
-				e.freeRxID(c, id)
-				return e.badRun()
+				e.clients.freeRxID(c, id)
+				return rx.badRun()
 			}
-			e.putEvent(s, a, id, chunk)
-			e.charge(s, a.sum)
+			rx.putEvent(s, a, id, chunk)
+			rx.charge(s, a.sum)
 			return conn.Accepted
 		}
 	}
-	m := e.newOver(s, a)
+	m := rx.newOver(s, a)
 	if m == nil {
-		return e.noMemory(s, a)
+		return rx.noMemory(s, a)
 	}
 	copy(m.mem(), payload)
 	if !a.holdsIn(m.mem()) {
-		e.freeRx(m)
-		return e.badRun()
+		rx.freeRx(m)
+		return rx.badRun()
 	}
 	m.sum = a.sum
-	e.queueOver(m)
-	e.charge(s, a.sum)
+	rx.queueOver(m)
+	rx.charge(s, a.sum)
 	return conn.Accepted
 }
 
 // putEvent writes the event of a message that is in the client's arena. The
 // caller has seen room.
-func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
+func (rx *receiver) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
+	e := rx.e
 	ev := s.cl.ev.Reserve().Event()
 	*ev = shm.Event{}
 	ev.Kind, ev.DstPort, ev.Sock, ev.RxID = shm.EvData, s.port, s.handle, rxid
@@ -159,22 +169,22 @@ func (e *Engine) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	e.st.C[stats.RecvQueued] += uint64(a.sum.Datagrams)
 	e.st.C[stats.RecvBytes] += uint64(a.sum.Bytes)
 	e.st.C[stats.CopyToUser] += uint64(a.sum.Bytes)
-	e.news(s.cl)
+	e.clients.news(s.cl)
 }
 
 // charge accounts what arrived to s and tells the peers when it fills up.
-func (e *Engine) charge(s *socket, sum frames.Sum) {
+func (rx *receiver) charge(s *socket, sum frames.Sum) {
 	s.rcvBytes += sum.Bytes
 	s.rcvMsgs += sum.NonEmpty
 	s.got.add(&sum)
-	e.st.C[stats.RecvBytesAddedToSock] += uint64(sum.Bytes)
-	e.checkFull(s)
+	rx.e.st.C[stats.RecvBytesAddedToSock] += uint64(sum.Bytes)
+	rx.checkFull(s)
 }
 
 // checkFull tells the peers if s is full.
-func (e *Engine) checkFull(s *socket) {
+func (rx *receiver) checkFull(s *socket) {
 	if s.buffered() > s.limit || s.rcvMsgs > shm.MaxMsgs(s.limit) {
-		e.setCongested(s, true)
+		rx.setCongested(s, true)
 	}
 }
 
@@ -185,7 +195,8 @@ func (s *socket) buffered() int { return s.rcvBytes + s.overHeads + s.over.N*ove
 
 // uncharge takes back what charge has accounted of messages that were read, or dropped
 // with their socket.
-func (e *Engine) uncharge(s *socket, sum frames.Sum) {
+func (rx *receiver) uncharge(s *socket, sum frames.Sum) {
+	e := rx.e
 	e.st.C[stats.RecvDelivered] += uint64(sum.Datagrams)
 	if s.closed {
 		return
@@ -193,17 +204,17 @@ func (e *Engine) uncharge(s *socket, sum frames.Sum) {
 	s.rcvBytes -= sum.Bytes
 	s.rcvMsgs -= sum.NonEmpty
 	e.st.C[stats.RecvBytesFreedFromSock] += uint64(sum.Bytes)
-	e.relieve(s)
+	rx.relieve(s)
 }
 
 // relieve lets those who wait for room at s go on, if there is some.
-func (e *Engine) relieve(s *socket) {
+func (rx *receiver) relieve(s *socket) {
 	has := s.buffered()
 	if s.congested && (has < s.limit/2 || has == 0) && s.rcvMsgs <= shm.MaxMsgs(s.limit)/2 {
-		e.setCongested(s, false)
+		rx.setCongested(s, false)
 	}
 	if s.waiters.N > 0 && has < s.limit {
-		e.rouse(s)
+		rx.e.loop.rouse(s)
 	}
 }
 
@@ -211,7 +222,8 @@ func (e *Engine) relieve(s *socket) {
 // because the message has been copied out by the application or dropped with its socket,
 // or the word that another part of a run was copied out. false: no correct client
 // returns that.
-func (e *Engine) returnRx(c *Client, entry uint32) bool {
+func (rx *receiver) returnRx(c *Client, entry uint32) bool {
+	e := rx.e
 	id := entry &^ shm.RxStep
 	if id >= uint32(len(c.rx)) || !c.rx[id].told {
 		return false
@@ -227,9 +239,9 @@ func (e *Engine) returnRx(c *Client, entry uint32) bool {
 		if r.traced != 0 {
 			e.traces.read(r)
 		}
-		e.freeRxID(c, id)
+		e.clients.freeRxID(c, id)
 	}
-	e.uncharge(s, sum)
+	rx.uncharge(s, sum)
 	return true
 }
 
@@ -246,7 +258,7 @@ func (r *rxEntry) step() frames.Sum {
 
 // Deliver is the connection's up-call for a whole message.
 func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.Verdict, met uint32) {
-	v, met, took := e.deliverFrom(e.peerOf(c), h, payload)
+	v, met, took := e.rx.deliverFrom(e.peers.peerOf(c), h, payload)
 	if took > 0 {
 		c.TookRun(took)
 	}
@@ -255,8 +267,9 @@ func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.V
 
 // deliverFrom delivers a whole message; met is the incarnation of the socket that
 // accepted it, and took how many bytes of payload if it is a run.
-func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Verdict, met uint32, took int) {
-	s := e.meant(p.local, h.DPort, h.DstInc)
+func (rx *receiver) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Verdict, met uint32, took int) {
+	e := rx.e
+	s := e.dests.meant(p.local, h.DPort, h.DstInc)
 	if s == nil {
 		if e.traces.On {
 			e.traces.nobody(p, h)
@@ -279,11 +292,11 @@ func (e *Engine) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Ve
 	if e.traces.On {
 		e.traces.arrived(p, s, h, &a, &x, e.traces.stamp())
 	}
-	if v = e.deliver(s, &a, payload); v == conn.Refused && a.traced != 0 {
+	if v = rx.deliver(s, &a, payload); v == conn.Refused && a.traced != 0 {
 		e.traces.rx(s, &a, trace.Refused)
 	}
 	if v == conn.Accepted || mutant.On(mutant.UsedWhenRefused) {
-		e.used(p, s, &x)
+		rx.used(p, s, &x)
 	}
 	if v == conn.Accepted && a.run != 0 {
 		took = a.sum.Bytes
@@ -301,11 +314,11 @@ func (a *arrival) set(p *peer, h *wire.Header) {
 // used ends the keys of the operations that a message which s has accepted chases,
 // if they were for one use: before the application can read the message
 // (net/rds/rdma.c rds_rdma_unuse).
-func (e *Engine) used(p *peer, s *socket, x *wire.Exts) {
+func (rx *receiver) used(p *peer, s *socket, x *wire.Exts) {
 	if !p.c.rdma() {
 		return // operations have no way there
 	}
 	for _, rkey := range x.RDMAKeys[:x.RDMA] {
-		e.usedKey(p.remote, s, rkey)
+		rx.e.keys.usedKey(p.remote, s, rkey)
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 // devices are the devices that carry connections by queue pairs.
 type devices struct {
+	e *Engine
+
 	rails    []*rail // one or two
 	recvLeft int     // receive buffers not yet promised to a peer
 
@@ -19,39 +21,39 @@ type devices struct {
 
 // deviceRests reports whether the device may be left alone in this turn, for a
 // system call less: it has no queue pair, and so nothing that hurries.
-func (e *Engine) deviceRests(now int64) bool {
-	if now < e.devices.restUntil {
+func (ds *devices) deviceRests(now int64) bool {
+	if now < ds.restUntil {
 		idle := true
-		for _, r := range e.devices.rails {
+		for _, r := range ds.rails {
 			idle = idle && len(r.byQPN) == 0
 		}
 		if idle {
 			return true
 		}
 	}
-	e.devices.restUntil = now + e.devices.rest
+	ds.restUntil = now + ds.rest
 	return false
 }
 
 // pollCQ handles a device's completions. When the queue is empty, connections
 // that empty may learn that nothing of them is left in it.
-func (e *Engine) pollCQ(r *rail) bool {
+func (ds *devices) pollCQ(r *rail) bool {
 	total := 0
 	for left := cqBytes; total < cqBudget && left > 0; {
-		n := r.cq.Poll(e.devices.wc[:])
+		n := r.cq.Poll(ds.wc[:])
 		for i := range n {
-			if isRecv(&e.devices.wc[i]) {
-				left -= int(e.devices.wc[i].ByteLen)
+			if isRecv(&ds.wc[i]) {
+				left -= int(ds.wc[i].ByteLen)
 			}
-			e.complete(r, &e.devices.wc[i])
+			ds.complete(r, &ds.wc[i])
 		}
 		total += n
 		if len(r.repost) > 0 {
 			_ = r.postRecvs()
 		}
-		if n < len(e.devices.wc) {
-			if len(e.dirty.emptying) > 0 {
-				e.emptied(r)
+		if n < len(ds.wc) {
+			if len(ds.e.dirty.emptying) > 0 {
+				ds.emptied(r)
 			}
 			break
 		}
@@ -77,7 +79,8 @@ func (e *Engine) MayBlock() bool {
 
 // emptied tells the connections whose queue pairs empty that their completion
 // queue was empty. What joins the list meanwhile is for the next time.
-func (e *Engine) emptied(r *rail) {
+func (ds *devices) emptied(r *rail) {
+	e := ds.e
 	list := e.dirty.emptying
 	e.dirty.emptying = e.dirty.spareEmptying[:0]
 	for _, p := range list {
@@ -94,7 +97,8 @@ func (e *Engine) emptied(r *rail) {
 
 // complete routes one completion. Those of a queue pair that is gone only give
 // their receive buffer back.
-func (e *Engine) complete(r *rail, wc *verbs.WC) {
+func (ds *devices) complete(r *rail, wc *verbs.WC) {
+	e := ds.e
 	q := r.lastQP
 	if q == nil || r.lastQPN != wc.QPNum {
 		q = r.byQPN[wc.QPNum]

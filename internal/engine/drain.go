@@ -21,17 +21,19 @@ var errDrained = fmt.Errorf("%w: the daemon is being drained by its administrato
 
 // drains are the drains in progress.
 type drains struct {
+	e *Engine
+
 	all bool                // of the daemon
 	of  map[netip.Addr]bool // of single addresses
 }
 
 // toldToWait reports whether sl's senders have to wait for the administrator.
-func (e *Engine) toldToWait(sl *slot) bool {
-	return e.drains.all || len(e.drains.of) > 0 && e.drains.of[sl.addr]
+func (d *drains) toldToWait(sl *slot) bool {
+	return d.all || len(d.of) > 0 && d.of[sl.addr]
 }
 
 // congestionOf is what sl's congestion is without a drain.
-func (e *Engine) congestionOf(sl *slot) bool {
+func (d *drains) congestionOf(sl *slot) bool {
 	switch {
 	case sl.local != nil:
 		return sl.local.cong.Test(sl.port)
@@ -43,23 +45,24 @@ func (e *Engine) congestionOf(sl *slot) bool {
 
 // setDrain begins or ends the drain of addr, the zero Addr: of the daemon.
 // What this means for destinations is told them by eachSlot afterwards.
-func (e *Engine) setDrain(addr netip.Addr, on bool) {
+func (d *drains) setDrain(addr netip.Addr, on bool) {
 	switch {
 	case !addr.IsValid():
-		e.drains.all = on
+		d.all = on
 	case on:
-		if e.drains.of == nil {
-			e.drains.of = map[netip.Addr]bool{}
+		if d.of == nil {
+			d.of = map[netip.Addr]bool{}
 		}
-		e.drains.of[addr] = true
+		d.of[addr] = true
 	default:
-		delete(e.drains.of, addr)
+		delete(d.of, addr)
 	}
 }
 
 // knows reports whether addr is a peer's, or this host's own.
-func (e *Engine) knows(addr netip.Addr) bool {
-	if e.drains.of[addr] || e.addrs.by[addr] != nil {
+func (d *drains) knows(addr netip.Addr) bool {
+	e := d.e
+	if d.of[addr] || e.addrs.by[addr] != nil {
 		return true
 	}
 	for _, p := range e.peers.all {
@@ -84,7 +87,7 @@ func (b Inspector) Drain(addr netip.Addr, do string) (d ctl.Drain, err error) {
 	e := b.e
 	var refused error
 	err = b.ask(func() {
-		if addr.IsValid() && !e.knows(addr) {
+		if addr.IsValid() && !e.drains.knows(addr) {
 			refused = fmt.Errorf("%w: no connection to %v was ever made, and no socket sends there", ctl.ErrNotFound, addr)
 			return
 		}
@@ -93,7 +96,7 @@ func (b Inspector) Drain(addr netip.Addr, do string) (d ctl.Drain, err error) {
 			refused = errors.New("too many addresses are drained: resume some, or drain the daemon")
 			return
 		case do != ctl.DrainLook:
-			e.setDrain(addr, do == ctl.DrainBegin)
+			e.drains.setDrain(addr, do == ctl.DrainBegin)
 		}
 	})
 	if err == nil {
@@ -106,7 +109,7 @@ func (b Inspector) Drain(addr netip.Addr, do string) (d ctl.Drain, err error) {
 		err = b.steps(func(c *Client) int { return len(c.slots) }, func(c *Client, from, to int) bool {
 			for _, sl := range c.slots[from:to] {
 				if sl != nil && (!addr.IsValid() || sl.addr == addr) {
-					e.setSlotCongested(sl, e.congestionOf(sl))
+					e.rx.setSlotCongested(sl, e.drains.congestionOf(sl))
 				}
 			}
 			return true

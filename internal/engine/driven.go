@@ -24,7 +24,7 @@ func (e *Engine) FDs() (fds []int) {
 // Park announces sleep to every client and looks once more: false, there is
 // something to do. From Halt to Resume nothing that they have is taken.
 func (e *Engine) Park() bool {
-	return e.Halts() || e.parkAll() && !e.post.has.Load() && !e.clients.rung.Load()
+	return e.Halts() || e.clients.parkAll() && !e.post.has.Load() && !e.clients.rung.Load()
 }
 
 // Slept ends the devices' rest: one of them may have ended the sleep.

@@ -14,46 +14,49 @@ import (
 // done, so nobody waits for it.
 
 // retireDead retires regions of which only that is left.
-func (e *Engine) retireDead() bool {
+func (cs *clientTable) retireDead() bool {
+	e := cs.e
 	return e.chores.inSlices(func() bool {
 		if e.keys.retiring.N == 0 {
 			return false
 		}
-		e.retire(e.keys.retiring.Head.Of)
+		e.keys.retire(e.keys.retiring.Head.Of)
 		return true
 	})
 }
 
 // endClients ends processes, the oldest first.
-func (e *Engine) endClients() bool {
-	for e.clients.leaving.N > 0 {
-		c := e.clients.leaving.Head.Of
-		if !e.endClient(c) {
+func (cs *clientTable) endClients() bool {
+	for cs.leaving.N > 0 {
+		c := cs.leaving.Head.Of
+		if !cs.endClient(c) {
 			return true
 		}
-		e.clients.leaving.Del(&c.inLeaving)
+		cs.leaving.Del(&c.inLeaving)
 		c.acct.leaving--
-		e.unref(c)
+		cs.unref(c)
 	}
 	return false
 }
 
 // endAtOnce ends what there is without regard for the budget: the daemon ends.
-func (e *Engine) endAtOnce() {
+func (cs *clientTable) endAtOnce() {
+	e := cs.e
 	e.chores.left = math.MaxInt
 	e.chores.run()
 }
 
 // retireIfDead ends r if nobody can use its key any more, in this turn or a later
 // one.
-func (e *Engine) retireIfDead(r *region) bool {
+func (cs *clientTable) retireIfDead(r *region) bool {
+	e := cs.e
 	if r.exp.State() != rdmaop.ExportRevoked {
 		return false
 	}
 	switch {
 	case r.inDead.On():
 	case e.chores.mayLook(1):
-		e.retire(r)
+		e.keys.retire(r)
 	default:
 		e.keys.retiring.Add(&r.inDead, r)
 		e.chores.begin(&e.keys.retiring.chore)
@@ -82,9 +85,10 @@ func (e *Engine) Detach(c *Client) {
 }
 
 // endClient ends all that c has; false: the rest is for another turn.
-func (e *Engine) endClient(c *Client) bool {
+func (cs *clientTable) endClient(c *Client) bool {
+	e := cs.e
 	for ; c.ended < len(c.socks); c.ended++ {
-		if s := c.socks[c.ended]; s != nil && !e.endSocket(s) || s == nil && !e.chores.mayLook(1) {
+		if s := c.socks[c.ended]; s != nil && !cs.endSocket(s) || s == nil && !e.chores.mayLook(1) {
 			return false
 		}
 	}
@@ -93,7 +97,7 @@ func (e *Engine) endClient(c *Client) bool {
 			return false
 		}
 		if b := c.buffers[c.freeing[0]]; b != nil {
-			e.freeBuffer(b, nil)
+			e.keys.freeBuffer(b, nil)
 		}
 		c.freeing = c.freeing[1:]
 	}
@@ -101,17 +105,17 @@ func (e *Engine) endClient(c *Client) bool {
 		if !e.chores.mayLook(1) {
 			return false
 		}
-		e.told(c.pendOps.Pop())
+		cs.told(c.pendOps.Pop())
 	}
 	return true
 }
 
 // bound returns the socket at a port of l, nil if there is none. That of a process
 // that has ended is not there any more, whether its turn has come or not.
-func (e *Engine) bound(l *localAddr, port uint16) *socket {
+func (cs *clientTable) bound(l *localAddr, port uint16) *socket {
 	s := l.ports.get(port)
 	if s != nil && s.cl != nil && s.cl.dead {
-		e.unbind(s)
+		cs.unbind(s)
 		return nil
 	}
 	return s
@@ -119,43 +123,45 @@ func (e *Engine) bound(l *localAddr, port uint16) *socket {
 
 // unbind frees what others may want of s: its port and its place in the quota. From
 // here on s is closed, and nobody finds it.
-func (e *Engine) unbind(s *socket) {
+func (cs *clientTable) unbind(s *socket) {
+	e := cs.e
 	if s.closed {
 		return
 	}
 	s.closed = true
 	if !s.left { // else it is somebody else's
-		e.leavePort(s)
+		e.rx.leavePort(s)
 	}
 	s.cl.acct.sockets--
 	s.cl.pendSocks.Del(&s.pend)
 	s.unended = s.txs.N
 	e.chores.left -= s.partials.N
-	e.forgetPartials(s) // what comes whole now would be its own again
+	cs.forgetPartials(s) // what comes whole now would be its own again
 }
 
 // endSocket closes s: unsent messages are withdrawn, those on the wire may or may
 // not arrive, and nothing is told to anybody (net/rds/af_rds.c rds_release). It
 // returns false if the rest is for another turn.
-func (e *Engine) endSocket(s *socket) bool {
+func (cs *clientTable) endSocket(s *socket) bool {
+	e := cs.e
 	if !e.chores.mayLook(1) {
 		return false
 	}
-	e.unbind(s)
-	if !e.endArrived(s) || !e.endSent(s) {
+	cs.unbind(s)
+	if !cs.endArrived(s) || !cs.endSent(s) {
 		return false
 	}
 	for s.waiters.N > 0 { // their next try finds no socket
 		if !e.chores.mayLook(1) {
 			return false
 		}
-		e.wakeWaiter(s)
+		e.loop.wakeWaiter(s)
 	}
 	for s.slots.N > 0 {
 		if !e.chores.mayLook(1) {
 			return false
 		}
-		e.closeSlot(s.slots.Head.Of)
+		e.dests.closeSlot(s.slots.Head.Of)
 	}
 	c := s.cl
 	if s.folded != nil {
@@ -166,7 +172,7 @@ func (e *Engine) endSocket(s *socket) bool {
 		if !e.chores.mayLook(1 + r.exp.Grants()) {
 			return false
 		}
-		e.releaseRegion(r)
+		e.keys.releaseRegion(r)
 	}
 	// Messages the application has not taken: their memory comes back with
 	// the receive ids, whoever returns them.
@@ -175,19 +181,21 @@ func (e *Engine) endSocket(s *socket) bool {
 }
 
 // endArrived drops what has arrived for s and did not get to its client.
-func (e *Engine) endArrived(s *socket) bool {
+func (cs *clientTable) endArrived(s *socket) bool {
+	e := cs.e
 	for s.over.N > 0 {
 		if !e.chores.mayLook(1) {
 			return false
 		}
-		e.freeRx(s.popOver())
+		e.rx.freeRx(s.popOver())
 	}
 	return true
 }
 
 // endSent withdraws what s has sent. What a work request still uses stays, behind
 // what has not been looked at.
-func (e *Engine) endSent(s *socket) bool {
+func (cs *clientTable) endSent(s *socket) bool {
+	e := cs.e
 	for ; s.unended > 0 && s.txs.N > 0; s.unended-- {
 		if !e.chores.mayLook(1) {
 			return false
@@ -195,17 +203,18 @@ func (e *Engine) endSent(s *socket) bool {
 		t := s.txs.Head.Of
 		s.txs.Del(&t.all)
 		s.txs.Add(&t.all, t)
-		e.withdrawOne(t)
+		e.tx.withdrawOne(t)
 	}
 	return true
 }
 
 // forgetPartials drops the messages to s that are under assembly.
-func (e *Engine) forgetPartials(s *socket) {
+func (cs *clientTable) forgetPartials(s *socket) {
+	e := cs.e
 	for s.partials.N > 0 {
 		m := s.partials.Head.Of
 		m.from.c.ForgetPartial(m)
-		e.endPartial(m.from, m)
-		e.freeRx(m)
+		e.rx.endPartial(m.from, m)
+		e.rx.freeRx(m)
 	}
 }

@@ -36,43 +36,31 @@ type Engine struct {
 
 	devices devices
 	tcp     *tcpSide // nil: no peer is reached by RDS/TCP
-	turned  turnedAway
 
 	dirty dirtyPeers
 	due   deadlines
 
-	jobs       lists.List[slot]  // slots with same-host work to run
-	rousing    work[socket]      // they have room: who waits for it is to try again
-	cancelling work[slot]        // their messages are being withdrawn
-	broken     work[txMsg]       // of their operations a piece has failed
-	unfinished lists.List[rxMsg] // messages in assembly, by when they are looked at
-	chores     chores
+	dests  destinations
+	tx     sender
+	rx     receiver
+	loop   loop
+	chores chores
 
 	memory   [][]byte // of Config.Alloc
 	pools    pools
 	sendBufs sendBufs
 	ctlBufs  ctlBufs
-	overflow overflow
 	scratch  conn.Scratch
 	aim      aim
-	queued   queued
 
 	halt     halting
 	pings    lists.List[Ping]
 	throttle throttle
 	drains   drains
-	homeless homeless
-	congNews bool // of a localAddr
 
-	counts counts
-	acked  acked
-	lists  *statLists // nil: none are kept
+	watch  watching
 	traces tracing
 }
-
-// queued counts what all sockets have submitted: messages that were not returned yet, their
-// bytes, and operations that have not settled.
-type queued struct{ msgs, bytes, ops int }
 
 // pools are the records that are reused.
 type pools struct {
@@ -98,10 +86,13 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 		devices: devices{recvLeft: cfg.RecvBufs},
 	}
 	e.traces.moment = &e.moment
-	e.keys.retiring.step, e.keys.pressing.step = e.retireDead, e.press
-	e.clients.leaving.step, e.cancelling.step, e.rousing.step = e.endClients, e.withdraw, e.wakeRoused
-	e.broken.step = e.stopBroken
-	if _, err := e.openRail(dev, cfg.RecvBufs, cfg.CQE, cfg.ArmCQ); err != nil {
+	e.keys.e, e.peers.e, e.clients.e, e.users.e, e.devices.e, e.addrs.e = e, e, e, e, e, e
+	e.dests.e, e.tx.e, e.rx.e, e.loop.e = e, e, e, e
+	e.throttle.e, e.halt.e, e.dirty.e, e.drains.e, e.watch.e = e, e, e, e, e
+	e.keys.retiring.step, e.keys.pressing.step = e.clients.retireDead, e.keys.press
+	e.clients.leaving.step, e.tx.cancelling.step, e.loop.rousing.step = e.clients.endClients, e.tx.withdraw, e.loop.wakeRoused
+	e.tx.broken.step = e.tx.stopBroken
+	if _, err := e.devices.openRail(dev, cfg.RecvBufs, cfg.CQE, cfg.ArmCQ); err != nil {
 		return nil, err
 	}
 	if err := e.openBufs(); err != nil {
@@ -115,7 +106,7 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 func (e *Engine) Memory() *quota.Memory { return e.users.mem }
 
 // KeepLists has the engine keep out's rows. Before the first turn.
-func (e *Engine) KeepLists(out *stats.Lists) { e.lists = newStatLists(out) }
+func (e *Engine) KeepLists(out *stats.Lists) { e.watch.lists = newStatLists(out) }
 
 // Pools is the memory that the engine has of Config.Alloc. Once it has ended it does
 // not touch it any more.
@@ -135,44 +126,44 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 	if e.Halted() {
 		return false
 	}
-	now = e.setClock(now, wall)
+	now = e.halt.setClock(now, wall)
 	e.chores.renew()
 	work := !e.Halts() && e.post.run()
 	work = e.chores.run() || work
-	work = !e.Halts() && e.pollClients() || work
-	work = e.flushPeers() || work
+	work = !e.Halts() && e.clients.pollClients() || work
+	work = e.dirty.flushPeers() || work
 	// What clients sent to each other, and what they are given back, does not
 	// wait for the network.
 	e.publish()
-	if !e.deviceRests(now) {
+	if !e.devices.deviceRests(now) {
 		for _, r := range e.devices.rails {
 			work = r.dev.Progress() || work
-			work = e.pollCM(r) || work
-			work = e.pollCQ(r) || work
+			work = e.peers.pollCM(r) || work
+			work = e.devices.pollCQ(r) || work
 		}
-		e.polled()
+		e.dirty.polled()
 	}
 	work = e.pollTCP() || work
-	work = (!e.Halts() || mutant.On(mutant.HaltCopies)) && e.runSameHostJobs() || work
-	work = e.placesGiven() || work
+	work = (!e.Halts() || mutant.On(mutant.HaltCopies)) && e.loop.runSameHostJobs() || work
+	work = e.dests.placesGiven() || work
 	if e.due.next != 0 && now >= e.due.next {
 		e.runTimers()
 		work = true
 	}
 	// Delivered before acked: an ack must not leave this process before what it
 	// covers is in the client's ring, or the message is lost if we die between.
-	e.memoryFreed()
+	e.rx.memoryFreed()
 	e.publish()
 	// What completions and timers queued leaves in this turn, not the next:
 	// a ping-pong pays for each extra round.
-	if len(e.dirty.flush) > 0 || e.congNews {
-		e.flushPeers()
+	if len(e.dirty.flush) > 0 || e.rx.congNews {
+		e.dirty.flushPeers()
 		for _, r := range e.devices.rails {
 			r.dev.Flush()
 		}
 		e.publish()
 	}
-	return e.haltOn() || work
+	return e.halt.haltOn() || work
 }
 
 // Active reports whether a turn could find work without being woken: same-host
@@ -181,8 +172,8 @@ func (e *Engine) Active() bool {
 	if e.Halts() {
 		return !e.Halted() && e.finishing()
 	}
-	return e.finishing() || e.jobs.N > 0 ||
-		e.users.wanted.N > 0 || e.overflow.released && e.overflow.short.N > 0 ||
+	return e.finishing() || e.loop.jobs.N > 0 ||
+		e.users.wanted.N > 0 || e.rx.overflow.released && e.rx.overflow.short.N > 0 ||
 		e.post.has.Load() || e.clients.rung.Load()
 }
 
@@ -196,7 +187,7 @@ func (e *Engine) Shutdown() {
 	for len(e.clients.all) > 0 {
 		e.Detach(e.clients.all[0])
 	}
-	e.endAtOnce()
+	e.clients.endAtOnce()
 	for _, p := range e.peers.all {
 		p.c.Close(e.now)
 	}

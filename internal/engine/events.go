@@ -12,13 +12,13 @@ func (c *Client) ringError() error {
 }
 
 // report tells the application an operation's status, if it wants to know.
-func (e *Engine) report(t *txMsg, o *txOp) {
+func (cs *clientTable) report(t *txMsg, o *txOp) {
 	c := t.cl
 	if c.dead || t.sock.closed || !o.WantsStatus() {
 		return
 	}
 	if c.pendOps.N == 0 && c.room() {
-		e.putStatus(t, o)
+		cs.putStatus(t, o)
 		return
 	}
 	o.tell = true
@@ -27,20 +27,20 @@ func (e *Engine) report(t *txMsg, o *txOp) {
 	}
 	t.cell.queued++
 	c.pendOps.Add(&t.inPend, t)
-	e.pend(c)
+	cs.pend(c)
 }
 
-func (e *Engine) putStatus(t *txMsg, o *txOp) {
+func (cs *clientTable) putStatus(t *txMsg, o *txOp) {
 	if t.cl.dead || t.sock.closed {
 		return
 	}
 	*t.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: o.Status(), Sock: t.sock.handle,
 		Cell: t.cell.idx, Errno: uint32(o.Errno()), Token: o.Token, OpID: o.ID}
-	e.news(t.cl)
+	cs.news(t.cl)
 }
 
 // putStatuses writes the statuses of t that wait; false: no room for all.
-func (e *Engine) putStatuses(t *txMsg) bool {
+func (cs *clientTable) putStatuses(t *txMsg) bool {
 	for _, o := range t.ops() {
 		if !o.tell {
 			continue
@@ -49,25 +49,25 @@ func (e *Engine) putStatuses(t *txMsg) bool {
 			return false
 		}
 		o.tell = false
-		e.putStatus(t, o)
+		cs.putStatus(t, o)
 	}
 	return true
 }
 
 // note queues the notices of a destination.
-func (e *Engine) note(sl *slot) {
+func (cs *clientTable) note(sl *slot) {
 	if sl.pend.On() || sl.cl.dead || sl.sock.closed {
 		return
 	}
-	if sl.cl.pendNote.N == 0 && e.putNotices(sl) {
+	if sl.cl.pendNote.N == 0 && cs.putNotices(sl) {
 		return
 	}
 	if sl.closed && sl.cl.crowded() {
-		e.foldNotices(sl)
+		cs.foldNotices(sl)
 		return
 	}
 	sl.cl.pendNote.Add(&sl.pend, sl)
-	e.pend(sl.cl)
+	cs.pend(sl.cl)
 }
 
 // crowded reports that more destinations have something to tell than the client
@@ -76,7 +76,7 @@ func (c *Client) crowded() bool { return c.pendNote.N > len(c.slots) }
 
 // foldNotices adds what a closed destination has to tell of its messages to what
 // its socket tells of several, without an address.
-func (e *Engine) foldNotices(sl *slot) {
+func (cs *clientTable) foldNotices(sl *slot) {
 	r := sl.sock.folded
 	if r == nil {
 		r = &slot{cl: sl.cl, sock: sl.sock, cell: sl.cell, closed: true}
@@ -90,29 +90,29 @@ func (e *Engine) foldNotices(sl *slot) {
 	if !r.pend.On() {
 		r.cell = sl.cell
 		sl.cl.pendNote.Add(&r.pend, r)
-		e.pend(sl.cl)
+		cs.pend(sl.cl)
 	}
 }
 
 // putNotices writes what sl has to tell; false: no room for all of it.
-func (e *Engine) putNotices(sl *slot) bool {
+func (cs *clientTable) putNotices(sl *slot) bool {
 	if sl.sock.closed || sl.cl.dead {
 		return true
 	}
-	if !e.putNotice(sl, shm.NoticeLost, &sl.lost) || !e.putNotice(sl, shm.NoticeNoSocket, &sl.nosock) {
+	if !cs.putNotice(sl, shm.NoticeLost, &sl.lost) || !cs.putNotice(sl, shm.NoticeNoSocket, &sl.nosock) {
 		return false
 	}
 	sl.tellGone()
-	return e.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
-		e.putNotice(sl, shm.NoticePeerUp, &sl.up) &&
-		e.putUnreachable(sl) &&
-		e.putNotice(sl, shm.NoticeGaveUp, &sl.gaveUp) &&
-		e.putNotice(sl, shm.NoticeNotGranted, &sl.ungranted) &&
-		e.putWanted(sl, shm.EvCrowded, &sl.crowded, (*shm.WantSlot).TakeCrowded, (*shm.WantSlot).SetCrowded) &&
-		e.putWanted(sl, shm.EvRelief, &sl.relief, (*shm.WantSlot).TakeRelief, (*shm.WantSlot).SetRelief)
+	return cs.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
+		cs.putNotice(sl, shm.NoticePeerUp, &sl.up) &&
+		cs.e.peers.putUnreachable(sl) &&
+		cs.putNotice(sl, shm.NoticeGaveUp, &sl.gaveUp) &&
+		cs.putNotice(sl, shm.NoticeNotGranted, &sl.ungranted) &&
+		cs.putWanted(sl, shm.EvCrowded, &sl.crowded, (*shm.WantSlot).TakeCrowded, (*shm.WantSlot).SetCrowded) &&
+		cs.putWanted(sl, shm.EvRelief, &sl.relief, (*shm.WantSlot).TakeRelief, (*shm.WantSlot).SetRelief)
 }
 
-func (e *Engine) putNotice(sl *slot, kind uint8, count *uint64) bool {
+func (cs *clientTable) putNotice(sl *slot, kind uint8, count *uint64) bool {
 	if *count == 0 {
 		return true
 	}
@@ -123,12 +123,12 @@ func (e *Engine) putNotice(sl *slot, kind uint8, count *uint64) bool {
 	*r.Notice() = shm.EventNotice{Kind: shm.EvNotice, Notice: kind, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx,
 		Cell: sl.cell.idx, Count: *count, Addr: sl.addr.As16()}
 	*count = 0
-	e.news(sl.cl)
+	cs.news(sl.cl)
 	return true
 }
 
 // putWanted writes an event about sl's congestion if the client wants it.
-func (e *Engine) putWanted(sl *slot, kind shm.EvKind, due *bool, take func(*shm.WantSlot) bool, set func(*shm.WantSlot)) bool {
+func (cs *clientTable) putWanted(sl *slot, kind shm.EvKind, due *bool, take func(*shm.WantSlot) bool, set func(*shm.WantSlot)) bool {
 	if !*due {
 		return true
 	}
@@ -149,6 +149,6 @@ func (e *Engine) putWanted(sl *slot, kind shm.EvKind, due *bool, take func(*shm.
 	*due = false
 	*r.Notice() = shm.EventNotice{Kind: kind, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx, Cell: sl.cell.idx,
 		Addr: sl.addr.As16()}
-	e.news(sl.cl)
+	cs.news(sl.cl)
 	return true
 }

@@ -51,33 +51,35 @@ type sweep struct {
 }
 
 // crowdedPeers reports whether peers are forgotten sooner than after ForgetAfter.
-func (e *Engine) crowdedPeers() bool { return 4*len(e.peers.all) > 3*e.cfg.MaxPeers }
+func (ps *peerTable) crowdedPeers() bool { return 4*len(ps.all) > 3*ps.e.cfg.MaxPeers }
 
 // sweepSoon has the peers looked at.
-func (e *Engine) sweepSoon() {
-	if e.peers.sweep.at == 0 {
-		e.peers.sweep.at = e.now + sweepEvery
-		e.due.by(e.peers.sweep.at)
+func (ps *peerTable) sweepSoon() {
+	e := ps.e
+	if ps.sweep.at == 0 {
+		ps.sweep.at = e.now + sweepEvery
+		e.due.by(ps.sweep.at)
 	}
 }
 
 // sweepPeers looks at some of the peers, in turn, and forgets those it may.
-func (e *Engine) sweepPeers() {
-	s := &e.peers.sweep
+func (ps *peerTable) sweepPeers() {
+	e := ps.e
+	s := &ps.sweep
 	if s.at == 0 || e.now < s.at {
 		e.due.by(s.at)
 		return
 	}
 	s.at = 0
-	for n := min(sweepMost, len(e.peers.all)); n > 0 && len(e.peers.all) > 0; n-- { // several may go at once
-		if s.next >= len(e.peers.all) {
+	for n := min(sweepMost, len(ps.all)); n > 0 && len(ps.all) > 0; n-- { // several may go at once
+		if s.next >= len(ps.all) {
 			s.next = 0
 		}
-		p := e.peers.all[s.next]
-		if !e.forgetIfIdle(p) {
+		p := ps.all[s.next]
+		if !ps.forgetIfIdle(p) {
 			s.next++
 		}
-		if p.ages() || e.crowdedPeers() {
+		if p.ages() || ps.crowdedPeers() {
 			s.at = e.now + sweepEvery
 		}
 	}
@@ -95,7 +97,8 @@ func (p *peer) ages() bool {
 
 // forgetIfIdle forgets p, or all of its address, if it may, and reports whether
 // p is gone.
-func (e *Engine) forgetIfIdle(p *peer) bool {
+func (ps *peerTable) forgetIfIdle(p *peer) bool {
+	e := ps.e
 	h := p.remote
 	if mutant.On(mutant.PeersStay) || !p.idle() {
 		return false
@@ -104,18 +107,18 @@ func (e *Engine) forgetIfIdle(p *peer) bool {
 	away := e.now - since
 	switch {
 	case p.c.State() == conn.Up:
-		if e.crowdedPeers() && away >= hurryAfter && !h.granted() {
+		if ps.crowdedPeers() && away >= hurryAfter && !h.granted() {
 			p.c.Reset(e.now, errIdle)
 		}
 		return false
 	case away < min(hurryAfter, e.cfg.ForgetAfter):
 		return false
-	case len(h.lanes) > 1 && e.forgetLane(p):
+	case len(h.lanes) > 1 && ps.forgetLane(p):
 		return true
-	case away < e.cfg.ForgetAfter && (!e.crowdedPeers() || h.granted()), !h.away():
+	case away < e.cfg.ForgetAfter && (!ps.crowdedPeers() || h.granted()), !h.away():
 		return false
 	}
-	e.forgetRemote(h)
+	ps.forgetRemote(h)
 	return true
 }
 
@@ -147,7 +150,7 @@ func (h *remote) granted() bool {
 
 // forgetLane drops a lane of an address that has others. What was granted on it
 // keeps it.
-func (e *Engine) forgetLane(p *peer) bool {
+func (ps *peerTable) forgetLane(p *peer) bool {
 	h := p.remote
 	past, ok := p.c.Past()
 	if !ok || p.exposed() {
@@ -158,7 +161,7 @@ func (e *Engine) forgetLane(p *peer) bool {
 			return false
 		}
 	}
-	e.unlink(p)
+	ps.unlink(p)
 	if past.Peer != 0 && past.Peer == h.instance && !mutant.On(mutant.LaneForgotten) {
 		if h.past == nil {
 			h.past = map[uint8]conn.Past{}
@@ -169,30 +172,30 @@ func (e *Engine) forgetLane(p *peer) bool {
 }
 
 // forgetRemote drops all lanes of an address, and all that was known of it.
-func (e *Engine) forgetRemote(h *remote) {
-	e.trace(h.lanes[0], EventForgotten, nil)
+func (ps *peerTable) forgetRemote(h *remote) {
+	ps.trace(h.lanes[0], EventForgotten, nil)
 	if h.granted() {
-		e.voidGrants(h)
+		ps.voidGrants(h)
 	}
 	for len(h.lanes) > 0 {
-		e.unlink(h.lanes[0])
+		ps.unlink(h.lanes[0])
 	}
 	if !mutant.On(mutant.PastForgotten) {
-		e.peers.sweep.forgotten++
+		ps.sweep.forgotten++
 	}
 }
 
 // newInstance is what the daemon is to an address that it knows nothing of: another
 // one than to those it has forgotten.
-func (e *Engine) newInstance() uint64 { return e.cfg.Instance + e.peers.sweep.forgotten }
+func (ps *peerTable) newInstance() uint64 { return ps.e.cfg.Instance + ps.sweep.forgotten }
 
 // mayLane is nil if a request from h, nil: an address that is not known, may make
 // one more lane.
-func (e *Engine) mayLane(h *remote) error {
+func (ps *peerTable) mayLane(h *remote) error {
 	if h == nil {
 		return nil
 	}
-	most := max(leastLanes, e.cfg.MaxPeers/lanesShare)
+	most := max(leastLanes, ps.e.cfg.MaxPeers/lanesShare)
 	var own []*peer
 	for _, p := range h.lanes {
 		if p.slots.N == 0 {
@@ -203,7 +206,7 @@ func (e *Engine) mayLane(h *remote) error {
 		return nil
 	}
 	for _, p := range own {
-		if p.c.State() == conn.Down && p.idle() && e.forgetLane(p) {
+		if p.c.State() == conn.Down && p.idle() && ps.forgetLane(p) {
 			return nil
 		}
 	}
@@ -212,56 +215,58 @@ func (e *Engine) mayLane(h *remote) error {
 
 // dropUnused makes room for peers, once a turn: those that were never met and
 // that nothing leads to are forgotten, and those that were met and are away. It reports whether there is room.
-func (e *Engine) dropUnused() bool {
-	if e.peers.droppedAt != e.now {
-		e.peers.droppedAt = e.now
-		for i := len(e.peers.all) - 1; i >= 0; i-- {
-			if i >= len(e.peers.all) { // more than one was forgotten
+func (ps *peerTable) dropUnused() bool {
+	e := ps.e
+	if ps.droppedAt != e.now {
+		ps.droppedAt = e.now
+		for i := len(ps.all) - 1; i >= 0; i-- {
+			if i >= len(ps.all) { // more than one was forgotten
 				continue
 			}
-			if p := e.peers.all[i]; !e.forgetIfIdle(p) {
-				e.dropIfNew(p)
+			if p := ps.all[i]; !ps.forgetIfIdle(p) {
+				ps.dropIfNew(p)
 			}
 		}
 	}
-	return len(e.peers.all) < e.cfg.MaxPeers
+	return len(ps.all) < e.cfg.MaxPeers
 }
 
 // dropIfNew forgets a peer that was never met and that nothing leads to any
 // more, so that asking for addresses where nobody is leaves nothing behind.
-func (e *Engine) dropIfNew(p *peer) {
+func (ps *peerTable) dropIfNew(p *peer) {
 	i := p.c.Info()
 	if i.Met && i.State == conn.Down {
-		e.sweepSoon()
+		ps.sweepSoon()
 	}
 	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.N+p.flows.N+p.paused.N > 0 || p.c.attached() ||
 		p.instance != 0 && len(p.lanes) == 1 { // the last lane goes with what is known of the address: forgetIfIdle
 		return
 	}
-	e.unlink(p)
+	ps.unlink(p)
 }
 
 // unlink takes p out of all the engine's lists.
-func (e *Engine) unlink(p *peer) {
-	e.askedNoMore(p)
-	e.dropLane(p)
-	delete(e.peers.byKey, p.key)
-	e.dropPeer(p)
-	e.lists.dropPeer(p)
+func (ps *peerTable) unlink(p *peer) {
+	e := ps.e
+	e.users.askedNoMore(p)
+	ps.dropLane(p)
+	delete(ps.byKey, p.key)
+	ps.dropPeer(p)
+	e.watch.lists.dropPeer(p)
 	if p.emptying {
 		e.dirty.emptying = remove(e.dirty.emptying, p)
 	}
 	e.due.peers.Drop(&p.timer)
 	p.c.forget()
-	e.count(p)
+	e.watch.count(p)
 	p.gone = true
 }
 
 // dropPeer takes p off peerTable.all; the last one gets its place.
-func (e *Engine) dropPeer(p *peer) {
-	last := len(e.peers.all) - 1
-	moved := e.peers.all[last]
-	e.peers.all[p.nth], moved.nth = moved, p.nth
-	e.peers.all[last] = nil
-	e.peers.all = e.peers.all[:last]
+func (ps *peerTable) dropPeer(p *peer) {
+	last := len(ps.all) - 1
+	moved := ps.all[last]
+	ps.all[p.nth], moved.nth = moved, p.nth
+	ps.all[last] = nil
+	ps.all = ps.all[:last]
 }

@@ -34,7 +34,7 @@ func (w *world) leave(r *raw) {
 	w.run()
 	for _, p := range r.e.peers.all {
 		p.c.Reset(w.net.Now(), errAdmin)
-		r.e.touch(p)
+		r.e.dirty.touch(p)
 	}
 	w.run()
 }
@@ -153,7 +153,7 @@ func TestLaneForgotten(t *testing.T) {
 	w.run()
 	before := p.c.Info()
 	p.c.Reset(w.net.Now(), errAdmin)
-	e.touch(p)
+	e.dirty.touch(p)
 	c[1].at.Close() // nor back: it stays down
 	w.wait(90_000_000_000)
 	if h.lane(5) != nil || h.lane(0) == nil {
@@ -162,7 +162,7 @@ func TestLaneForgotten(t *testing.T) {
 	if got, want := h.past[5], (conn.Past{Peer: before.Instance, RxLast: before.LastRx, NextTx: before.NextTx}); got != want {
 		t.Errorf("left behind %+v, want %+v", got, want)
 	}
-	again, err := e.peer(h.local, h.addr, 5, nil)
+	again, err := e.peers.peer(h.local, h.addr, 5, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,11 +180,11 @@ func (e *Engine) exposeOn(t *testing.T, r *raw, port uint16, lane uint8) uint32 
 	t.Helper()
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK)
 	reg := r.must(&ipc.Register{Sock: r.bind(port), Buffer: b.Buffer, Len: 64, Access: abi.RightWrite}).(*ipc.RegisterOK)
-	if err := e.expose(e.keys.by[reg.Region], hostAddr(1), 10, lane, byExpose); err != nil {
+	if err := e.keys.expose(e.keys.by[reg.Region], hostAddr(1), 10, lane, byExpose); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range e.peers.all {
-		e.touch(p)
+		e.dirty.touch(p)
 	}
 	return reg.Region
 }
@@ -202,7 +202,7 @@ func TestTakenBackIsForgotten(t *testing.T) {
 		t.Fatal("nothing is granted on lane 5, or something on lane 0")
 	}
 	released := false
-	if err := e.release(e.keys.by[region], func(error) { released = true }); err != nil {
+	if err := e.keys.release(e.keys.by[region], func(error) { released = true }); err != nil {
 		t.Fatal(err)
 	}
 	w.run()

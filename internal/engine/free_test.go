@@ -41,7 +41,7 @@ func TestFreeWaits(t *testing.T) {
 			order = append(order, "messages")
 		case 3:
 			order = append(order, "region")
-			if err := w.es[0].release(w.es[0].keys.by[own.Region], func(error) {}); err != nil {
+			if err := w.es[0].keys.release(w.es[0].keys.by[own.Region], func(error) {}); err != nil {
 				t.Fatal(err)
 			}
 		default:

@@ -54,7 +54,7 @@ func FuzzClient(f *testing.F) {
 			s.at.Close()
 		}
 		w.settle()
-		w.es[0].dropUnused() // as when another peer needs the room
+		w.es[0].peers.dropUnused() // as when another peer needs the room
 		w.clean()
 	})
 }
@@ -202,7 +202,7 @@ func (x *fuzzer) ask(what, where byte, n uint64) {
 		if n%2 == 0 {
 			x.call(&ipc.Expose{Region: r, Addr: hostAddr(int(n / 2 % 3)), Port: uint16(n)})
 		} else if g := x.w.es[0].keys.by[r]; g != nil && g.cl == x.cl {
-			if err := x.w.es[0].release(g, func(error) {}); err != nil && err != unix.EALREADY {
+			if err := x.w.es[0].keys.release(g, func(error) {}); err != nil && err != unix.EALREADY {
 				x.w.t.Error(err)
 			}
 		}

@@ -59,7 +59,7 @@ func FuzzRun(f *testing.F) {
 			s.at.Close()
 		}
 		w.settle()
-		w.es[0].dropUnused()
+		w.es[0].peers.dropUnused()
 		w.clean()
 	})
 }

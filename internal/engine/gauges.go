@@ -5,6 +5,14 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
+// watching is what operators are shown, and the figures it is made of. Engine-owned.
+type watching struct {
+	e      *Engine
+	counts counts
+	lists  *statLists // nil: none are kept
+	turned turnedAway
+}
+
 // counts are the sums of the connections' counters.
 type counts struct {
 	sum       conn.Stats // of all, those that have ended included, and of what stayed on this host
@@ -14,27 +22,27 @@ type counts struct {
 // PublishStats brings gauges and sums up to date and copies all counters to the
 // statistics mapping.
 func (e *Engine) PublishStats(wall Wall) {
-	e.countAcked()
+	e.watch.countAcked()
 	c := &e.st.C
 	c[stats.Clients] = uint64(len(e.clients.all))
-	c[stats.Sockets] = uint64(e.sockets())
+	c[stats.Sockets] = uint64(e.watch.sockets())
 	c[stats.Peers] = uint64(len(e.peers.all))
-	c[stats.HeldBytes] = uint64(e.overflow.used)
+	c[stats.HeldBytes] = uint64(e.rx.overflow.used)
 	c[stats.PoolBytes] = uint64(len(e.sendBufs.mem) + len(e.ctlBufs.mem))
 	for _, r := range e.devices.rails {
 		c[stats.PoolBytes] += uint64(len(r.recvMem))
 	}
-	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(e.queued.msgs), uint64(e.queued.bytes), uint64(e.queued.ops)
-	for i, p := range e.counts.uncounted {
-		e.counts.uncounted[i] = nil
+	c[stats.QueuedMessages], c[stats.QueuedBytes], c[stats.OpsOutstanding] = uint64(e.tx.queued.msgs), uint64(e.tx.queued.bytes), uint64(e.tx.queued.ops)
+	for i, p := range e.watch.counts.uncounted {
+		e.watch.counts.uncounted[i] = nil
 		p.uncounted = false
-		e.count(p)
+		e.watch.count(p)
 	}
-	e.counts.uncounted = e.counts.uncounted[:0]
+	e.watch.counts.uncounted = e.watch.counts.uncounted[:0]
 	for _, f := range &connCounters {
-		c[f.to] = *f.from(&e.counts.sum)
+		c[f.to] = *f.from(&e.watch.counts.sum)
 	}
-	e.countTurnedAway(wall)
+	e.watch.countTurnedAway(wall)
 	e.st.Publish(int64(wall))
 }
 
@@ -71,19 +79,19 @@ var connCounters = [...]struct {
 type connCounts [len(connCounters)]uint64
 
 // count adds what p's connection counted since it was counted last.
-func (e *Engine) count(p *peer) {
+func (w *watching) count(p *peer) {
 	s := p.c.Stats()
 	for i, f := range &connCounters {
 		n := *f.from(s)
-		*f.from(&e.counts.sum) += n - p.counted[i]
+		*f.from(&w.counts.sum) += n - p.counted[i]
 		p.counted[i] = n
 	}
 }
 
 // sockets counts the bound sockets.
-func (e *Engine) sockets() int {
+func (w *watching) sockets() int {
 	n := 0
-	for _, l := range e.addrs.all {
+	for _, l := range w.e.addrs.all {
 		n += l.ports.n
 	}
 	return n

@@ -3,18 +3,20 @@ package engine
 import "github.com/rdsd/rdsd/conn"
 
 // limit has t given up in ms milliseconds.
-func (e *Engine) limit(t *txMsg, ms uint32) {
+func (tx *sender) limit(t *txMsg, ms uint32) {
+	e := tx.e
 	at := e.now + int64(ms)*1_000_000
 	e.due.limits.Set(&t.limit, t, at)
 	e.due.by(at)
 }
 
 // giveUps ends the messages whose time is up.
-func (e *Engine) giveUps() {
+func (tx *sender) giveUps() {
+	e := tx.e
 	e.chores.besides(func() bool {
 		t := e.due.limits.Due(e.now)
 		if t != nil {
-			e.timeUp(t)
+			tx.timeUp(t)
 		}
 		return t != nil
 	})
@@ -23,18 +25,19 @@ func (e *Engine) giveUps() {
 
 // timeUp withdraws t. What was never posted never will be; what was is not sent
 // again, and may have been delivered.
-func (e *Engine) timeUp(t *txMsg) {
+func (tx *sender) timeUp(t *txMsg) {
+	e := tx.e
 	if t.long != nil {
-		e.stopLong(t, t.m.GivenUp())
+		tx.stopLong(t, t.m.GivenUp())
 		return
 	}
 	if sl := t.slot; t.inQ.On() { // same host, or no room for one more peer
-		e.sameHostDone(t, conn.Withdrawn)
-		e.stopWaiting(sl)
+		e.loop.sameHostDone(t, conn.Withdrawn)
+		e.loop.stopWaiting(sl)
 		return
 	}
 	p := t.slot.peer
 	if o, later := p.c.GiveUp(&t.m); later {
-		e.settle(t, o)
+		tx.settle(t, o)
 	}
 }

@@ -125,7 +125,7 @@ func TestGiveUpNotSentAgain(t *testing.T) {
 	p := a.e.peers.all[0]
 	a.submit(shm.Sub{Len: 4, GiveUp: 1})
 	p.c.Reset(w.net.Now(), errAdmin)
-	a.e.touch(p)
+	a.e.dirty.touch(p)
 	w.pass(3*ms, a.e)
 	if a.gaveUp() != 1 {
 		t.Fatal("not given up")

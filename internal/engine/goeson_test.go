@@ -182,11 +182,11 @@ func (x *played) show(times bool) {
 		fmt.Fprintf(&x.shown, "last event: %s\n", e.peers.all[i].lastEvent)
 	}
 	if times {
-		e.countAcked()
+		e.watch.countAcked()
 		for _, p := range e.peers.all {
-			e.count(p)
+			e.watch.count(p)
 		}
-		sum := e.counts.sum
+		sum := e.watch.counts.sum
 		sum.CongUpdateQueued = 0 // another engine tells its peers of congestion once more
 		fmt.Fprintf(&x.shown, "of all connections: %+v\n", sum)
 	}

@@ -322,7 +322,7 @@ func releaseGoesOn(x *played) {
 	x.settle()
 	x.cut()
 	x.later(b, &ipc.Release{Region: r.Region})
-	b.e.releaseRegion(b.e.keys.by[quiet.Region])
+	b.e.keys.releaseRegion(b.e.keys.by[quiet.Region])
 	x.settle()
 	x.pause()
 	x.later(b, &ipc.Release{Region: r.Region})

@@ -185,7 +185,7 @@ func overrunGoesOn(x *played) {
 	x.send(a, 0, 300, shm.Sub{})
 	x.settle()
 	x.fill(b)
-	x.es[0].overrun(b.cl.sock(gone), hostAddr(7))
+	x.es[0].rx.overrun(b.cl.sock(gone), hostAddr(7))
 	x.settle(b)
 	x.pause()
 	x.settle(b)

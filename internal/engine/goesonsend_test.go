@@ -64,7 +64,7 @@ func buffersGoOn(x *played) {
 	x.send(a, 0, 200, shm.Sub{Flags: shm.SubFromBuf, Buf: quiet, Off: 7})
 	x.settle(b)
 	x.later(a, &ipc.Free{Buffer: old, Wait: 1})
-	a.e.freeBuffer(a.cl.buffers[quiet], nil)
+	a.e.keys.freeBuffer(a.cl.buffers[quiet], nil)
 	x.settle(b)
 	x.pause()
 	x.ask(a, &ipc.Register{Sock: a.sock, Buffer: quiet, Len: 64, Access: abi.RightRead})
@@ -221,11 +221,11 @@ func noticesGoOn(x *played) {
 	x.world.run()
 	sl := a.cl.slots[1]
 	sl.lost, sl.ungranted, sl.up = 3, 2, 2
-	x.es[0].note(sl)
+	x.es[0].clients.note(sl)
 	a.seg.WantSlot(2).SetRelief()
 	a.seg.WantSlot(1).SetCrowded()
 	a.cl.slots[2].relief, a.cl.slots[1].crowded = true, true
-	x.es[0].note(a.cl.slots[2])
+	x.es[0].clients.note(a.cl.slots[2])
 	x.settle(a)
 	x.pause()
 	x.read(a, 255)
@@ -242,10 +242,10 @@ func foldedGoesOn(x *played) {
 	x.fill(a)
 	sl := a.cl.slots[1]
 	closed := &slot{cl: a.cl, sock: sl.sock, cell: sl.cell, addr: sl.addr, port: 9, closed: true, told: told{lost: 2, nosock: 3, gaveUp: 4, ungranted: 5}}
-	x.es[0].foldNotices(closed)
+	x.es[0].clients.foldNotices(closed)
 	x.settle(a)
 	x.pause()
-	x.es[0].foldNotices(&slot{cl: a.cl, sock: a.cl.slots[1].sock, cell: a.cl.slots[1].cell, closed: true, told: told{lost: 1}})
+	x.es[0].clients.foldNotices(&slot{cl: a.cl, sock: a.cl.slots[1].sock, cell: a.cl.slots[1].cell, closed: true, told: told{lost: 1}})
 	x.settle(a)
 	x.settle()
 }
@@ -302,13 +302,13 @@ func drainedGoesOn(x *played) {
 	x.open(a, 0, 0, far)
 	x.send(a, 0, 10, shm.Sub{})
 	x.settle()
-	x.es[0].setDrain(hostAddr(1), true)
-	x.es[0].setDrain(netip.MustParseAddr("10.9.9.9"), true)
+	x.es[0].drains.setDrain(hostAddr(1), true)
+	x.es[0].drains.setDrain(netip.MustParseAddr("10.9.9.9"), true)
 	x.settle()
 	x.pause()
 	x.open(a, 1, 0, far)
 	x.settle()
-	x.es[0].setDrain(hostAddr(1), false)
+	x.es[0].drains.setDrain(hostAddr(1), false)
 	x.es[0].drains.all = true
 	x.settle()
 	x.pause()

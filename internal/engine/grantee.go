@@ -41,15 +41,17 @@ type allowance struct {
 // lane behind it. So what a region has granted to one peer is in one place.
 const keysEach = 1 + 256
 
-func (e *Engine) newKeys() verbs.PeerKey {
+func (ks *keyTable) newKeys() verbs.PeerKey {
+	e := ks.e
 	e.peers.nextKey += keysEach
 	return e.peers.nextKey
 }
 
-func (e *Engine) newAllowance() *allowance {
+func (ks *keyTable) newAllowance() *allowance {
+	e := ks.e
 	s := &allowance{lanes: map[*peer]int{}}
-	s.voiding.step = func() bool { return e.chores.inSlices(func() bool { return e.voidNext(s) }) }
-	s.looking.step = func() bool { return e.chores.inSlices(func() bool { return e.lookNext(s) }) }
+	s.voiding.step = func() bool { return e.chores.inSlices(func() bool { return ks.voidNext(s) }) }
+	s.looking.step = func() bool { return e.chores.inSlices(func() bool { return ks.lookNext(s) }) }
 	return s
 }
 
@@ -66,11 +68,11 @@ func (x *grantee) list() *rounds[grantee] {
 }
 
 // noteGrants notes n more grants of r on the lane p, fewer if n is negative.
-func (e *Engine) noteGrants(r *region, p *peer, n int) {
+func (ks *keyTable) noteGrants(r *region, p *peer, n int) {
 	h := p.remote
 	i, ok := r.find(h)
 	if !ok {
-		x := e.keys.grantees.Get()
+		x := ks.grantees.Get()
 		*x = grantee{r: r, h: h, of: h.allowance}
 		r.grantees = slices.Insert(r.grantees, i, x)
 		x.of.live.Add(&x.in, x)
@@ -81,11 +83,11 @@ func (e *Engine) noteGrants(r *region, p *peer, n int) {
 			delete(x.of.lanes, p)
 		}
 	}
-	e.addGrants(x, n)
+	ks.addGrants(x, n)
 }
 
 // addGrants notes that x is n more grants, and ends it with the last one.
-func (e *Engine) addGrants(x *grantee, n int) {
+func (ks *keyTable) addGrants(x *grantee, n int) {
 	x.n += n
 	x.of.shares.count(x.r.cl.acct, n)
 	if x.n > 0 {
@@ -96,18 +98,18 @@ func (e *Engine) addGrants(x *grantee, n int) {
 	x.list().Del(&x.in)
 	r.grantees = slices.Delete(r.grantees, i, i+1)
 	*x = grantee{}
-	e.keys.grantees.Put(x)
+	ks.grantees.Put(x)
 }
 
 // exposed reports whether the peer's daemon has a grant that was made on p.
 func (p *peer) exposed() bool { return p.allowance.lanes[p] > 0 }
 
 // askGrantees has all grantees of r listed among those who are asked for its key.
-func (e *Engine) askGrantees(r *region) {
+func (ks *keyTable) askGrantees(r *region) {
 	for i := len(r.grantees) - 1; i >= 0; i-- {
 		x := r.grantees[i]
 		if x.of.void {
-			e.void(x)
+			ks.void(x)
 			continue
 		}
 		x.list().Del(&x.in)
@@ -119,19 +121,19 @@ func (e *Engine) askGrantees(r *region) {
 // voidAllowance ends all that the instance of h's daemon that is known was granted.
 // What is asked about one of its regions before its turn has come finds it ended,
 // see current.
-func (e *Engine) voidAllowance(h *remote) *chore {
+func (ks *keyTable) voidAllowance(h *remote) *chore {
 	s := h.allowance
-	h.allowance = e.newAllowance()
+	h.allowance = ks.newAllowance()
 	s.void = true
 	return &s.voiding
 }
 
 // voidNext ends the next of s; false: there was none.
-func (e *Engine) voidNext(s *allowance) bool {
+func (ks *keyTable) voidNext(s *allowance) bool {
 	for _, l := range []*rounds[grantee]{&s.live, &s.asked} {
 		if l.N > 0 {
-			e.chores.left -= l.Head.Of.n
-			e.void(l.Head.Of)
+			ks.e.chores.left -= l.Head.Of.n
+			ks.void(l.Head.Of)
 			return true
 		}
 	}
@@ -139,7 +141,7 @@ func (e *Engine) voidNext(s *allowance) bool {
 }
 
 // void ends what a former instance of a peer's daemon has of a region.
-func (e *Engine) void(x *grantee) {
+func (ks *keyTable) void(x *grantee) {
 	r, h := x.r, x.h
 	r.mr.Disallow(h.who)
 	r.endFlush(h)
@@ -148,14 +150,14 @@ func (e *Engine) void(x *grantee) {
 	}
 	r.exp.PeersGone(h.who, h.who+keysEach)
 	r.cl.acct.grants -= x.n
-	e.addGrants(x, -x.n)
-	e.retireIfDead(r)
+	ks.addGrants(x, -x.n)
+	ks.e.clients.retireIfDead(r)
 }
 
 // current ends what a former instance of h's daemon has of r.
-func (e *Engine) current(r *region, h *remote) {
+func (ks *keyTable) current(r *region, h *remote) {
 	if i, ok := r.find(h); ok && r.grantees[i].of.void && !mutant.On(mutant.VoidForgotten) {
-		e.void(r.grantees[i])
+		ks.void(r.grantees[i])
 	}
 }
 
@@ -163,27 +165,27 @@ func (e *Engine) current(r *region, h *remote) {
 // gone: nothing of it can touch a region any more. A lane that had to confirm
 // has. An answer is still owed where other lanes are there to use the key: it
 // comes on p's next connection.
-func (e *Engine) revokeDown(p *peer) {
+func (ks *keyTable) revokeDown(p *peer) {
 	if s := p.allowance; s.asked.N > 0 {
 		s.asked.all()
-		e.chores.begin(&s.looking)
+		ks.e.chores.begin(&s.looking)
 	}
 }
 
 // lookNext does that for the next region. The connection may be there again by
 // then: the REVOKE that it was sent is sent again, and is answered.
-func (e *Engine) lookNext(s *allowance) bool {
+func (ks *keyTable) lookNext(s *allowance) bool {
 	x := s.asked.next()
 	if x == nil {
 		return false
 	}
 	r, h := x.r, x.h
 	if r.flushesGone(h) {
-		e.endIfFlushed(r, h)
+		ks.endIfFlushed(r, h)
 	}
 	if !h.attached() {
-		e.giveUp(r, h)
+		ks.giveUp(r, h)
 	}
-	e.retireIfDead(r)
+	ks.e.clients.retireIfDead(r)
 	return true
 }

@@ -24,8 +24,8 @@ func TestVoidBeforeItsTurn(t *testing.T) {
 	w.run()
 	e, h := w.es[0], w.es[0].peers.all[0].remote
 	e.chores.left = 0
-	e.voidGrants(h)
-	w.es[1].voidGrants(w.es[1].peers.all[0].remote)
+	e.peers.voidGrants(h)
+	w.es[1].peers.voidGrants(w.es[1].peers.all[0].remote)
 	if n := a.cl.acct.grants; n != 2 || h.shares.all != 0 {
 		t.Fatalf("%d grants count, %d of the new instance", n, h.shares.all)
 	}
@@ -55,12 +55,12 @@ func TestRefusedWhileReleased(t *testing.T) {
 		w.run()
 		e, p := w.es[0], w.es[0].peers.all[0]
 		released := false
-		if err := e.release(e.keys.by[r.Region], func(error) { released = true }); err != nil || released {
+		if err := e.keys.release(e.keys.by[r.Region], func(error) { released = true }); err != nil || released {
 			t.Fatalf("release: %v, at once: %v", err, released)
 		}
-		e.grantRefused(p, &wire.GrantNak{RKey: r.Region, Grantee: 20, Reason: wire.NakFull})
+		e.keys.grantRefused(p, &wire.GrantNak{RKey: r.Region, Grantee: 20, Reason: wire.NakFull})
 		if restarts {
-			e.voidGrants(p.remote)
+			e.peers.voidGrants(p.remote)
 		} else {
 			p.c.Reset(w.net.Now(), errAdmin)
 			for p.remote.attached() {

@@ -34,7 +34,8 @@ var errTaken = errors.New("the peer refused a grant")
 
 // mayGrant is nil if the user of r may have one more grant, to h; nil: to a
 // socket of this host. ENOBUFS.
-func (e *Engine) mayGrant(r *region, h *remote) error {
+func (ks *keyTable) mayGrant(r *region, h *remote) error {
+	e := ks.e
 	c := r.cl
 	err := c.user.May(config.Grants, uint64(c.acct.grants), 1)
 	if err == nil && h != nil {
@@ -55,11 +56,11 @@ func (e *Engine) mayGrant(r *region, h *remote) error {
 // grant notes that the socket at port of key, p's or, with p nil, that of an
 // address of this host, may use r. need: that is new. EINVAL: r is being
 // released; ENOBUFS: r, its user or the peer has as many grants as there can be.
-func (e *Engine) grant(r *region, p *peer, key verbs.PeerKey, port uint16) (need bool, err error) {
+func (ks *keyTable) grant(r *region, p *peer, key verbs.PeerKey, port uint16) (need bool, err error) {
 	var h *remote
 	if p != nil {
 		h = p.remote
-		e.current(r, h)
+		ks.current(r, h)
 	}
 	if r.exp.Granted(key, port) {
 		return false, nil
@@ -70,7 +71,7 @@ func (e *Engine) grant(r *region, p *peer, key verbs.PeerKey, port uint16) (need
 	if err := r.mayOnce(h); err != nil {
 		return false, err
 	}
-	if err := e.mayGrant(r, h); err != nil {
+	if err := ks.mayGrant(r, h); err != nil {
 		return false, err
 	}
 	need, errno := r.exp.GrantTo(key, port)
@@ -78,7 +79,7 @@ func (e *Engine) grant(r *region, p *peer, key verbs.PeerKey, port uint16) (need
 		return false, fmt.Errorf("%w: region %#x is granted to %d sockets, as many as it can be: register the memory again for more", errno, r.id, rdmaop.MaxGrantees)
 	}
 	r.once = once{true, h.hostAddr()}
-	e.granted(r, p, 1)
+	ks.granted(r, p, 1)
 	return need, nil
 }
 
@@ -124,10 +125,10 @@ func (r *region) unsent(h *remote) (n int) {
 
 // granted counts n more grants of r on the lane p, nil: to this host; fewer if n is
 // negative.
-func (e *Engine) granted(r *region, p *peer, n int) {
+func (ks *keyTable) granted(r *region, p *peer, n int) {
 	r.cl.acct.grants += n
 	if p != nil && n != 0 {
-		e.noteGrants(r, p, n)
+		ks.noteGrants(r, p, n)
 	}
 }
 
@@ -144,8 +145,8 @@ func (s *shares) count(a *account, n int) {
 
 // gaveBack notes that p's grants of r have ended: it answered, or cannot use them
 // any more.
-func (e *Engine) gaveBack(r *region, p *peer) {
-	e.granted(r, p, -r.exp.PeerRevoked(p.key))
+func (ks *keyTable) gaveBack(r *region, p *peer) {
+	ks.granted(r, p, -r.exp.PeerRevoked(p.key))
 }
 
 // offer is how a socket gets to know of a region.
@@ -159,24 +160,25 @@ const (
 // expose grants r to a socket (port 0: all) of a peer, ahead of any message
 // sent to that peer later on the same lane. The sockets of all its lanes may
 // use it.
-func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8, by offer) error {
+func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16, lane uint8, by offer) error {
+	e := ks.e
 	if l := e.addrs.by[addr]; l != nil {
-		_, err := e.grant(r, nil, l.key, port)
+		_, err := ks.grant(r, nil, l.key, port)
 		return err
 	}
 	if mutant.On(mutant.GrantOnLaneZero) {
 		lane = 0
 	}
-	p, err := e.peer(r.sock.local, addr, lane, r.sock.cl)
+	p, err := e.peers.peer(r.sock.local, addr, lane, r.sock.cl)
 	if err != nil {
 		return err
 	}
 	if !p.c.rdma() {
 		return errOnTCP
 	}
-	need, err := e.grant(r, p, p.key, port)
+	need, err := ks.grant(r, p, p.key, port)
 	if err != nil {
-		e.dropIfNew(p)
+		e.peers.dropIfNew(p)
 		return err
 	}
 	if !need {
@@ -186,11 +188,11 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8, by 
 	if p.c.Kernel() {
 		return nil // the cookie is all it needs
 	}
-	m := e.ctl(p, wire.TypeGrant, r.id)
+	m := e.peers.ctl(p, wire.TypeGrant, r.id)
 	m.port, m.region, m.by = port, r, by
 	r.queued.Add(&m.inRegion, m)
 	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc, Region: r.number}
-	e.sendCtl(p, m, g.Append(m.buf[:0]))
+	e.peers.sendCtl(p, m, g.Append(m.buf[:0]))
 	e.st.C[stats.GrantsSent]++
 	return nil
 }
@@ -200,34 +202,34 @@ func (e *Engine) expose(r *region, addr netip.Addr, port uint16, lane uint8, by 
 // released meanwhile travels as it is: its use will be refused. A message whose
 // destination leads nowhere yet has its key granted when it does, see
 // grantWaiting.
-func (e *Engine) grantCookie(t *txMsg) bool {
+func (ks *keyTable) grantCookie(t *txMsg) bool {
 	sl := t.slot
-	r := e.keys.by[uint32(t.m.DestCookie)]
+	r := ks.by[uint32(t.m.DestCookie)]
 	t.ungranted = sl.peer == nil && sl.local == nil
 	if t.ungranted || r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
 		return true
 	}
-	err := e.expose(r, sl.addr, sl.port, t.sock.lane, byCookie)
+	err := ks.expose(r, sl.addr, sl.port, t.sock.lane, byCookie)
 	if err == nil || mutant.On(mutant.GrantErrorDropped) {
 		return true
 	}
 	sl.q.Del(&t.inQ)
-	e.msgDone(t, conn.OpRefused)
+	ks.e.tx.msgDone(t, conn.OpRefused)
 	return false
 }
 
 // grantAgain is grantCookie for a new instance of the peer's daemon, of a message
 // that its connection has: it goes out whatever comes of it, and its socket is told
 // once, however often the peer restarts.
-func (e *Engine) grantAgain(t *txMsg) {
-	r := e.keys.by[uint32(t.m.DestCookie)]
+func (ks *keyTable) grantAgain(t *txMsg) {
+	r := ks.by[uint32(t.m.DestCookie)]
 	if r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
-	if err := e.expose(r, t.slot.addr, t.slot.port, t.sock.lane, byCookie); err != nil && !t.toldUngranted {
+	if err := ks.expose(r, t.slot.addr, t.slot.port, t.sock.lane, byCookie); err != nil && !t.toldUngranted {
 		t.toldUngranted = !mutant.On(mutant.UngrantedTwice)
 		t.slot.ungranted++
-		e.note(t.slot)
+		ks.e.clients.note(t.slot)
 	}
 }
 
@@ -236,12 +238,12 @@ func (e *Engine) grantAgain(t *txMsg) {
 // operation with the key would cost both hosts the connection. t keeps its place,
 // because the peer may wait for it (conn.Conn.Withdraw), and becomes a REVOKE of the key.
 // If t was made for a message with the cookie, that comes next (grantAgain).
-func (e *Engine) regrant(p *peer, t *ctlMsg) {
+func (ks *keyTable) regrant(p *peer, t *ctlMsg) {
 	r := t.region
 	if r == nil {
 		return
 	}
-	_, err := e.grant(r, p, p.key, t.port)
+	_, err := ks.grant(r, p, p.key, t.port)
 	if err == nil || mutant.On(mutant.RegrantAnyway) {
 		r.mr.Allow(p.who)
 		return
@@ -250,28 +252,28 @@ func (e *Engine) regrant(p *peer, t *ctlMsg) {
 	t.region, t.rkey, t.m.Internal = nil, 0, wire.TypeRevoke // 0: nobody waits to hear of it
 	(&wire.Revoke{RKey: r.id, Lanes: 1}).Append(t.m.Data[:0])
 	if r.exp.State() == rdmaop.ExportLive && t.by == byExpose {
-		e.tellNotGranted(r, p, t.port)
+		ks.tellNotGranted(r, p, t.port)
 	}
 }
 
 // withdrawGrants takes back the grants of r that wait to be sent: the peers know
 // nothing of them.
-func (e *Engine) withdrawGrants(r *region) {
+func (ks *keyTable) withdrawGrants(r *region) {
 	var next *lists.Link[ctlMsg]
 	for n := r.queued.Head; n != nil; n = next {
 		next = n.Next
 		m := n.Of
 		p, port := m.p, m.port
 		if p.c.Withdraw(&m.m) { // it has ended
-			e.ungrant(r, p, port)
-			e.dropIfNew(p)
+			ks.ungrant(r, p, port)
+			ks.e.peers.dropIfNew(p)
 		}
 	}
 }
 
 // cancelGrants has the grants of r that were posted to h and not acked not go out
 // again.
-func (e *Engine) cancelGrants(r *region, h *remote) {
+func (ks *keyTable) cancelGrants(r *region, h *remote) {
 	if mutant.On(mutant.DeadGrantAgain) {
 		return
 	}
@@ -287,17 +289,18 @@ func (e *Engine) cancelGrants(r *region, h *remote) {
 // ungrant notes that a grant came to nothing, and reports whether there was one. It
 // leaves the grants of a region that is being released: they say that the peer was
 // asked for the key, and end with its answer or when it cannot answer any more.
-func (e *Engine) ungrant(r *region, p *peer, port uint16) bool {
-	e.current(r, p.remote)
+func (ks *keyTable) ungrant(r *region, p *peer, port uint16) bool {
+	ks.current(r, p.remote)
 	ok := (r.exp.State() == rdmaop.ExportLive || mutant.On(mutant.RefusedForgotten)) && r.exp.Ungrant(p.key, port)
 	if ok {
-		e.granted(r, p, -1)
+		ks.granted(r, p, -1)
 	}
 	return ok
 }
 
 // takeGrant takes a GRANT that arrived on p.
-func (e *Engine) takeGrant(p *peer, g *wire.Grant) {
+func (ks *keyTable) takeGrant(p *peer, g *wire.Grant) {
+	e := ks.e
 	e.st.C[stats.GrantsReceived]++
 	err := p.grants.Add(rdmaop.Grant{Cookie: g.Cookie, Len: g.Length, Rights: abi.Rights(g.Rights), Port: g.Grantee,
 		Owner: rdmaop.Owner{Port: g.Owner, Inc: g.OwnerInc}, Region: g.Region})
@@ -308,7 +311,7 @@ func (e *Engine) takeGrant(p *peer, g *wire.Grant) {
 	if !over {
 		e.cfg.Trace(p.local.addr, p.addr, "grant refused", err)
 	}
-	if !e.mayAnswer(p) {
+	if !e.peers.mayAnswer(p) {
 		return
 	}
 	n := wire.GrantNak{RKey: uint32(g.Cookie), Grantee: g.Grantee, Reason: wire.NakConflict}
@@ -318,8 +321,8 @@ func (e *Engine) takeGrant(p *peer, g *wire.Grant) {
 	case over:
 		n.Reason = wire.NakOver
 	}
-	m := e.ctl(p, wire.TypeGrantNak, n.RKey)
-	e.sendCtl(p, m, n.Append(m.buf[:0]))
+	m := e.peers.ctl(p, wire.TypeGrantNak, n.RKey)
+	e.peers.sendCtl(p, m, n.Append(m.buf[:0]))
 }
 
 // nakText says what GRANT_NAK's reason means.
@@ -335,22 +338,22 @@ func nakText(reason uint16) string {
 
 // grantRefused takes a GRANT_NAK that arrived on p: whoever exposed the region, or
 // sent its cookie, is told that the destination cannot use it.
-func (e *Engine) grantRefused(p *peer, n *wire.GrantNak) {
-	r := e.keys.by[n.RKey]
-	if r == nil || !e.ungrant(r, p, n.Grantee) {
+func (ks *keyTable) grantRefused(p *peer, n *wire.GrantNak) {
+	r := ks.by[n.RKey]
+	if r == nil || !ks.ungrant(r, p, n.Grantee) {
 		return // nobody waits for its use
 	}
 	if n.Reason != wire.NakOver {
-		e.cfg.Trace(p.local.addr, p.addr, "grant refused by peer", fmt.Errorf("%w of region %#x: %s", errTaken, r.id, nakText(n.Reason)))
+		ks.e.cfg.Trace(p.local.addr, p.addr, "grant refused by peer", fmt.Errorf("%w of region %#x: %s", errTaken, r.id, nakText(n.Reason)))
 	}
 	if mutant.On(mutant.NakNotTold) {
 		return
 	}
-	e.tellNotGranted(r, p, n.Grantee)
+	ks.tellNotGranted(r, p, n.Grantee)
 }
 
 // tellNotGranted tells r's owner that the socket at port of p cannot use it. It may
 // never have had a destination there, or not any more.
-func (e *Engine) tellNotGranted(r *region, p *peer, port uint16) {
-	e.note(&slot{cl: r.cl, sock: r.sock, cell: &cell{sock: r.sock}, addr: p.addr, port: port, closed: true, told: told{ungranted: 1}})
+func (ks *keyTable) tellNotGranted(r *region, p *peer, port uint16) {
+	ks.e.clients.note(&slot{cl: r.cl, sock: r.sock, cell: &cell{sock: r.sock}, addr: p.addr, port: port, closed: true, told: told{ungranted: 1}})
 }

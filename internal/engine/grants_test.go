@@ -177,8 +177,8 @@ func TestGrantRefusalsOfNothing(t *testing.T) {
 	w.run()
 	for _, n := range []wire.GrantNak{{RKey: 1, Grantee: 10}, {RKey: r.Region, Grantee: 11}, {RKey: r.Region}} {
 		p := w.es[0].peers.all[0]
-		m := w.es[0].ctl(p, wire.TypeGrantNak, n.RKey)
-		w.es[0].sendCtl(p, m, n.Append(m.buf[:0]))
+		m := w.es[0].peers.ctl(p, wire.TypeGrantNak, n.RKey)
+		w.es[0].peers.sendCtl(p, m, n.Append(m.buf[:0]))
 	}
 	w.run()
 	a.submit(shm.Sub{}, a.op(abi.OpWrite, r.Cookie, 0))

@@ -43,6 +43,8 @@ const haltTCPNs = 1_000_000_000
 
 // halting is the engine's part.
 type halting struct {
+	e *Engine
+
 	stage     haltStage
 	choresEnd int64 // of haltChores, by the engine's clock
 	opsEnd    int64 // of haltOps
@@ -60,24 +62,25 @@ func (e *Engine) Halt() {
 		return
 	}
 	e.halt.stage, e.halt.choresEnd = haltChores, e.now+haltChoresNs
-	if e.choresOpen() {
+	if e.halt.choresOpen() {
 		e.due.by(e.halt.choresEnd)
 	} else {
-		e.pauseNow()
+		e.halt.pauseNow()
 	}
 }
 
 // pauseNow begins haltOps.
-func (e *Engine) pauseNow() {
-	e.halt.stage, e.halt.opsEnd = haltOps, e.now+haltOpsNs
-	e.endPings()
+func (h *halting) pauseNow() {
+	e := h.e
+	h.stage, h.opsEnd = haltOps, e.now+haltOpsNs
+	e.peers.endPings()
 	if e.tcp != nil {
 		e.tcp.net.Pause()
 	}
 	for _, p := range e.peers.all {
 		p.c.to.HoldOps()
 	}
-	e.due.by(e.halt.opsEnd)
+	e.due.by(h.opsEnd)
 }
 
 // Halted reports whether the engine stands still: nothing of its own and no work request
@@ -113,31 +116,33 @@ func (e *Engine) Resume() {
 }
 
 // setClock sets the time of a turn and returns the engine's.
-func (e *Engine) setClock(now int64, wall Wall) int64 {
-	if e.halt.behold {
-		e.halt.behold, e.halt.behind = false, now-e.now
+func (h *halting) setClock(now int64, wall Wall) int64 {
+	e := h.e
+	if h.behold {
+		h.behold, h.behind = false, now-e.now
 	}
-	e.now, e.wall = now-e.halt.behind, wall
+	e.now, e.wall = now-h.behind, wall
 	return e.now
 }
 
 // haltOn is what a turn does for a pause at its end. It reports whether the pause has come further.
-func (e *Engine) haltOn() bool {
-	switch e.halt.stage {
+func (h *halting) haltOn() bool {
+	e := h.e
+	switch h.stage {
 	case haltChores:
-		if e.choresOpen() {
-			e.due.by(e.halt.choresEnd)
+		if h.choresOpen() {
+			e.due.by(h.choresEnd)
 			return false
 		}
-		e.pauseNow()
+		h.pauseNow()
 		return true
 	case haltOps:
-		if e.opsOpen() {
-			e.due.by(e.halt.opsEnd)
+		if h.opsOpen() {
+			e.due.by(h.opsEnd)
 			return false
 		}
-		e.halt.stage, e.halt.tcpEnd = haltBreak, e.now+haltTCPNs
-		e.due.by(e.halt.tcpEnd)
+		h.stage, h.tcpEnd = haltBreak, e.now+haltTCPNs
+		e.due.by(h.tcpEnd)
 		for i := 0; i < len(e.peers.all); i++ { // a break may have one forgotten
 			p := e.peers.all[i]
 			p.halted = p.isUp
@@ -145,13 +150,13 @@ func (e *Engine) haltOn() bool {
 		}
 		return true
 	case haltBreak:
-		if e.tcp != nil && e.now >= e.halt.tcpEnd {
+		if e.tcp != nil && e.now >= h.tcpEnd {
 			e.tcp.net.GiveUp()
 		} else {
-			e.due.by(e.halt.tcpEnd)
+			e.due.by(h.tcpEnd)
 		}
-		if e.stands() {
-			e.halt.stage = haltStill
+		if h.stands() {
+			h.stage = haltStill
 			return true
 		}
 	}
@@ -159,16 +164,18 @@ func (e *Engine) haltOn() bool {
 }
 
 // choresOpen reports whether chores are to be waited for before the engine pauses.
-func (e *Engine) choresOpen() bool {
+func (h *halting) choresOpen() bool {
+	e := h.e
 	if mutant.On(mutant.HaltChoresIn) {
 		return false
 	}
-	return e.chores.N > 0 && (e.now < e.halt.choresEnd || mutant.On(mutant.HaltChoresLong))
+	return e.chores.N > 0 && (e.now < h.choresEnd || mutant.On(mutant.HaltChoresLong))
 }
 
 // opsOpen reports whether operations are to be waited for.
-func (e *Engine) opsOpen() bool {
-	if e.now >= e.halt.opsEnd || mutant.On(mutant.HaltBreaksOps) {
+func (h *halting) opsOpen() bool {
+	e := h.e
+	if e.now >= h.opsEnd || mutant.On(mutant.HaltBreaksOps) {
 		return false
 	}
 	for _, p := range e.peers.all {
@@ -180,13 +187,14 @@ func (e *Engine) opsOpen() bool {
 }
 
 // stands reports whether nothing is in progress any more.
-func (e *Engine) stands() bool {
+func (h *halting) stands() bool {
+	e := h.e
 	for _, r := range e.devices.rails {
 		if len(r.byQPN) > 0 {
 			return false
 		}
 	}
-	return e.tcpStands() && e.chores.N == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
+	return h.tcpStands() && e.chores.N == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
 }
 
 // partedDown notes that p is down because of a pause. It reports whether that is so:
@@ -209,16 +217,17 @@ func (p *peer) partedUp(restarted bool) bool {
 }
 
 // partedLost has destinations know that p did not come back after a pause.
-func (e *Engine) partedLost(p *peer) {
+func (h *halting) partedLost(p *peer) {
 	if p.parted {
 		p.parted = false
 		p.downs++
-		e.tell(&p.slots)
+		h.e.dests.tell(&p.slots)
 	}
 }
 
 // tcpStands reports whether nothing of RDS/TCP is in progress.
-func (e *Engine) tcpStands() bool {
+func (h *halting) tcpStands() bool {
+	e := h.e
 	if e.tcp == nil {
 		return true
 	}

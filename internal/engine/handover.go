@@ -87,7 +87,7 @@ func (e *Engine) Encode(s *handover.State, number func(*Client) uint32) error {
 // EndDetached ends all of the processes that were detached while the engine stood still, and
 // has others notified. Encode does so, too.
 func (e *Engine) EndDetached() {
-	e.endAtOnce()
+	e.clients.endAtOnce()
 	e.publish()
 }
 
@@ -129,9 +129,9 @@ func (x *crossing) handOver() {
 func (x *crossing) handOverFrame() {
 	s := x.s
 	if !s.Reads() {
-		x.countAcked()
+		x.watch.countAcked()
 		for _, p := range x.peers.all {
-			x.count(p)
+			x.watch.count(p)
 		}
 	}
 	now, clock := &x.now, &x.clock
@@ -161,9 +161,9 @@ func (x *crossing) handOverFrame() {
 			s.Fail("%v is drained twice, or is no address", a)
 			return
 		}
-		x.setDrain(a, true)
+		x.drains.setDrain(a, true)
 	}
-	if s.Counters(&x.counts.sum); !s.Reads() {
+	if s.Counters(&x.watch.counts.sum); !s.Reads() {
 		return
 	}
 	for _, g := range []stats.Counter{stats.SharedBytes, stats.RegisteredBytes, stats.Regions, stats.CongestedPorts, stats.PeersUp} {
@@ -200,7 +200,7 @@ func (x *crossing) handOverAddresses() {
 	for _, l := range x.addrs.all {
 		k, ok := keys[l.addr]
 		if !ok {
-			k = x.newKeys()
+			k = x.keys.newKeys()
 		}
 		l.key = k
 	}

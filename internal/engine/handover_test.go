@@ -41,7 +41,7 @@ func handOver(t *testing.T) *handedOver {
 	h.buffers(a, b)
 	h.pending(a, b)
 	e := h.es[0]
-	e.setDrain(netip.MustParseAddr("10.9.9.9"), true)
+	e.drains.setDrain(netip.MustParseAddr("10.9.9.9"), true)
 	for _, s := range h.all {
 		s.alive(true)
 	}
@@ -104,7 +104,7 @@ func (h *handedOver) waiting(a, b *opSide) {
 	if s.over.N == 0 || s.waiters.N < 3 || !s.congested {
 		h.t.Fatalf("%d in overflow, %d refused", s.over.N, s.waiters.N)
 	}
-	b.e.refuseForMemory(s)
+	b.e.rx.refuseForMemory(s)
 	id, chunk, ok := b.cl.takeRx(s, 50, false)
 	if !ok {
 		h.t.Fatal("no receive memory")
@@ -141,7 +141,7 @@ func (h *handedOver) buffers(a, b *opSide) {
 	h.run()
 	h.later = Awaited{Number: old}
 	a.at.shared.waits[h.later] = func(error) {}
-	a.e.freeBuffer(a.cl.buffers[old], a.at.shared.waits[h.later])
+	a.e.keys.freeBuffer(a.cl.buffers[old], a.at.shared.waits[h.later])
 	r := b.must(&ipc.Register{Sock: b.sock, Buffer: b.buf, Off: 4096, Len: 64, Access: abi.RightRead | abi.UseOnce}).(*ipc.RegisterOK)
 	b.e.keys.by[r.Region].spent = true
 	if a.cl.buffers[old] == nil {
@@ -158,14 +158,14 @@ func (h *handedOver) pending(a, b *opSide) {
 	}
 	a.cl.ev.Publish()
 	a.seg.WantCell(0).StoreArmed(1)
-	a.e.checkArmed(a.cl, a.cl.cells[0])
+	a.e.clients.checkArmed(a.cl, a.cl.cells[0])
 	a.submit(shm.Sub{}, a.op(abi.OpWrite, 0x77, 0)) // is refused
 	sl := a.cl.slots[0]
 	sl.lost, sl.relief = 3, true
-	a.e.note(sl)
+	a.e.clients.note(sl)
 	closed := &slot{cl: a.cl, sock: sl.sock, cell: sl.cell, addr: sl.addr, port: 9, closed: true, told: told{lost: 2}}
-	a.e.foldNotices(closed)
-	a.e.overrun(a.cl.sock(gone), netip.MustParseAddr("10.0.0.9"))
+	a.e.clients.foldNotices(closed)
+	a.e.rx.overrun(a.cl.sock(gone), netip.MustParseAddr("10.0.0.9"))
 	h.run()
 }
 

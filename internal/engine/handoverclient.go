@@ -71,7 +71,7 @@ func (x *crossing) handOverClient(c *Client, name uint32) {
 		if err := failpoint.Hit(failpoint.Process); err != nil {
 			s.Fail("%v", err)
 		}
-		x.enter(c)
+		x.users.enter(c)
 	}
 	c.seg.HandOverRings(s)
 	socks := s.Size(len(c.socks), shm.MaxSocks)
@@ -141,7 +141,7 @@ func (x *crossing) handOverBuffers(c *Client, name uint32) {
 func (x *crossing) register() {
 	for _, c := range x.procs.All {
 		for i := range c.send {
-			mr, err := x.regMR(failpoint.RegisterWindow, c.send[i].mem, uint64(i)*shm.WindowSize, 0)
+			mr, err := x.devices.regMR(failpoint.RegisterWindow, c.send[i].mem, uint64(i)*shm.WindowSize, 0)
 			if err != nil {
 				x.s.Fail("register send window: %v", err)
 				return
@@ -149,7 +149,7 @@ func (x *crossing) register() {
 			c.send[i].mr = mr
 		}
 		for _, b := range c.sortedBuffers() {
-			mr, err := x.regMR(failpoint.RegisterBuffer, b.mem, 0, verbs.AccessLocalWrite)
+			mr, err := x.devices.regMR(failpoint.RegisterBuffer, b.mem, 0, verbs.AccessLocalWrite)
 			if err != nil {
 				x.s.Fail("register buffer: %v", err)
 				return
@@ -271,7 +271,7 @@ func (x *crossing) bindAgain(s *socket, congested, refused bool) {
 		return
 	}
 	s.local.ports.set(s.port, s)
-	x.listSocket(s)
+	x.watch.listSocket(s)
 	if congested {
 		s.congested = true
 		s.local.cong.Set(s.port)
@@ -281,8 +281,8 @@ func (x *crossing) bindAgain(s *socket, congested, refused bool) {
 		acc := s.cl.acct
 		acc.refused.Add(&s.forMemory, s)
 		if !acc.inShort.On() {
-			x.overflow.short.Add(&acc.inShort, acc)
+			x.rx.overflow.short.Add(&acc.inShort, acc)
 		}
-		x.overflow.released = true
+		x.rx.overflow.released = true
 	}
 }

@@ -44,9 +44,9 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 		if s.Err() != nil {
 			return
 		}
-		p = x.newPeer(h, lane)
+		p = x.peers.newPeer(h, lane)
 		if p.wasUp, p.parted = wasUp, parted; asked {
-			x.askedAgain(p, uid)
+			x.users.askedAgain(p, uid)
 		}
 	}
 	s.U64(&p.begun)
@@ -145,7 +145,7 @@ func (x *crossing) handOverCtl(q *byQP, t *ctlMsg) *ctlMsg {
 	s.U16((*uint16)(&kind))
 	s.U32(&rkey)
 	if s.Reads() {
-		t = x.ctl(q.p, kind, rkey)
+		t = x.peers.ctl(q.p, kind, rkey)
 	}
 	s.U16(&t.port)
 	s.U32(&id)

@@ -104,7 +104,7 @@ var handedLists = []handedList{
 	}},
 	{"drained addresses", maxDrains, func(l *atLimit, _ *raw, n int) {
 		for i := range n {
-			l.es[0].setDrain(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), true)
+			l.es[0].drains.setDrain(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), true)
 		}
 	}},
 }

@@ -35,17 +35,17 @@ func (x *crossing) handOverLists() {
 			return true
 		})
 	}
-	handOverList(x, &x.homeless.audience.List, &x.slots, func(sl *slot) bool {
+	handOverList(x, &x.dests.homeless.audience.List, &x.slots, func(sl *slot) bool {
 		if !sl.counted || sl.lead != nil || sl.local != nil {
 			return false
 		}
-		sl.leadTo(&x.homeless.audience)
+		sl.leadTo(&x.dests.homeless.audience)
 		return true
 	})
-	again := x.homeless.at()
+	again := x.dests.homeless.at()
 	if s.I64(&again); s.Reads() {
-		if x.homeless.again = again; (again != 0) != (x.homeless.audience.N > 0) {
-			s.Fail("%d destinations are looked at again at %d", x.homeless.audience.N, again)
+		if x.dests.homeless.again = again; (again != 0) != (x.dests.homeless.audience.N > 0) {
+			s.Fail("%d destinations are looked at again at %d", x.dests.homeless.audience.N, again)
 		}
 	}
 	users := x.withClients()

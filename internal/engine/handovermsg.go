@@ -215,10 +215,10 @@ func (x *crossing) listAgain(t *txMsg, st *txState, f uint16) {
 	t.sock.txs.Add(&t.all, t)
 	t.sock.sndMsgs += t.sum.Datagrams
 	t.sock.sndBytes += t.sum.Bytes
-	x.queued.msgs += t.sum.Datagrams
-	x.queued.bytes += t.sum.Bytes
+	x.tx.queued.msgs += t.sum.Datagrams
+	x.tx.queued.bytes += t.sum.Bytes
 	t.sock.ops += t.nops
-	x.queued.ops += t.nops
+	x.tx.queued.ops += t.nops
 	t.cl.acct.ops += t.nops
 	if st.limit != 0 {
 		x.due.limits.Set(&t.limit, t, st.limit)
@@ -282,7 +282,7 @@ func (x *crossing) linkMessages() {
 		case t.inQ.On() && t.slot.peer == nil && t.slot.lead == nil && t.slot.local == nil:
 			x.s.Fail("message %d of client %d waits for nothing", t.id, x.names[t.cl])
 		case t.inQ.On() && t.slot.local != nil && t.slot.waitOn == nil:
-			x.addJob(t.slot)
+			x.loop.addJob(t.slot)
 		case t.done && !t.inPend.On(), t.handed && !t.done && t.slot.peer == nil:
 			x.s.Fail("message %d of client %d was lost", t.id, x.names[t.cl])
 		}

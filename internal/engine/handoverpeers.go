@@ -119,7 +119,7 @@ func (x *crossing) adoptRemote(local, addr netip.Addr, who verbs.PeerKey, us, in
 		return nil
 	}
 	used[who] = true
-	h := x.newRemote(l, addr, who, us)
+	h := x.peers.newRemote(l, addr, who, us)
 	h.instance, h.met = instance, met
 	return h
 }
@@ -224,14 +224,14 @@ func (x *crossing) handOverExport(g *region, known func(verbs.PeerKey) bool) {
 func (e *Engine) grantedAgain(g *region) {
 	g.exp.Each(func(k verbs.PeerKey, _ uint16) {
 		p := e.peers.byKey[k] // nil: of this host
-		e.granted(g, p, 1)
+		e.keys.granted(g, p, 1)
 		if p != nil && !g.ended {
 			g.mr.Allow(p.who)
 		}
 	})
 	if _, asked := g.exp.Deadline(); asked || len(g.exp.Waiting()) > 0 {
 		g.sock.regions.Del(&g.inSock)
-		e.askGrantees(g)
-		e.pressFor(g)
+		e.keys.askGrantees(g)
+		e.keys.pressFor(g)
 	}
 }

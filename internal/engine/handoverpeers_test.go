@@ -111,7 +111,7 @@ func newParting(t *testing.T) *parting {
 	x.h.lanes[1].warned = 3
 	w.still(0)
 	for range 2 {
-		x.old.spend(x.h, rateControl, 3<<19) // in debt, and held
+		x.old.throttle.spend(x.h, rateControl, 3<<19) // in debt, and held
 	}
 	return x
 }
@@ -172,7 +172,7 @@ func (x *parting) goesOn(e *Engine, n *remote, owner *opSide) {
 	ups, downs := n.lanes[0].ups, n.lanes[0].downs
 	e.Resume()
 	for _, p := range e.peers.all {
-		e.touch(p)
+		e.dirty.touch(p)
 	}
 	x.run()
 	if p := n.lanes[0]; p.c.State() != conn.Up || p.ups != ups || p.downs != downs || p.parted {
@@ -192,7 +192,7 @@ func (x *parting) goesOn(e *Engine, n *remote, owner *opSide) {
 		t.Errorf("an operation on the region ends with %v, and %q", st, owner.mem[8:16])
 	}
 	released := false
-	if err := e.release(e.keys.by[x.region], func(error) { released = true }); err != nil || released {
+	if err := e.keys.release(e.keys.by[x.region], func(error) { released = true }); err != nil || released {
 		t.Errorf("release: %v, at once: %v", err, released)
 	}
 	x.run()

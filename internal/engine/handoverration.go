@@ -65,6 +65,6 @@ func (x *crossing) handOverRation(h *remote) {
 		return
 	}
 	if h.ration = n; n.held {
-		x.hasHeld(h)
+		x.throttle.hasHeld(h)
 	}
 }

@@ -24,7 +24,7 @@ func rationed(t *testing.T) *parting {
 func TestRationHandedOver(t *testing.T) {
 	x := rationed(t)
 	old, h := x.old, x.h
-	goes := old.goesOn(h)
+	goes := old.throttle.goesOn(h)
 	state := peersOf(t, old)
 	e, _ := x.heirOf(0, old, partingConfig)
 	if err := adoptPeers(e, state); err != nil {
@@ -38,18 +38,18 @@ func TestRationHandedOver(t *testing.T) {
 		t.Errorf("%d hosts are held until %d, want %d; it is %d", len(e.throttle.held), e.throttle.at, goes, e.now)
 	}
 	var i ctl.PeerInfo
-	if e.limited(n.lanes[0], &i); !i.Held || i.Holds != 1 || i.HeldBy != "peers.control_per_s" {
+	if e.throttle.limited(n.lanes[0], &i); !i.Held || i.Holds != 1 || i.HeldBy != "peers.control_per_s" {
 		t.Errorf("rdsctl peers says %+v", i)
 	}
 	x.net.At(x.net.Now()+3600_000_000_000, func() {}) // the pause
 	x.net.Step()
 	e.Resume()
-	e.setClock(x.net.Now(), Wall(x.net.Now()))
-	if e.letGo(); !n.ration.held {
+	e.halt.setClock(x.net.Now(), Wall(x.net.Now()))
+	if e.throttle.letGo(); !n.ration.held {
 		t.Error("let go for the length of the pause")
 	}
 	e.now = goes
-	if e.letGo(); n.ration.held || len(e.throttle.held) != 0 {
+	if e.throttle.letGo(); n.ration.held || len(e.throttle.held) != 0 {
 		t.Errorf("held at %d: %+v", goes, n.ration)
 	}
 }
@@ -156,7 +156,7 @@ func FuzzAdoptPeers(f *testing.F) {
 		}
 		e.Resume()
 		for _, p := range e.peers.all {
-			e.touch(p)
+			e.dirty.touch(p)
 		}
 		x.run()
 	})

@@ -80,7 +80,7 @@ func (x *crossing) handOverRegion(g *region) {
 
 // registerAgain makes g a region with the key that it had, if the devices take it.
 func (x *crossing) registerAgain(g *region, iova uint64) {
-	mr, err := x.regMRKey(failpoint.RegisterRegion, g.sock.local, g.buf.mem[g.off:][:g.n:g.n], iova, regionAccess(g.rights), g.id)
+	mr, err := x.keys.regMRKey(failpoint.RegisterRegion, g.sock.local, g.buf.mem[g.off:][:g.n:g.n], iova, regionAccess(g.rights), g.id)
 	if errors.Is(err, errChooses) {
 		mr, err = lostMR{}, nil
 	}
@@ -104,12 +104,12 @@ var errChooses = errors.New("the device chooses keys")
 
 // regMRKey registers memory, that a socket at l grants, with a key that another engine had, on
 // the devices that l is on. errChooses.
-func (e *Engine) regMRKey(point string, l *localAddr, mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error) {
+func (ks *keyTable) regMRKey(point string, l *localAddr, mem []byte, iova uint64, access verbs.Access, key uint32) (verbs.MR, error) {
 	if err := failpoint.Hit(point); err != nil {
 		return nil, err
 	}
 	var all verbs.MR
-	for i, r := range e.devices.rails {
+	for i, r := range ks.e.devices.rails {
 		if l.listeners[i] == nil {
 			continue
 		}
@@ -143,15 +143,15 @@ func (lostMR) Disallow(verbs.PeerKey) {}
 func (lostMR) Dereg() error           { return nil }
 
 // endLost takes back the keys that the devices did not take.
-func (e *Engine) endLost() {
+func (ks *keyTable) endLost() {
 	var lost []*region
-	for at := e.keys.all.Head; at != nil; at = at.Next {
+	for at := ks.all.Head; at != nil; at = at.Next {
 		if _, is := at.Of.mr.(lostMR); is && !mutant.On(mutant.HandoverLost) {
 			lost = append(lost, at.Of)
 		}
 	}
 	for _, g := range lost {
-		e.releaseRegion(g)
+		ks.releaseRegion(g)
 	}
 }
 

@@ -125,7 +125,7 @@ func TestKeptKeys(t *testing.T) {
 		on   [2]verbs.Listener
 		kept bool
 	}{{[2]verbs.Listener{nil, some}, true}, {[2]verbs.Listener{some, some}, false}, {[2]verbs.Listener{some, nil}, false}} {
-		mr, err := e.regMRKey("", &localAddr{listeners: c.on}, mem, 0, verbs.AccessLocalWrite, 0x12345678)
+		mr, err := e.keys.regMRKey("", &localAddr{listeners: c.on}, mem, 0, verbs.AccessLocalWrite, 0x12345678)
 		if kept := err == nil; kept != c.kept || kept && mr.RKey() != 0x12345678 || !kept && !errors.Is(err, errChooses) {
 			t.Errorf("on %v: %v", c.on, err)
 		}
@@ -133,12 +133,12 @@ func TestKeptKeys(t *testing.T) {
 			_ = mr.Dereg()
 		}
 	}
-	first, err := e.regMR("", mem, 0, verbs.AccessLocalWrite)
+	first, err := e.devices.regMR("", mem, 0, verbs.AccessLocalWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.keys.by[first.RKey()] = &region{}
-	if _, err := e.onAll(first, mem, 0, 0); !errors.Is(err, unix.EEXIST) {
+	if _, err := e.devices.onAll(first, mem, 0, 0); !errors.Is(err, unix.EEXIST) {
 		t.Errorf("a key that is in use: %v", err)
 	}
 }

@@ -191,7 +191,7 @@ func (x *crossing) handOverOver(so *socket, m *rxMsg) {
 // overAgain takes daemon memory for m as it had some. Windows are given out
 // anew, so limits among users are those that the next message finds.
 func (x *crossing) overAgain(m *rxMsg, payload []byte) *rxMsg {
-	acc, o, n := m.sock.cl.acct, &x.overflow, len(payload)
+	acc, o, n := m.sock.cl.acct, &x.rx.overflow, len(payload)
 	m.n = uint32(n)
 	if cost := n + overCost; x.s.Err() == nil && o.used > 0 && o.used+cost > x.cfg.OverflowBytes {
 		x.part(nil) // the settings may allow less

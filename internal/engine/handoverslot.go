@@ -204,7 +204,7 @@ func (x *crossing) link() {
 			x.s.Fail("destination %v:%d has a place and leads nowhere", sl.addr, sl.port)
 		}
 		if sl.peer != nil && sl.q.N > 0 {
-			x.queueUp(sl)
+			x.tx.queueUp(sl)
 		}
 	}
 	x.linkMessages()
@@ -223,21 +223,21 @@ func (e *Engine) beginAdopted() {
 		e.Unpark(c)
 	}
 	for _, p := range e.peers.all {
-		e.tell(&p.slots)
-		e.touch(p)
+		e.dests.tell(&p.slots)
+		e.dirty.touch(p)
 	}
 	for _, l := range e.addrs.all {
 		if !l.cong.Empty() {
-			l.congNews, e.congNews = true, true
+			l.congNews, e.rx.congNews = true, true
 		}
 	}
 	for _, a := range e.users.accounts { // each is looked at, in any order
 		if a.waiting.N > 0 {
-			e.placesWanted(a)
+			e.dests.placesWanted(a)
 		}
 	}
-	e.endLost()
-	e.due.by(e.homeless.at())
+	e.keys.endLost()
+	e.due.by(e.dests.homeless.at())
 	e.due.by(e.due.limits.Next())
-	e.sweepSoon()
+	e.peers.sweepSoon()
 }

@@ -163,7 +163,7 @@ func TestHandoverTCP(t *testing.T) {
 				}
 			}
 			w.until("all messages", func() bool { return len(w.sides[0].msgs) >= n && len(w.sides[1].msgs) >= n })
-			w.until("all acks", func() bool { return w.es[0].queued.msgs+w.es[1].queued.msgs == 0 })
+			w.until("all acks", func() bool { return w.es[0].tx.queued.msgs+w.es[1].tx.queued.msgs == 0 })
 			for i, s := range w.sides {
 				for k, m := range s.msgs {
 					if m.Len != uint32(1000+k) {

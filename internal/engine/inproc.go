@@ -63,7 +63,7 @@ func (p *InProcess) Map(fd, size int, _ bool) ([]byte, error) {
 
 // RingDaemon wakes the engine, which has announced sleep to this client.
 func (p *InProcess) RingDaemon() {
-	p.e.ring(p.cl)
+	p.e.clients.ring(p.cl)
 }
 
 // name makes memory and the descriptor that stands for it.

@@ -32,7 +32,7 @@ func (e *Engine) Inspect(ask Ask) Inspector { return Inspector{e, ask} }
 func (b Inspector) Sockets() (out []ctl.SocketInfo, err error) {
 	// Lists that grow in the engine's goroutine would be copied there.
 	var bound int
-	if err = b.ask(func() { bound = b.e.sockets() }); err != nil {
+	if err = b.ask(func() { bound = b.e.watch.sockets() }); err != nil {
 		return nil, err
 	}
 	out = make([]ctl.SocketInfo, 0, bound)
@@ -41,10 +41,10 @@ func (b Inspector) Sockets() (out []ctl.SocketInfo, err error) {
 	for _, l := range b.e.addrs.all {
 		for i := 0; i < len(l.ports.dir) && err == nil; i += pages {
 			err = b.ask(func() {
-				b.e.countAcked()
+				b.e.watch.countAcked()
 				for _, page := range l.ports.dir[i : i+pages] {
 					if page != nil {
-						out, took = b.e.appendSockets(out, took, page.socks[:])
+						out, took = b.e.watch.appendSockets(out, took, page.socks[:])
 					}
 				}
 			})
@@ -56,22 +56,22 @@ func (b Inspector) Sockets() (out []ctl.SocketInfo, err error) {
 	return out, err
 }
 
-func (e *Engine) appendSockets(out []ctl.SocketInfo, took []times, page []*socket) ([]ctl.SocketInfo, []times) {
+func (w *watching) appendSockets(out []ctl.SocketInfo, took []times, page []*socket) ([]ctl.SocketInfo, []times) {
 	for _, s := range page {
 		if s != nil && s.ping == nil {
-			out, took = append(out, e.socketInfo(s)), append(took, s.took.copy())
+			out, took = append(out, w.socketInfo(s)), append(took, s.took.copy())
 		}
 	}
 	return out, took
 }
 
 // socketInfo describes s, but for its distributions.
-func (e *Engine) socketInfo(s *socket) ctl.SocketInfo {
+func (w *watching) socketInfo(s *socket) ctl.SocketInfo {
 	return ctl.SocketInfo{Addr: s.local.addr, Port: s.port, Incarnation: s.inc,
 		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.user.UID, Name: s.cl.name},
 		SendMessages: uint64(s.sndMsgs), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
 		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops),
-		OldestUnacked: time.Duration(e.age(s.oldest())), Sent: s.sent.msgs, SentBytes: s.sent.bytes, Received: s.got.msgs, ReceivedBytes: s.got.bytes}
+		OldestUnacked: time.Duration(w.age(s.oldest())), Sent: s.sent.msgs, SentBytes: s.sent.bytes, Received: s.got.msgs, ReceivedBytes: s.got.bytes}
 }
 
 // peersEach is how many peers one turn of the engine describes.
@@ -92,11 +92,11 @@ type Peer struct {
 func (b Inspector) Peers() (out []Peer, err error) {
 	var took []times
 	err = b.eachPeer(func(n int) { out, took = make([]Peer, 0, n), make([]times, 0, n) }, func(p *peer) {
-		b.e.countAcked()
-		i := b.e.peerInfo(p)
-		b.e.limited(p, &i.PeerInfo)
+		b.e.watch.countAcked()
+		i := b.e.watch.peerInfo(p)
+		b.e.throttle.limited(p, &i.PeerInfo)
 		out, took = append(out, i), append(took, p.took)
-		b.e.probe(p, i.measured)
+		b.e.watch.probe(p, i.measured)
 	})
 	for i := range out {
 		took[i].in(&out[i].MessageTime, &out[i].OperationTime)
@@ -131,10 +131,10 @@ func (b Inspector) eachPeer(begin func(n int), f func(*peer)) (err error) {
 }
 
 // peerInfo describes p, but for its distributions, and counts what waits for it.
-func (e *Engine) peerInfo(p *peer) Peer {
+func (w *watching) peerInfo(p *peer) Peer {
 	i := p.c.Info()
 	out := Peer{measured: i.RTT.At}
-	e.figures(p, &i, &out.PeerInfo)
+	w.figures(p, &i, &out.PeerInfo)
 	out.QueuedMessages += uint64(p.waiting())
 	if i.LastError != nil {
 		out.LastError = i.LastError.Error()
@@ -146,7 +146,8 @@ func (e *Engine) peerInfo(p *peer) Peer {
 // figures sets out to what there is to say of p with i, its connection's snapshot, in
 // constant time and without allocating: the fields that a row has, too, but LastError and the
 // distributions.
-func (e *Engine) figures(p *peer, i *conn.Info, out *ctl.PeerInfo) {
+func (w *watching) figures(p *peer, i *conn.Info, out *ctl.PeerInfo) {
+	e := w.e
 	*out = ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: stateNames[i.State],
 		Instance: ctl.ID(i.Instance), Kernel: i.Kernel,
 		NextTxSeq: i.NextTx, AckedSeq: i.LastAck, RxSeq: i.LastRx,
@@ -156,7 +157,7 @@ func (e *Engine) figures(p *peer, i *conn.Info, out *ctl.PeerInfo) {
 		Resets:      i.Stats.ConnReset, Retransmitted: i.Stats.Retransmitted, DroppedOps: i.Stats.OpsDropped,
 		UnknownOps: i.Stats.OpsUnknown, Lost: i.Stats.Lost,
 		RTT: time.Duration(i.RTT.Smoothed), RTTLast: time.Duration(i.RTT.Last), RTTMin: time.Duration(i.RTT.Least),
-		OldestUnacked: time.Duration(e.age(p.oldestOf(i.Oldest))),
+		OldestUnacked: time.Duration(w.age(p.oldestOf(i.Oldest))),
 		Sent:          i.Stats.SendMsgs, SentBytes: i.Stats.SendBytes, Received: i.Stats.RecvQueued, ReceivedBytes: i.Stats.RecvBytes,
 		WrittenBytes: i.Stats.SendRDMABytes, ReadBytes: i.Stats.RecvRDMABytes}
 	if i.RTT.At != 0 {

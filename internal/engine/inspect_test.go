@@ -8,7 +8,7 @@ func TestPeersInParts(t *testing.T) {
 	e := newWorld(t, 1, Config{}).es[0]
 	const many = 500
 	for i := range many {
-		if _, err := e.peer(e.addrs.all[0], nobody(i), 0, nil); err != nil {
+		if _, err := e.peers.peer(e.addrs.all[0], nobody(i), 0, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -16,7 +16,7 @@ func TestPeersInParts(t *testing.T) {
 	out, err := e.Inspect(func(f func()) error {
 		f()
 		if asks++; asks == 3 {
-			e.dropIfNew(e.peers.all[len(e.peers.all)-1])
+			e.peers.dropIfNew(e.peers.all[len(e.peers.all)-1])
 		}
 		return nil
 	}).Peers()

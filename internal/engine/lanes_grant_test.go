@@ -23,15 +23,15 @@ func TestGrantInItsLane(t *testing.T) {
 		lane uint8
 	}{{10, 0}, {15, 5}} {
 		was := [2]uint64{laneConn(t, e, 0).Stats.SendMsgs, laneConn(t, e, 5).Stats.SendMsgs}
-		r, err := e.register(e.addrs.all[0].ports.get(tc.port), c[0].cl.buffers[b], 0, 4096, abi.RightRead)
+		r, err := e.keys.register(e.addrs.all[0].ports.get(tc.port), c[0].cl.buffers[b], 0, 4096, abi.RightRead)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.expose(r, hostAddr(1), 20, tc.lane, byExpose); err != nil {
+		if err := e.keys.expose(r, hostAddr(1), 20, tc.lane, byExpose); err != nil {
 			t.Fatal(err)
 		}
-		e.touch(e.peers.all[0])
-		e.touch(e.peers.all[1])
+		e.dirty.touch(e.peers.all[0])
+		e.dirty.touch(e.peers.all[1])
 		w.run()
 		for i, lane := range []uint8{0, 5} {
 			sent := laneConn(t, e, lane).Stats.SendMsgs - was[i]
@@ -68,7 +68,7 @@ func TestReleaseWhileAway(t *testing.T) {
 		w.net.Step()
 	}
 	released := false
-	if err := e.release(e.keys.by[reg.Region], func(error) { released = true }); err != nil || !released {
+	if err := e.keys.release(e.keys.by[reg.Region], func(error) { released = true }); err != nil || !released {
 		t.Fatalf("release: %v, at once: %v", err, released)
 	}
 	w.net.Timing.Wire = sim.Range{Min: 1000, Max: 1000}

@@ -94,7 +94,7 @@ func TestLanesAreConnections(t *testing.T) {
 		t.Fatal("the first connection is not lane 0's")
 	}
 	p.c.Reset(w.net.Now(), errAdmin)
-	w.es[0].touch(p)
+	w.es[0].dirty.touch(p)
 	c[0].sendMsg(sock[0][0], 0, 2, 8)
 	c[0].sendMsg(sock[0][1], 1, 3, 8)
 	w.run()
@@ -202,7 +202,7 @@ func TestRevokeAcrossLanes(t *testing.T) {
 					id++
 				}
 				if step == seed {
-					if err := w.es[0].release(w.es[0].keys.by[reg.Region], func(error) { dead = true }); err != nil {
+					if err := w.es[0].keys.release(w.es[0].keys.by[reg.Region], func(error) { dead = true }); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -248,10 +248,10 @@ func TestInstanceOfLanes(t *testing.T) {
 	var p [2]*peer
 	for i, lane := range []uint8{0, 5} {
 		var err error
-		if p[i], err = e.peer(e.addrs.all[0], hostAddr(1), lane, nil); err != nil {
+		if p[i], err = e.peers.peer(e.addrs.all[0], hostAddr(1), lane, nil); err != nil {
 			t.Fatal(err)
 		}
-		p[i].begun = e.tick()
+		p[i].begun = e.peers.tick()
 	}
 	grant := func(rkey uint32) {
 		t.Helper()
@@ -272,17 +272,17 @@ func TestInstanceOfLanes(t *testing.T) {
 	grant(1)
 	step(1, 100, true, 1)
 	// A restart, seen by lane 0 first.
-	p[0].begun = e.tick()
+	p[0].begun = e.peers.tick()
 	step(0, 200, true, 0)
 	grant(2)
 	// Lane 5 was begun before that: the old instance's last word.
 	step(1, 100, false, 1)
 	step(1, 300, false, 1)
 	// Begun anew it meets the same as lane 0, and ends nothing.
-	p[1].begun = e.tick()
+	p[1].begun = e.peers.tick()
 	step(1, 200, true, 1)
 	// The next restart, seen by lane 5 first.
-	p[1].begun = e.tick()
+	p[1].begun = e.peers.tick()
 	step(1, 400, true, 0)
 	step(0, 200, false, 0)
 }
@@ -364,7 +364,7 @@ func TestPeersUp(t *testing.T) {
 	for n := 0; n < 10_000 && !again; n++ {
 		if p.c.State() == conn.Up {
 			p.c.Reset(w.net.Now(), errAdmin)
-			e.touch(p)
+			e.dirty.touch(p)
 			c[0].sendMsg(sock[0][p.lane/5], uint32(p.lane/5), 2, 8) // it is to come up again
 		}
 		for _, e := range w.es {
@@ -372,7 +372,7 @@ func TestPeersUp(t *testing.T) {
 		}
 		if p.c.State() == conn.Connecting {
 			p.c.Reset(w.net.Now(), errAdmin)
-			e.touch(p)
+			e.dirty.touch(p)
 			again = true
 		}
 		if !w.net.Step() {

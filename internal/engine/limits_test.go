@@ -158,7 +158,7 @@ var limitCases = []struct {
 	{"65536 regions granted to a peer: its daemon restarts", 2, 65536, func(l *atLimit) {
 		l.granted(defaultMaxGrants)
 		l.begin()
-		l.do(func() { l.es[0].voidGrants(l.es[0].peers.all[0].remote) })
+		l.do(func() { l.es[0].peers.voidGrants(l.es[0].peers.all[0].remote) })
 		l.rest()
 	}},
 	{"65536 keys being taken back: the connection breaks", 2, 2 * 65536, func(l *atLimit) {
@@ -170,7 +170,7 @@ var limitCases = []struct {
 			e.Turn(l.net.Now(), Wall(l.net.Now()))
 		}
 		l.begin()
-		l.do(func() { e.peers.all[0].c.Reset(e.now, errAdmin); e.touch(e.peers.all[0]) })
+		l.do(func() { e.peers.all[0].c.Reset(e.now, errAdmin); e.dirty.touch(e.peers.all[0]) })
 		l.rest()
 		e.chores.all += 65536 // these have ended before
 	}},
@@ -182,7 +182,7 @@ var limitCases = []struct {
 		r.sendMsg(s, 0, 0, 1)
 		l.run()
 		l.begin()
-		l.do(func() { p.c.Reset(l.es[0].now, errAdmin); l.es[0].touch(p) })
+		l.do(func() { p.c.Reset(l.es[0].now, errAdmin); l.es[0].dirty.touch(p) })
 		l.rest()
 		r.sendMsg(s, 0, 1, 1)
 		l.turn(100)
@@ -190,7 +190,7 @@ var limitCases = []struct {
 		l.run()
 		x := l.opSide(1, 20).cl.socks[0]
 		for _, on := range []bool{true, false} {
-			l.es[1].setCongested(x, on)
+			l.es[1].rx.setCongested(x, on)
 			l.turn(100)
 			l.rest()
 		}
@@ -223,7 +223,7 @@ var limitCases = []struct {
 			l.turn(5)
 		}
 		to.cl.socks[0].limit = 1 << 30
-		l.do(func() { l.es[0].relieve(to.cl.socks[0]) })
+		l.do(func() { l.es[0].rx.relieve(to.cl.socks[0]) })
 		l.rest()
 	}},
 	{"65536 messages to a destination: they are cancelled", 1, allMsgs, func(l *atLimit) {

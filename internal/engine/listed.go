@@ -71,10 +71,10 @@ func newStatLists(out *stats.Lists) *statLists {
 	return &statLists{out: out, socks: listed[socket]{most: stats.MaxSockets}, peers: listed[peer]{most: stats.MaxPeers}}
 }
 
-func (e *Engine) listSocket(s *socket) {
-	if l := e.lists; l != nil {
+func (w *watching) listSocket(s *socket) {
+	if l := w.lists; l != nil {
 		if s.row = l.socks.add(s); s.row > 0 {
-			e.putSocket(int(s.row)-1, s)
+			w.putSocket(int(s.row)-1, s)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (l *statLists) dropPeer(p *peer) {
 
 // PublishLists brings rows up to date, the more the longer it was not called.
 func (e *Engine) PublishLists(wall Wall) {
-	l := e.lists
+	l := e.watch.lists
 	if l == nil {
 		return
 	}
@@ -112,24 +112,24 @@ func (e *Engine) PublishLists(wall Wall) {
 		return
 	}
 	l.at = wall
-	e.countAcked()
-	l.socks.each(n*socketsEvery, e.putSocket)
-	l.peers.each(n*peersEvery, e.putPeer)
-	l.out.Seen(int64(wall), e.sockets(), len(e.peers.all))
+	e.watch.countAcked()
+	l.socks.each(n*socketsEvery, e.watch.putSocket)
+	l.peers.each(n*peersEvery, e.watch.putPeer)
+	l.out.Seen(int64(wall), e.watch.sockets(), len(e.peers.all))
 }
 
-func (e *Engine) putSocket(row int, s *socket) {
-	i := e.socketInfo(s)
+func (w *watching) putSocket(row int, s *socket) {
+	i := w.socketInfo(s)
 	r := i.Row()
 	if t := s.took; t != nil {
 		r.Messages, r.Operations = t.msgs, t.ops
 	}
-	e.lists.out.PutSocket(row, &r)
+	w.lists.out.PutSocket(row, &r)
 }
 
-func (e *Engine) putPeer(row int, p *peer) {
-	i, l := p.c.Info(), e.lists
-	e.figures(p, &i, &l.info)
+func (w *watching) putPeer(row int, p *peer) {
+	i, l := p.c.Info(), w.lists
+	w.figures(p, &i, &l.info)
 	l.info.LastError = p.why(&i)
 	r := l.info.Row()
 	r.Messages, r.Operations = p.took.msgs, p.took.ops

@@ -60,9 +60,9 @@ func TestPublishLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := b.e
-	e.lists = newStatLists(out)
+	e.watch.lists = newStatLists(out)
 	s := e.addrs.all[0].ports.get(b.port)
-	e.listSocket(s) // it was bound before there were lists
+	e.watch.listSocket(s) // it was bound before there were lists
 	a.open(b)
 	a.put(0, 0)
 	a.publish()
@@ -74,16 +74,16 @@ func TestPublishLists(t *testing.T) {
 	}
 	e.PublishLists(wall + 1) // too soon
 	socks, peers := ctl.OfflineSockets(reader), ctl.OfflinePeers(reader)
-	if len(socks.Sockets) != 1 || !reflect.DeepEqual(socks.Sockets[0], withTimes(e.socketInfo(s), s)) || !socks.AsOf.Equal(wall.Time()) || socks.Unlisted != 0 {
-		t.Errorf("sockets %+v, want %+v", socks, e.socketInfo(s))
+	if len(socks.Sockets) != 1 || !reflect.DeepEqual(socks.Sockets[0], withTimes(e.watch.socketInfo(s), s)) || !socks.AsOf.Equal(wall.Time()) || socks.Unlisted != 0 {
+		t.Errorf("sockets %+v, want %+v", socks, e.watch.socketInfo(s))
 	}
-	want := e.peerInfo(e.peers.all[0]).PeerInfo
+	want := e.watch.peerInfo(e.peers.all[0]).PeerInfo
 	e.peers.all[0].took.in(&want.MessageTime, &want.OperationTime)
 	if len(peers.Peers) != 1 || !reflect.DeepEqual(peers.Peers[0], want) || want.LastError != "an error for this test" || want.Resets != 1 {
 		t.Errorf("peers\n%+v, want\n%+v", peers.Peers, want)
 	}
-	e.leavePort(s)
-	e.leavePort(s)
+	e.rx.leavePort(s)
+	e.rx.leavePort(s)
 	if socks := ctl.OfflineSockets(reader); len(socks.Sockets) != 0 {
 		t.Errorf("left: %+v", socks.Sockets)
 	}

@@ -26,6 +26,6 @@ func (e *Engine) Apply(l Live) {
 	}
 	e.SetSilence(l.Silence)
 	for _, p := range e.peers.all {
-		e.allowedAnew(p)
+		e.peers.allowedAnew(p)
 	}
 }

@@ -54,13 +54,14 @@ type piece struct {
 
 // isLong reports whether t's operation goes in pieces: it has begun to, perhaps in a daemon
 // with a smaller MaxPiece, or it is too long for one piece. An atomic never does.
-func (e *Engine) isLong(t *txMsg) bool {
-	return t.long != nil && !mutant.On(mutant.PieceByLength) || t.nops > 0 && t.opv[0].Len > uint64(e.cfg.MaxPiece) && !t.opv[0].Kind.Atomic()
+func (tx *sender) isLong(t *txMsg) bool {
+	return t.long != nil && !mutant.On(mutant.PieceByLength) || t.nops > 0 && t.opv[0].Len > uint64(tx.e.cfg.MaxPiece) && !t.opv[0].Kind.Atomic()
 }
 
 // handPiece gives p's connection the next piece of t, which waits at the head of its
 // destination. It returns false if t itself is next, with the last piece.
-func (e *Engine) handPiece(p *peer, t *txMsg) bool {
+func (tx *sender) handPiece(p *peer, t *txMsg) bool {
+	e := tx.e
 	if t.name != 0 && p.c.Kernel() {
 		return false // handOver ends it
 	}
@@ -70,7 +71,7 @@ func (e *Engine) handPiece(p *peer, t *txMsg) bool {
 		l = e.pools.longs.Get()
 		t.long = l
 	case l.over: // and stopBroken was not there yet
-		e.stopLong(t, conn.Dropped)
+		tx.stopLong(t, conn.Dropped)
 		return true
 	}
 	if o.Len-l.at <= uint64(e.cfg.MaxPiece) {
@@ -109,18 +110,18 @@ func (l *long) cut(o *txOp, to *rdmaop.Op, n uint64) {
 }
 
 // canPostPiece is CanPost of a piece.
-func (e *Engine) canPostPiece(c *conn.Conn, pc *piece) bool {
+func (tx *sender) canPostPiece(c *conn.Conn, pc *piece) bool {
 	t := pc.t
 	if t.long.over {
 		pc.m.Bad = &pc.op
 		return false
 	}
 	if !c.Kernel() {
-		if pc.m.Bad, pc.errno = t.usePiece(e.peerOf(c), &pc.op); pc.errno != 0 {
+		if pc.m.Bad, pc.errno = t.usePiece(tx.e.peers.peerOf(c), &pc.op); pc.errno != 0 {
 			return false
 		}
 	}
-	e.opPosted(t, t.opv[0])
+	tx.opPosted(t, t.opv[0])
 	return true
 }
 
@@ -151,37 +152,37 @@ func (t *txMsg) usePiece(p *peer, o *rdmaop.Op) (bad *rdmaop.Op, errno unix.Errn
 }
 
 // pieceDone is the connection's up-call for the end of a piece.
-func (e *Engine) pieceDone(pc *piece, o conn.Outcome) {
+func (tx *sender) pieceDone(pc *piece, o conn.Outcome) {
 	t := pc.t
 	l := t.long
-	e.retiredOp(t.slot.peer, &pc.op)
+	tx.retiredOp(t.slot.peer, &pc.op)
 	if o != conn.Acked && !l.over {
-		e.pieceFailed(t, pc, o)
+		tx.pieceFailed(t, pc, o)
 	}
-	e.freePiece(pc)
-	e.unpause(t.slot)
+	tx.freePiece(pc)
+	tx.unpause(t.slot)
 	if l.ended && !l.held && l.pieces.N == 0 {
-		e.longEnded(t)
+		tx.longEnded(t)
 	}
 }
 
 // takePieceBack has the operation go on with pc again: the connection has not posted it, and
 // its port is stopped. It returns false if the operation does not go on.
-func (e *Engine) takePieceBack(pc *piece) bool {
+func (tx *sender) takePieceBack(pc *piece) bool {
 	t := pc.t
 	if t.long.over {
 		return false
 	}
 	t.long.seek(t.opv[0], pc.op.RemoteOff-t.opv[0].RemoteOff)
-	e.freePiece(pc)
+	tx.freePiece(pc)
 	if t.long.at == 0 {
-		e.freeLong(t) // it has not begun
+		tx.freeLong(t) // it has not begun
 	}
 	return true
 }
 
 // freePiece returns pc, which the connection has not any more, to the pool.
-func (e *Engine) freePiece(pc *piece) {
+func (tx *sender) freePiece(pc *piece) {
 	t := pc.t
 	t.long.pieces.Del(&pc.in)
 	t.slot.pieces--
@@ -190,12 +191,12 @@ func (e *Engine) freePiece(pc *piece) {
 		segs = nil
 	}
 	*pc = piece{op: rdmaop.Op{Segs: segs}}
-	e.pools.pieces.Put(pc)
+	tx.e.pools.pieces.Put(pc)
 }
 
 // pieceFailed gives t's operations the statuses that the failure of its piece pc means, at
 // once. The rest is withdrawn outside the up-call.
-func (e *Engine) pieceFailed(t *txMsg, pc *piece, o conn.Outcome) {
+func (tx *sender) pieceFailed(t *txMsg, pc *piece, o conn.Outcome) {
 	if mutant.On(mutant.PieceFailureLost) {
 		return
 	}
@@ -208,25 +209,25 @@ func (e *Engine) pieceFailed(t *txMsg, pc *piece, o conn.Outcome) {
 	if ev.Type == rdmaop.EvRestarted && op.State() != rdmaop.StateQueued && !t.m.EverSent() {
 		ev.Type = rdmaop.EvLess // whatever became of the piece: the message was never sent
 	}
-	e.stepOp(t, op, ev)
+	tx.stepOp(t, op, ev)
 	if other != nil {
 		sibling := rdmaop.Event{Type: rdmaop.EvSibling}
 		if ev.Type == rdmaop.EvRestarted {
 			sibling = ev // the message may have been delivered, and its atomic may have run
 		}
-		e.stepOp(t, other, sibling)
+		tx.stepOp(t, other, sibling)
 	}
-	e.broken.Add(&t.long.stop, t)
-	e.chores.later(&e.broken.chore)
+	tx.broken.Add(&t.long.stop, t)
+	tx.e.chores.later(&tx.broken.chore)
 }
 
 // stopBroken is the chore that withdraws what is left of operations that have failed.
-func (e *Engine) stopBroken() bool {
-	return e.chores.inSlices(func() bool {
-		if e.broken.N == 0 {
+func (tx *sender) stopBroken() bool {
+	return tx.e.chores.inSlices(func() bool {
+		if tx.broken.N == 0 {
 			return false
 		}
-		e.stopLong(e.broken.Head.Of, conn.Dropped)
+		tx.stopLong(tx.broken.Head.Of, conn.Dropped)
 		return true
 	})
 }
@@ -234,14 +235,14 @@ func (e *Engine) stopBroken() bool {
 // stopLong withdraws t, of whose operation a piece was handed over, with outcome o. t ends
 // when no work request uses it or a piece of it, and if nothing of it may come any more, when
 // no piece is on its way. A cancel ends that wait.
-func (e *Engine) stopLong(t *txMsg, o conn.Outcome) {
+func (tx *sender) stopLong(t *txMsg, o conn.Outcome) {
 	l, p := t.long, t.slot.peer
-	e.broken.Del(&l.stop)
+	tx.broken.Del(&l.stop)
 	if l.ended && (o != cancelled || !awaitsPieces(l.outcome)) {
 		return
 	}
 	if t.inQ.On() {
-		e.leaveQueue(t)
+		tx.leaveQueue(t)
 		l.ended = true
 	}
 	l.over, l.held, l.outcome = true, true, o
@@ -256,12 +257,12 @@ func (e *Engine) stopLong(t *txMsg, o conn.Outcome) {
 	switch {
 	case !l.ended:
 		if p.c.Cancel(&t.m, o) {
-			e.longDecided(t, o)
+			tx.longDecided(t, o)
 		}
 	case l.pieces.N == 0:
-		e.longEnded(t)
+		tx.longEnded(t)
 	default:
-		e.longDecided(t, o)
+		tx.longDecided(t, o)
 	}
 }
 
@@ -272,16 +273,16 @@ func awaitsPieces(o conn.Outcome) bool {
 }
 
 // longDecided tells outcome o of t, whose connection may have pieces of it, if it may be told.
-func (e *Engine) longDecided(t *txMsg, o conn.Outcome) {
+func (tx *sender) longDecided(t *txMsg, o conn.Outcome) {
 	if t.long.pieces.N == 0 || !awaitsPieces(o) {
-		e.settle(t, o)
+		tx.settle(t, o)
 	}
-	e.longLocal(t)
+	tx.longLocal(t)
 }
 
 // longLocal raises the mark past the operation of t, if t has ended and no work request uses
 // a piece.
-func (e *Engine) longLocal(t *txMsg) {
+func (tx *sender) longLocal(t *txMsg) {
 	l, o := t.long, t.opv[0]
 	if !l.ended || l.held { // held: its status goes ahead of the mark
 		return
@@ -292,44 +293,44 @@ func (e *Engine) longLocal(t *txMsg) {
 		}
 	}
 	if s := o.State(); s == rdmaop.StatePosted || s == rdmaop.StateTold {
-		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
+		tx.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
 	}
 }
 
 // txDone ends t, or has it wait for its pieces.
-func (e *Engine) txDone(t *txMsg, o conn.Outcome) {
+func (tx *sender) txDone(t *txMsg, o conn.Outcome) {
 	l := t.long
 	if l == nil {
-		e.msgDone(t, o)
+		tx.msgDone(t, o)
 		return
 	}
 	l.over, l.ended, l.outcome = true, true, o
 	if l.pieces.N == 0 && !l.held {
-		e.longEnded(t)
+		tx.longEnded(t)
 	} else {
-		e.longDecided(t, o)
+		tx.longDecided(t, o)
 	}
 }
 
 // longEnded ends t, of which the connection has nothing any more.
-func (e *Engine) longEnded(t *txMsg) {
+func (tx *sender) longEnded(t *txMsg) {
 	l := t.long
-	e.broken.Del(&l.stop)
-	e.settle(t, l.outcome)
+	tx.broken.Del(&l.stop)
+	tx.settle(t, l.outcome)
 	if o := t.opv[0]; o.State() == rdmaop.StateTold { // else OpLocal came, or nothing was posted
-		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
+		tx.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
 	}
 	o := l.outcome
-	e.retired(t) // the last piece, which goes now
+	tx.retired(t) // the last piece, which goes now
 	if !mutant.On(mutant.LongStays) {
-		e.freeLong(t)
+		tx.freeLong(t)
 	}
-	e.msgDone(t, o)
+	tx.msgDone(t, o)
 }
 
 // freeLong returns the cutting of t to the pool. t carries the whole operation again. A message
 // that is done has no cutting, even if it stays until its client has room for the statuses.
-func (e *Engine) freeLong(t *txMsg) {
+func (tx *sender) freeLong(t *txMsg) {
 	l, whole := t.long, &t.opv[0].Op
 	if t.m.Bad == t.m.Op && t.m.Bad != nil {
 		t.m.Bad = whole
@@ -341,5 +342,5 @@ func (e *Engine) freeLong(t *txMsg) {
 	}
 	*l = long{last: rdmaop.Op{Segs: segs}}
 	t.long = nil
-	e.pools.longs.Put(l)
+	tx.e.pools.longs.Put(l)
 }

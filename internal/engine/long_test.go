@@ -164,13 +164,13 @@ func TestLongAmid(t *testing.T) {
 			x.a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: x.a.sock} })
 		}, statuses{abi.StatusCanceled: true}, []abi.Status{abi.StatusCanceled, abi.StatusSuccess}},
 		"released": {func(x *longRun) {
-			x.b.e.releaseRegion(x.b.e.keys.by[x.r.Region])
+			x.b.e.keys.releaseRegion(x.b.e.keys.by[x.r.Region])
 		}, statuses{abi.StatusRemoteError: true, abi.StatusDropped: true}, []abi.Status{abi.StatusRemoteError, abi.StatusSuccess}},
 		"reset": {(*longRun).reset, statuses{abi.StatusDropped: true}, []abi.Status{abi.StatusDropped, abi.StatusSuccess}},
 		"time is up": {func(x *longRun) {
 			for _, m := range x.a.cl.msgs {
 				if m != nil && m.nops > 0 {
-					x.a.e.timeUp(m)
+					x.a.e.tx.timeUp(m)
 				}
 			}
 		}, statuses{abi.StatusDropped: true, abi.StatusUnknown: true}, []abi.Status{abi.StatusDropped, abi.StatusSuccess}},
@@ -206,7 +206,7 @@ func TestLongAmid(t *testing.T) {
 func (x *longRun) reset() {
 	p := x.a.e.peers.all[0]
 	p.c.Reset(x.w.net.Now(), errAdmin)
-	x.a.e.touch(p)
+	x.a.e.dirty.touch(p)
 }
 
 func (x *longRun) restart() {

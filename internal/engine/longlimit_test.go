@@ -56,7 +56,7 @@ func TestLongGivenUp(t *testing.T) {
 					if over, waits = x.limited(turns); waits {
 						waited++
 					}
-					x.a.e.touch(x.a.e.peers.all[0])
+					x.a.e.dirty.touch(x.a.e.peers.all[0])
 					c.then(x)
 					x.givenUp(turns, waits, c.want)
 				}
@@ -90,7 +90,7 @@ func (x *longRun) limited(turns int) (over, waits bool) {
 	if m == nil { // not taken yet
 		return false, false
 	}
-	x.a.e.timeUp(m)
+	x.a.e.tx.timeUp(m)
 	return false, m.long != nil && m.long.pieces.N > 0 && m.opv[0].State() < rdmaop.StateTold
 }
 

@@ -29,7 +29,7 @@ func TestLongIsTheUse(t *testing.T) {
 		"time is up": func(x *longRun) {
 			for _, m := range x.a.cl.msgs {
 				if m != nil && m.nops > 0 {
-					x.a.e.timeUp(m)
+					x.a.e.tx.timeUp(m)
 				}
 			}
 		},

@@ -75,7 +75,7 @@ func (b Inspector) eachUnread(f func(c *Client, r *rxEntry, age time.Duration) b
 	return b.steps(func(c *Client) int { return len(c.rx) }, func(c *Client, from, to int) bool {
 		for i := from; i < to; i++ {
 			r := &c.rx[i]
-			if r.sock != nil && r.told && !r.sock.closed && !f(c, r, e.sinceMs(r.at)) {
+			if r.sock != nil && r.told && !r.sock.closed && !f(c, r, e.watch.sinceMs(r.at)) {
 				return false
 			}
 		}
@@ -96,8 +96,8 @@ func (b Inspector) eachSocket(f func(*socket) bool) error {
 }
 
 // sinceMs is how long ago at was, ms of unix time modulo 2^32.
-func (e *Engine) sinceMs(at uint32) time.Duration {
-	return time.Duration(max(0, int32(e.wall.ms()-at))) * time.Millisecond
+func (w *watching) sinceMs(at uint32) time.Duration {
+	return time.Duration(max(0, int32(w.e.wall.ms()-at))) * time.Millisecond
 }
 
 // Messages lists the messages of one queue or all.
@@ -105,7 +105,7 @@ func (b Inspector) Messages(v ctl.View, queue string) (out []ctl.MessageInfo, mo
 	l := listing{limit: v.Limit}
 	if queue != ctl.QueueRecv {
 		err = b.eachMessage(func(t *txMsg) bool {
-			m := b.e.messageInfo(t)
+			m := b.e.watch.messageInfo(t)
 			if queue != "" && m.Queue != queue || !v.May(m.Owner.UID) {
 				return true
 			}
@@ -158,9 +158,9 @@ func (c *Client) unread(r *rxEntry) []byte {
 	return c.recv.Bytes(r.chunk, int(r.n))
 }
 
-func (e *Engine) messageInfo(t *txMsg) ctl.MessageInfo {
+func (w *watching) messageInfo(t *txMsg) ctl.MessageInfo {
 	m := ctl.MessageInfo{Queue: ctl.QueueSend, Local: t.sock.local.addr, LocalPort: t.sock.port, Remote: t.slot.addr, RemotePort: t.slot.port,
-		Lane: t.sock.lane, Ops: t.nops, Age: time.Duration(max(0, e.now-t.m.At)), Owner: t.sock.owner()}
+		Lane: t.sock.lane, Ops: t.nops, Age: time.Duration(max(0, w.e.now-t.m.At)), Owner: t.sock.owner()}
 	seq, sent := t.m.Sent()
 	m.Seq = seq
 	if sent {
@@ -287,11 +287,11 @@ func (b Inspector) Congested(v ctl.View) (out []ctl.CongestedInfo, more bool, er
 }
 
 // waitsFor says who has to act for what a destination has under way.
-func (e *Engine) waitsFor(sl *slot, queued, unacked bool) string {
+func (w *watching) waitsFor(sl *slot, queued, unacked bool) string {
 	switch p := sl.peer; {
 	case !queued && !unacked:
 		return ctl.WaitsForNobody
-	case e.toldToWait(sl) && queued:
+	case w.e.drains.toldToWait(sl) && queued:
 		return ctl.WaitsForOperator
 	case sl.lead == &sl.cl.acct.waiting:
 		return ctl.WaitsForQuota

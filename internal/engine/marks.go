@@ -9,35 +9,35 @@ import (
 // raise notes that the mark of ce rose. It is published at the end of the turn,
 // behind the statuses of this turn, so that a client that sees the mark also
 // finds the statuses.
-func (e *Engine) raise(ce *cell) {
+func (cs *clientTable) raise(ce *cell) {
 	if !ce.raised {
 		ce.raised = true
 		c := ce.sock.cl
 		c.raised = append(c.raised, ce)
-		e.news(c)
+		cs.news(c)
 	}
 }
 
 // statusTold counts that a message of ce left the statuses that wait for room,
 // and has the mark published that waited for it.
-func (e *Engine) statusTold(ce *cell) {
+func (cs *clientTable) statusTold(ce *cell) {
 	ce.told++
 	rose := ce.shown != ce.mark.HWM() // perhaps after publishMark chose the next one
 	if mutant.On(mutant.MarkForgotten) {
 		rose = ce.shown != ce.next
 	}
 	if ce.told == ce.nextAt && rose && ce.live() {
-		e.raise(ce)
+		cs.raise(ce)
 	}
 }
 
 // publishMarks publishes the marks that rose and tells waiters that armed them.
-func (e *Engine) publishMarks(c *Client) {
+func (cs *clientTable) publishMarks(c *Client) {
 	for i, ce := range c.raised {
 		c.raised[i] = nil
 		ce.raised = false
 		if ce.live() {
-			e.publishMark(c, ce)
+			cs.publishMark(c, ce)
 		}
 	}
 	c.raised = c.raised[:0]
@@ -50,7 +50,7 @@ func (e *Engine) publishMarks(c *Client) {
 // in the meantime is for the one after that, and what other cells have to tell
 // is of no concern: no mark waits longer than two times the statuses of its own
 // cell need.
-func (e *Engine) publishMark(c *Client, ce *cell) {
+func (cs *clientTable) publishMark(c *Client, ce *cell) {
 	if mutant.On(mutant.MarkWaitsForAll) && c.pendOps.N > 0 {
 		ce.nextAt = ce.queued
 		return
@@ -64,11 +64,11 @@ func (e *Engine) publishMark(c *Client, ce *cell) {
 		ce.shown = ce.next
 	}
 	c.table.Cell(ce.idx).StoreHWM(ce.shown)
-	e.checkArmed(c, ce)
+	cs.checkArmed(c, ce)
 }
 
 // checkArmed tells the client that the id which it armed was reached.
-func (e *Engine) checkArmed(c *Client, ce *cell) {
+func (cs *clientTable) checkArmed(c *Client, ce *cell) {
 	w := c.seg.WantCell(ce.idx)
 	id := w.LoadArmed()
 	if id == 0 || !barrier.Reached(ce.shown, id) {
@@ -78,12 +78,12 @@ func (e *Engine) checkArmed(c *Client, ce *cell) {
 	if r == nil {
 		if !ce.pend.On() {
 			c.pendCells.Add(&ce.pend, ce)
-			e.pend(c)
+			cs.pend(c)
 		}
 		return
 	}
 	// A client that arms a higher id at this moment must not lose it.
 	w.CompareAndClearArmed(id)
 	*r.Notice() = shm.EventNotice{Kind: shm.EvBarrier, Sock: ce.sock.handle, Cell: ce.idx, Addr: ce.addr.As16(), Count: ce.shown}
-	e.news(c)
+	cs.news(c)
 }

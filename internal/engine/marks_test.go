@@ -169,23 +169,23 @@ func TestMarkRisesLast(t *testing.T) {
 		if rose, err := ce.mark.Complete(o); err != nil {
 			t.Fatal(err)
 		} else if rose {
-			e.raise(ce)
+			e.clients.raise(ce)
 		}
-		e.publishMarks(f.cl)
+		e.clients.publishMarks(f.cl)
 	}
 	shown := func(when string, want uint64) {
 		t.Helper()
-		if e.publishMarks(f.cl); f.cl.table.Cell(0).LoadHWM() != want {
+		if e.clients.publishMarks(f.cl); f.cl.table.Cell(0).LoadHWM() != want {
 			t.Errorf("%s: the mark is %d, not %d", when, f.cl.table.Cell(0).LoadHWM(), want)
 		}
 	}
 	ends(&ops[0], true)
 	ends(&ops[2], true)
 	shown("two statuses wait", 0)
-	e.statusTold(ce)
+	e.clients.statusTold(ce)
 	shown("the first status is told", 1)
 	ends(&ops[1], false)
 	shown("the last status waits", 1)
-	e.statusTold(ce)
+	e.clients.statusTold(ce)
 	shown("all is told", 3)
 }

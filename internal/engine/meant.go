@@ -121,35 +121,35 @@ func (p *peer) owner(o *txOp) rdmaop.Owner { return p.grants.Owner(o.RKey()) }
 func (e *Engine) Bound(_ *conn.Conn, m *conn.Msg, inc uint32) {
 	if t, ok := m.Owner.(*txMsg); ok {
 		t.slot.now(t.pin).met(inc)
-		e.goOn(t)
+		e.dests.goOn(t)
 	}
 }
 
 // answered notes what the end of t says about the socket at its destination.
-func (e *Engine) answered(t *txMsg, o conn.Outcome) {
+func (ds *destinations) answered(t *txMsg, o conn.Outcome) {
 	switch p := t.slot.now(t.pin); {
 	case o == conn.Acked && t.m.DstInc != 0 && !t.m.Silent:
 		p.met(t.m.DstInc)
 	case o == conn.NoSock && t.m.DstInc == p.inc:
 		p.gone = true
 	}
-	e.goOn(t)
+	ds.goOn(t)
 }
 
 // goOn lets the messages go on that wait for what t has asked.
-func (e *Engine) goOn(t *txMsg) {
+func (ds *destinations) goOn(t *txMsg) {
 	sl := t.slot
 	if sl.asks != t {
 		return
 	}
 	sl.asks = nil
-	e.unpause(sl)
+	ds.e.tx.unpause(sl)
 }
 
 // meant returns the socket that a message means: the one at port, but only if its
 // incarnation is inc; inc 0 means whoever is bound. nil: there is none.
-func (e *Engine) meant(l *localAddr, port uint16, inc uint32) *socket {
-	s := e.bound(l, port)
+func (ds *destinations) meant(l *localAddr, port uint16, inc uint32) *socket {
+	s := ds.e.clients.bound(l, port)
 	if s == nil || inc != 0 && inc != s.inc && !mutant.On(mutant.Incarnation) {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (t *txMsg) meansOwner(owner func(*txOp) rdmaop.Owner) (bad *txOp, errno uni
 
 // sameHostOwner is whose the memory of a same-host operation is. The caller has
 // asked sameHostTarget.
-func (e *Engine) sameHostOwner(o *txOp) rdmaop.Owner {
-	s := e.keys.by[o.RKey()].sock
+func (ds *destinations) sameHostOwner(o *txOp) rdmaop.Owner {
+	s := ds.e.keys.by[o.RKey()].sock
 	return rdmaop.Owner{Port: s.port, Inc: s.inc}
 }

@@ -193,8 +193,8 @@ func TestUseOnceRestart(t *testing.T) {
 		if heard {
 			w.run()
 		}
-		w.es[0].voidGrants(h)
-		w.es[1].voidGrants(w.es[1].peers.all[0].remote)
+		w.es[0].peers.voidGrants(h)
+		w.es[1].peers.voidGrants(w.es[1].peers.all[0].remote)
 		err := a.exposeTo(r, 1, 11)
 		if heard && !errors.Is(err, unix.EINVAL) || !heard && err != nil {
 			t.Errorf("the grant was heard: %v; granted again: %v", heard, err)
@@ -335,7 +335,7 @@ func TestUngrantedToldOnce(t *testing.T) {
 	a.submit(shm.Sub{Cookie: r.Cookie})
 	w.pass(20*ms, a.e)
 	for range 3 {
-		a.e.voidGrants(p.remote)
+		a.e.peers.voidGrants(p.remote)
 	}
 	w.pass(20*ms, a.e)
 	if n, ports := a.notGranted(); n != 1 || ports[0] != 10 {

@@ -25,14 +25,15 @@ type txOp struct {
 // submitOps reads the operations of a message. It reports whether the message
 // goes on; if not, it has been ended: with statuses where the application is
 // at fault, with its session where only a broken client can be.
-func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
+func (tx *sender) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
+	e := tx.e
 	t.cell = t.slot.cell
 	for i := range ods {
 		if err := t.cell.mark.Check(ods[i].OpID, uint64(i)); err != nil {
 			c := t.cl
-			e.unlist(t)
-			e.giveBack(t)
-			e.kill(c, "operation id: %w", err)
+			tx.unlist(t)
+			tx.giveBack(t)
+			e.clients.kill(c, "operation id: %w", err)
 			return false
 		}
 	}
@@ -44,15 +45,15 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		o.ID, o.Token, o.Cookie, o.RemoteOff, o.Len = od.OpID, od.Token, od.Cookie, od.RemoteOff, od.Len
 		o.Kind, o.Flags = od.Op, od.Flags
 		if err := t.cell.mark.Issue(&o.place, o.ID); err != nil {
-			e.opTrace(t, err)
+			tx.opTrace(t, err)
 		}
 		t.opv[i] = o
 		t.nops++
 		t.sock.ops++
-		e.queued.ops++
-		e.opBegun(t.cl)
-		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvQueue})
-		e.countOp(o)
+		tx.queued.ops++
+		e.users.opBegun(t.cl)
+		tx.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvQueue})
+		tx.countOp(o)
 		silent = silent && od.Flags&abi.FlagSilent != 0
 	}
 	t.m.Silent = silent
@@ -61,8 +62,8 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		t.m.Op2 = &t.opv[1].Op
 	}
 	for i, o := range t.ops() {
-		if errno := e.checkOp(t, i, &ods[i]); errno != 0 {
-			return e.refuse(t, o, errno)
+		if errno := tx.checkOp(t, i, &ods[i]); errno != 0 {
+			return tx.refuse(t, o, errno)
 		}
 	}
 	return true
@@ -70,9 +71,10 @@ func (e *Engine) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 
 // checkOp reads and checks the rest of t's operation i: 0, or why it may not
 // be posted.
-func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
+func (tx *sender) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
+	e := tx.e
 	o := t.opv[i]
-	if errno := e.mayOperate(t.cl); errno != 0 {
+	if errno := e.users.mayOperate(t.cl); errno != 0 {
 		return errno
 	}
 	if t.nops > 1 && o.Kind.Atomic() != (i == 1) {
@@ -84,7 +86,7 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	if d.Len > abi.MaxTransfer && !mutant.On(mutant.LengthUnbounded) {
 		return unix.EMSGSIZE
 	}
-	if errno := e.localSegments(t, o, d); errno != 0 {
+	if errno := tx.localSegments(t, o, d); errno != 0 {
 		return errno
 	}
 	if errno := o.Validate(); errno != 0 {
@@ -99,7 +101,7 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	case p != nil:
 		return p.grants.Check(&o.Op, t.sock.port)
 	case t.slot.local != nil:
-		_, errno := e.sameHostTarget(t, o)
+		_, errno := e.loop.sameHostTarget(t, o)
 		return errno
 	}
 	return unix.ENOBUFS // no peer, no grant
@@ -109,7 +111,7 @@ func (e *Engine) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 // grant may have gone since they were submitted.
 func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
 	if pc, ok := m.Owner.(*piece); ok {
-		return e.canPostPiece(c, pc)
+		return e.tx.canPostPiece(c, pc)
 	}
 	t := m.Owner.(*txMsg)
 	if t.long != nil && t.long.over {
@@ -117,10 +119,10 @@ func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
 		return false
 	}
 	if c.Kernel() {
-		e.opsPosted(t)
+		e.tx.opsPosted(t)
 		return true
 	}
-	p := e.peerOf(c)
+	p := e.peers.peerOf(c)
 	g := p.grants
 	if bad, errno := t.meansOwner(p.owner); errno != 0 {
 		m.Bad, t.errno = &bad.Op, errno
@@ -145,20 +147,20 @@ func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
 			g.Done(&o.Op) // its target checks the key again
 		}
 	}
-	e.opsPosted(t)
+	e.tx.opsPosted(t)
 	return true
 }
 
 // opsPosted notes that the operations of t are posted, those that were not before.
-func (e *Engine) opsPosted(t *txMsg) {
+func (tx *sender) opsPosted(t *txMsg) {
 	for _, o := range t.ops() {
-		e.opPosted(t, o)
+		tx.opPosted(t, o)
 	}
 }
 
-func (e *Engine) opPosted(t *txMsg, o *txOp) {
+func (tx *sender) opPosted(t *txMsg, o *txOp) {
 	if o.State() == rdmaop.StateQueued {
-		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
+		tx.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
 	}
 }
 
@@ -166,12 +168,13 @@ func (e *Engine) opPosted(t *txMsg, o *txOp) {
 const keepSegs = 64
 
 // freeOp returns o to the pool.
-func (e *Engine) freeOp(c *Client, o *txOp) {
+func (tx *sender) freeOp(c *Client, o *txOp) {
+	e := tx.e
 	c.segs -= len(o.bufs)
 	for i, b := range o.bufs {
 		o.bufs[i] = nil
 		b.users--
-		e.maybeFreeBuffer(b)
+		e.keys.maybeFreeBuffer(b)
 	}
 	o.bufs = o.bufs[:0]
 	if cap(o.Segs) > keepSegs {
@@ -183,54 +186,56 @@ func (e *Engine) freeOp(c *Client, o *txOp) {
 
 // refuse ends a message with an operation o that may not be posted: a status
 // for it and its sibling, nothing on the wire, nobody else affected.
-func (e *Engine) refuse(t *txMsg, o *txOp, errno unix.Errno) bool {
+func (tx *sender) refuse(t *txMsg, o *txOp, errno unix.Errno) bool {
 	t.m.Bad, t.errno = &o.Op, errno
-	e.msgDone(t, conn.OpRefused)
+	tx.msgDone(t, conn.OpRefused)
 	return false
 }
 
 // opTrace tells of a bug of ours, not of a client: it is never fatal.
-func (e *Engine) opTrace(t *txMsg, err error) {
-	e.cfg.Trace(t.sock.local.addr, t.slot.addr, "operation state", err)
+func (tx *sender) opTrace(t *txMsg, err error) {
+	tx.e.cfg.Trace(t.sock.local.addr, t.slot.addr, "operation state", err)
 }
 
 // stepOp runs the operation's state machine and carries out what it asks for.
-func (e *Engine) stepOp(t *txMsg, o *txOp, ev rdmaop.Event) {
+func (tx *sender) stepOp(t *txMsg, o *txOp, ev rdmaop.Event) {
+	e := tx.e
 	eff, err := o.Step(ev)
 	if err != nil {
-		e.opTrace(t, err)
+		tx.opTrace(t, err)
 		return
 	}
 	if ev.Type == rdmaop.EvPost {
 		o.at = e.now
 	}
 	if eff&rdmaop.Report != 0 {
-		e.opTook(t, o)
-		e.report(t, o)
+		e.watch.opTook(t, o)
+		e.clients.report(t, o)
 	}
 	if eff&rdmaop.RaiseLocal != 0 {
 		raised, err := t.cell.mark.Complete(&o.place)
 		if err != nil {
-			e.opTrace(t, err)
+			tx.opTrace(t, err)
 		}
 		if raised {
-			e.raise(t.cell)
+			e.clients.raise(t.cell)
 		}
 	}
 }
 
 // opsDone maps the end of a message to the end of its operations.
-func (e *Engine) opsDone(t *txMsg, o conn.Outcome) {
-	e.retired(t)
-	e.settle(t, o)
+func (tx *sender) opsDone(t *txMsg, o conn.Outcome) {
+	e := tx.e
+	tx.retired(t)
+	tx.settle(t, o)
 	if t.m.Carried() {
-		e.atomicLocal(t)
+		tx.atomicLocal(t)
 	}
 	for _, op := range t.ops() {
 		t.sock.ops--
-		e.queued.ops--
-		e.opEnded(t.cl)
-		e.countStatus(op.Status(), o)
+		tx.queued.ops--
+		e.users.opEnded(t.cl)
+		tx.countStatus(op.Status(), o)
 		if t.traced != 0 {
 			e.traces.tx(t, trace.Settled, op.Status().String())
 		}
@@ -239,9 +244,9 @@ func (e *Engine) opsDone(t *txMsg, o conn.Outcome) {
 
 // settle gives the operations of t the statuses that the outcome of its message
 // means. It may be called before the message's end, when its outcome is known.
-func (e *Engine) settle(t *txMsg, o conn.Outcome) {
+func (tx *sender) settle(t *txMsg, o conn.Outcome) {
 	for _, op := range t.ops() {
-		e.stepOp(t, op, t.settlement(op, o))
+		tx.stepOp(t, op, t.settlement(op, o))
 	}
 }
 
@@ -293,11 +298,11 @@ func settlement(m *conn.Msg, errno unix.Errno, o conn.Outcome, s rdmaop.State) (
 func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
 	switch t := m.Owner.(type) {
 	case *txMsg:
-		e.opsLocal(t)
-		e.retired(t)
+		e.tx.opsLocal(t)
+		e.tx.retired(t)
 	case *piece:
-		e.retiredOp(t.t.slot.peer, &t.op)
-		e.longLocal(t.t)
+		e.tx.retiredOp(t.t.slot.peer, &t.op)
+		e.tx.longLocal(t.t)
 	}
 }
 
@@ -311,38 +316,38 @@ func (e *Engine) OpPlaced(_ *conn.Conn, m *conn.Msg) {
 	if t.traced != 0 {
 		e.traces.tx(t, trace.Placed, "")
 	}
-	e.settle(t, conn.Acked)
+	e.tx.settle(t, conn.Acked)
 }
 
 // opsLocal notes that nothing touches the local buffers of t's operations any
 // more.
-func (e *Engine) opsLocal(t *txMsg) {
+func (tx *sender) opsLocal(t *txMsg) {
 	for _, o := range t.ops() {
 		if !t.carries(o) {
-			e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
+			tx.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
 		}
 	}
 	if t.traced != 0 {
-		e.traces.tx(t, trace.Local, "")
+		tx.e.traces.tx(t, trace.Local, "")
 	}
 }
 
 // retired ends the operations' use of their keys. The last one on a key the
 // target asked back lets it have it.
-func (e *Engine) retired(t *txMsg) {
+func (tx *sender) retired(t *txMsg) {
 	p := t.slot.peer
 	if p == nil {
 		return
 	}
-	e.retiredOp(p, t.m.Op)
+	tx.retiredOp(p, t.m.Op)
 	if t.m.Op2 != nil {
-		e.retiredOp(p, t.m.Op2)
+		tx.retiredOp(p, t.m.Op2)
 	}
 }
 
-func (e *Engine) retiredOp(p *peer, o *rdmaop.Op) {
+func (tx *sender) retiredOp(p *peer, o *rdmaop.Op) {
 	if p.grants.Done(o) {
-		e.sendRevoked(p, o.RKey())
+		tx.e.peers.sendRevoked(p, o.RKey())
 	}
 }
 
@@ -351,19 +356,19 @@ func (e *Engine) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
 	switch t := m.Owner.(type) {
 	case *txMsg:
 		if o == conn.Returned {
-			e.takeBack(t)
+			e.tx.takeBack(t)
 			return
 		}
-		e.txDone(t, o)
+		e.tx.txDone(t, o)
 	case *piece:
-		if o == conn.Returned && e.takePieceBack(t) {
+		if o == conn.Returned && e.tx.takePieceBack(t) {
 			return
 		}
-		e.pieceDone(t, o)
+		e.tx.pieceDone(t, o)
 	case *ctlMsg:
-		e.ctlDone(t, o)
+		e.peers.ctlDone(t, o)
 	}
 }
 
 // HasStopped is asked by the connection for a reason to connect.
-func (e *Engine) HasStopped(c *conn.Conn) bool { return e.peerOf(c).paused.N > 0 }
+func (e *Engine) HasStopped(c *conn.Conn) bool { return e.peers.peerOf(c).paused.N > 0 }

@@ -7,7 +7,8 @@ import (
 )
 
 // countOp counts an operation that is submitted.
-func (e *Engine) countOp(o *txOp) {
+func (tx *sender) countOp(o *txOp) {
+	e := tx.e
 	e.st.C[stats.SendRDMA]++
 	switch o.Kind {
 	case abi.OpWrite:
@@ -20,7 +21,7 @@ func (e *Engine) countOp(o *txOp) {
 }
 
 // countStatus counts how an operation ended.
-func (e *Engine) countStatus(s abi.Status, o conn.Outcome) {
+func (tx *sender) countStatus(s abi.Status, o conn.Outcome) {
 	c := stats.OpFailed
 	switch {
 	case o == conn.OpRefused:
@@ -34,5 +35,5 @@ func (e *Engine) countStatus(s abi.Status, o conn.Outcome) {
 	case s == abi.StatusUnknown:
 		c = stats.OpUnknown
 	}
-	e.st.C[c]++
+	tx.e.st.C[c]++
 }

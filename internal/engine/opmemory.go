@@ -9,7 +9,7 @@ import (
 
 // localSegments resolves the operation's local memory, and the operands of an
 // atomic.
-func (e *Engine) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
+func (tx *sender) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
 	if o.Kind.Atomic() {
 		b, ok := t.cl.sent(d.SegChunk, uint64(shm.AtomicEntrySize))
 		if !ok {
@@ -25,7 +25,7 @@ func (e *Engine) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
 		return unix.EINVAL
 	}
 	if d.NSeg == 1 {
-		return e.addSegment(t, o, d.Region, d.Off, d.Len)
+		return tx.addSegment(t, o, d.Region, d.Off, d.Len)
 	}
 	list, ok := t.cl.sent(d.SegChunk, uint64(int(d.NSeg)*shm.SegEntrySize))
 	if !ok {
@@ -34,7 +34,7 @@ func (e *Engine) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
 	sum := uint64(0)
 	for i := 0; i < int(d.NSeg); i++ {
 		s := shm.ReadSegEntry(list[i*shm.SegEntrySize:])
-		if errno := e.addSegment(t, o, s.Region, s.Off, s.Len); errno != 0 {
+		if errno := tx.addSegment(t, o, s.Region, s.Off, s.Len); errno != 0 {
 			return errno
 		}
 		sum += s.Len
@@ -56,7 +56,7 @@ func (c *Client) sent(chunk uint32, n uint64) ([]byte, bool) {
 	return c.send[w].mem[in : in+n : in+n], true
 }
 
-func (e *Engine) addSegment(t *txMsg, o *txOp, id uint32, off, n uint64) unix.Errno {
+func (tx *sender) addSegment(t *txMsg, o *txOp, id uint32, off, n uint64) unix.Errno {
 	b := t.cl.buffers[id]
 	switch {
 	case b == nil || b.freeing:

@@ -43,15 +43,16 @@ func (o *overflow) open(mem []byte) {
 
 // newOver takes daemon memory for a message to s, nil when there is none. If
 // all is free a message gets it whatever its length.
-func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
+func (rx *receiver) newOver(s *socket, a *arrival) *rxMsg {
+	e := rx.e
 	acc, cost := s.cl.acct, a.n+overCost
-	if e.overflow.used > 0 && acc.overBytes+cost > e.cfg.OverflowBytes-e.overflow.used {
+	if rx.overflow.used > 0 && acc.overBytes+cost > e.cfg.OverflowBytes-rx.overflow.used {
 		return nil
 	}
 	var over *shm.Arena
 	var chunk uint32
 	if a.n > 0 {
-		if over, chunk = e.takeOver(acc, a.n); over == nil {
+		if over, chunk = rx.takeOver(acc, a.n); over == nil {
 			return nil
 		}
 	}
@@ -59,68 +60,68 @@ func (e *Engine) newOver(s *socket, a *arrival) *rxMsg {
 	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), run: a.run, chunk: chunk,
 		inOver: true, over: over, began: e.now, at: a.at, traced: a.traced, seq: a.seq}
 	acc.overBytes += cost
-	e.overflow.used += cost
+	rx.overflow.used += cost
 	return m
 }
 
 // takeOver finds n bytes in the windows of acc, or in one more.
-func (e *Engine) takeOver(acc *account, n int) (*shm.Arena, uint32) {
+func (rx *receiver) takeOver(acc *account, n int) (*shm.Arena, uint32) {
 	for _, w := range acc.windows {
 		if chunk, ok := w.Alloc(n); ok {
 			return w, chunk
 		}
 	}
-	last := len(e.overflow.free) - 1
+	last := len(rx.overflow.free) - 1
 	if last < len(acc.windows) {
 		return nil, 0
 	}
-	w := e.overflow.free[last]
+	w := rx.overflow.free[last]
 	chunk, ok := w.Alloc(n)
 	if !ok {
 		return nil, 0
 	}
-	e.overflow.free = e.overflow.free[:last]
+	rx.overflow.free = rx.overflow.free[:last]
 	acc.windows = append(acc.windows, w)
 	return w, chunk
 }
 
 // freeOver gives the daemon memory of m back.
-func (e *Engine) freeOver(m *rxMsg) {
+func (rx *receiver) freeOver(m *rxMsg) {
 	acc := m.sock.cl.acct
 	if m.n > 0 {
 		m.over.Free(m.chunk, int(m.n))
 		if m.over.InUse() == 0 {
 			acc.windows = remove(acc.windows, m.over)
-			e.overflow.free = append(e.overflow.free, m.over)
+			rx.overflow.free = append(rx.overflow.free, m.over)
 		}
 	}
 	acc.overBytes -= int(m.n) + overCost
-	e.overflow.used -= int(m.n) + overCost
-	e.overflow.released = true
+	rx.overflow.used -= int(m.n) + overCost
+	rx.overflow.released = true
 }
 
 // refuseForMemory marks a socket that had to refuse only because its user may
 // have no more of the daemon's memory: its senders wait for its congestion bit
 // to clear, which no reader of the socket may bring about.
-func (e *Engine) refuseForMemory(s *socket) {
-	e.setCongested(s, true)
+func (rx *receiver) refuseForMemory(s *socket) {
+	rx.setCongested(s, true)
 	acc := s.cl.acct
 	if !s.forMemory.On() {
 		acc.refused.Add(&s.forMemory, s)
 	}
 	if !acc.inShort.On() {
-		e.overflow.short.Add(&acc.inShort, acc)
+		rx.overflow.short.Add(&acc.inShort, acc)
 	}
 }
 
 // noMemory is the verdict on a message that found no memory. From a kernel it is
 // lost, so its socket ends.
-func (e *Engine) noMemory(s *socket, a *arrival) conn.Verdict {
+func (rx *receiver) noMemory(s *socket, a *arrival) conn.Verdict {
 	if a.kernel {
-		e.overrun(s, netip.AddrFrom16(*a.src).Unmap())
+		rx.overrun(s, netip.AddrFrom16(*a.src).Unmap())
 		return conn.NoSocket
 	}
-	e.refuseForMemory(s)
+	rx.refuseForMemory(s)
 	return conn.Refused
 }
 
@@ -128,52 +129,54 @@ func (e *Engine) noMemory(s *socket, a *arrival) conn.Verdict {
 // for, and it cannot be told to send it again. The owner learns of it behind what s
 // has received so far. Holding the kernel's connection back instead would stop all
 // sockets of both hosts for one that is not read.
-func (e *Engine) overrun(s *socket, from netip.Addr) {
+func (rx *receiver) overrun(s *socket, from netip.Addr) {
+	e := rx.e
 	if s.overrun {
 		return
 	}
 	s.overrun = true
 	e.cfg.Trace(s.local.addr, from, fmt.Sprintf("socket at port %d closed: its owner does not read what this peer, a kernel, sends", s.port), nil)
-	e.leavePort(s)
-	e.forgetPartials(s)
-	e.rouse(s) // their next try finds no socket, or the port's next one
-	e.pendSock(s)
+	rx.leavePort(s)
+	e.clients.forgetPartials(s)
+	e.loop.rouse(s) // their next try finds no socket, or the port's next one
+	rx.pendSock(s)
 }
 
 // leavePort frees the port of s, for good.
-func (e *Engine) leavePort(s *socket) {
+func (rx *receiver) leavePort(s *socket) {
 	s.local.ports.set(s.port, nil)
-	e.lists.dropSocket(s)
+	rx.e.watch.lists.dropSocket(s)
 	if !mutant.On(mutant.CongestionStays) {
-		e.setCongested(s, false)
+		rx.setCongested(s, false)
 	}
 	s.left = true
 	s.cl.acct.refused.Del(&s.forMemory)
 }
 
 // tellOverrun writes the event of a socket that was overrun; false: no room.
-func (e *Engine) tellOverrun(s *socket) bool {
+func (rx *receiver) tellOverrun(s *socket) bool {
 	r := s.cl.ev.Reserve()
 	if r == nil {
 		return false
 	}
 	*r.Notice() = shm.EventNotice{Kind: shm.EvOverrun, Sock: s.handle, Port: s.port, Addr: s.local.addr16}
-	e.news(s.cl)
+	rx.e.clients.news(s.cl)
 	return true
 }
 
 // memoryFreed lets sockets that refused for memory take messages again, once a
 // turn, those of the users that have less than half of what they may have.
-func (e *Engine) memoryFreed() {
-	if !e.overflow.released {
+func (rx *receiver) memoryFreed() {
+	e := rx.e
+	if !rx.overflow.released {
 		return
 	}
-	e.overflow.released = false
+	rx.overflow.released = false
 	var next *lists.Link[account]
-	for n := e.overflow.short.Head; n != nil; n = next {
+	for n := rx.overflow.short.Head; n != nil; n = next {
 		next = n.Next
 		acc := n.Of
-		if 2*acc.overBytes >= e.cfg.OverflowBytes-e.overflow.used || len(acc.windows)+len(e.overflow.free) == 0 {
+		if 2*acc.overBytes >= e.cfg.OverflowBytes-rx.overflow.used || len(acc.windows)+len(rx.overflow.free) == 0 {
 			continue
 		}
 		if e.chores.besides(func() bool {
@@ -182,22 +185,22 @@ func (e *Engine) memoryFreed() {
 			}
 			s := acc.refused.Head.Of
 			acc.refused.Del(&s.forMemory)
-			e.relieve(s)
+			rx.relieve(s)
 			return true
 		}) {
-			e.overflow.released = true // on in the next turn
+			rx.overflow.released = true // on in the next turn
 			continue
 		}
-		e.overflow.short.Del(n)
+		rx.overflow.short.Del(n)
 	}
 }
 
 // queueOver puts a message at the end of its socket's overflow queue.
-func (e *Engine) queueOver(m *rxMsg) {
+func (rx *receiver) queueOver(m *rxMsg) {
 	s := m.sock
 	s.countOver(m, 1)
 	if s.over.Add(&m.waits, m); s.over.N == 1 { // else it is known to wait
-		e.pendSock(s)
+		rx.pendSock(s)
 	}
 }
 
@@ -228,21 +231,22 @@ func (m *rxMsg) mem() []byte {
 }
 
 // pendSock has what waits at s tried again.
-func (e *Engine) pendSock(s *socket) {
+func (rx *receiver) pendSock(s *socket) {
 	c := s.cl
 	if !s.pend.On() {
 		c.pendSocks.Add(&s.pend, s)
 	}
 	c.untried = c.pendSocks.N
-	e.pend(c)
+	rx.e.clients.pend(c)
 }
 
 // freeRx gives back the memory of a message that never reached the event ring.
-func (e *Engine) freeRx(m *rxMsg) {
+func (rx *receiver) freeRx(m *rxMsg) {
+	e := rx.e
 	if m.inOver {
-		e.freeOver(m)
+		rx.freeOver(m)
 	} else if c := m.sock.cl; !c.dead {
-		e.freeRxID(c, m.rxid)
+		e.clients.freeRxID(c, m.rxid)
 	}
 	*m = rxMsg{}
 	e.pools.rxs.Put(m)
@@ -252,10 +256,10 @@ func (e *Engine) freeRx(m *rxMsg) {
 // returns what that cost. A socket that has its share waits for the receive ids
 // of what it has, and is not looked at until then; one that has nothing stays
 // and is tried whenever an id came back.
-func (e *Engine) writeSockets(c *Client) (n int) {
+func (rx *receiver) writeSockets(c *Client) (n int) {
 	for tries := 0; tries < writeEach && n < writeEach && c.untried > 0 && c.pendSocks.N > 0; tries++ {
 		s := c.pendSocks.Head.Of
-		cost, all := e.writeOver(s, writeSock)
+		cost, all := rx.writeOver(s, writeSock)
 		n += cost
 		if !all && c.ev.Free() == 0 {
 			return n // still its turn
@@ -278,20 +282,20 @@ func (e *Engine) writeSockets(c *Client) (n int) {
 
 // writeOver moves waiting messages of s to its client while they cost less than
 // budget, and returns what they cost; all: none waits any more.
-func (e *Engine) writeOver(s *socket, budget int) (cost int, all bool) {
+func (rx *receiver) writeOver(s *socket, budget int) (cost int, all bool) {
 	for s.over.N > 0 {
 		n := int(s.over.Head.Of.n)
-		if cost >= budget || !e.moveOver(s) {
+		if cost >= budget || !rx.moveOver(s) {
 			return cost, false
 		}
 		cost += 1 + n/writeUnit
 	}
-	return cost, !s.overrun || e.tellOverrun(s)
+	return cost, !s.overrun || rx.tellOverrun(s)
 }
 
 // moveOver moves the first message that waits at s to its client; false: there
 // is no room for it.
-func (e *Engine) moveOver(s *socket) bool {
+func (rx *receiver) moveOver(s *socket) bool {
 	c, m := s.cl, s.over.Head.Of
 	if c.ev.Free() == 0 {
 		return false
@@ -300,9 +304,9 @@ func (e *Engine) moveOver(s *socket) bool {
 		traced: m.traced, seq: m.seq}
 	if !m.inOver {
 		s.popOver()
-		e.putEvent(s, &a, m.rxid, m.chunk)
+		rx.putEvent(s, &a, m.rxid, m.chunk)
 		*m = rxMsg{}
-		e.pools.rxs.Put(m)
+		rx.e.pools.rxs.Put(m)
 		return true
 	}
 	id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0)
@@ -313,7 +317,7 @@ func (e *Engine) moveOver(s *socket) bool {
 		copy(c.recv.Bytes(chunk, a.n), m.mem())
 	}
 	s.popOver()
-	e.putEvent(s, &a, id, chunk)
-	e.freeRx(m)
+	rx.putEvent(s, &a, id, chunk)
+	rx.freeRx(m)
 	return true
 }

@@ -20,7 +20,7 @@ func TestOverrunLeavesPort(t *testing.T) {
 		}
 		w.run()
 		l := e.addrs.all[0]
-		e.overrun(l.ports.get(10), hostAddr(1)) // as noMemory does for a kernel peer's message
+		e.rx.overrun(l.ports.get(10), hostAddr(1)) // as noMemory does for a kernel peer's message
 		w.run()
 		if how == "the receive buffer shrinks" {
 			b.must(&ipc.SetRcvBuf{Sock: sb, Bytes: 1000})
@@ -54,7 +54,7 @@ func TestOverrunWakesWaiters(t *testing.T) {
 	if s.waiters.N != 1 {
 		t.Fatalf("%d wait for a socket with %d bytes", s.waiters.N, s.rcvBytes)
 	}
-	e.overrun(s, hostAddr(1))
+	e.rx.overrun(s, hostAddr(1))
 	w.run()
 	if a.look(); a.noSocket() == 0 || len(a.back) != 5 {
 		t.Errorf("%d told, %d ids back", a.noSocket(), len(a.back))

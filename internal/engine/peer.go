@@ -83,11 +83,12 @@ type shown struct {
 // peer returns the connection of a lane from l to addr, made on first use, by
 // a client or (nil) otherwise. EINVAL: no address a peer can have; ENOBUFS: there are
 // MaxPeers, or as many are of the client's user as are free.
-func (e *Engine) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client) (*peer, error) {
+func (ps *peerTable) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client) (*peer, error) {
+	e := ps.e
 	if e.tcpPeer(l, addr) {
 		lane = 0 // it has lanes of its own, by source port
 	}
-	h := e.peers.hosts[remoteKey{l.addr, addr}]
+	h := ps.hosts[remoteKey{l.addr, addr}]
 	if p := h.lane(lane); p != nil {
 		return p, nil
 	}
@@ -95,20 +96,20 @@ func (e *Engine) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client) (*p
 		return nil, fmt.Errorf("%w: %v has no peer %v", unix.EINVAL, l.addr, addr)
 	}
 	if by == nil {
-		if err := e.mayLane(h); err != nil {
+		if err := ps.mayLane(h); err != nil {
 			return nil, err
 		}
 	}
-	if err := e.mayPeer(by); err != nil {
+	if err := e.users.mayPeer(by); err != nil {
 		return nil, err
 	}
-	if h = e.peers.hosts[remoteKey{l.addr, addr}]; h == nil {
-		h = e.newRemote(l, addr, e.newKeys(), e.newInstance())
+	if h = ps.hosts[remoteKey{l.addr, addr}]; h == nil {
+		h = ps.newRemote(l, addr, e.keys.newKeys(), ps.newInstance())
 	}
-	p := e.newPeer(h, lane)
-	e.asked(p, by)
-	if e.crowdedPeers() {
-		e.sweepSoon()
+	p := ps.newPeer(h, lane)
+	e.users.asked(p, by)
+	if ps.crowdedPeers() {
+		ps.sweepSoon()
 	}
 	if !l.cong.Empty() {
 		p.c.QueueCong(&l.cong)
@@ -117,18 +118,19 @@ func (e *Engine) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client) (*p
 }
 
 // newPeer makes a lane of h, which has none of that number.
-func (e *Engine) newPeer(h *remote, lane uint8) *peer {
+func (ps *peerTable) newPeer(h *remote, lane uint8) *peer {
+	e := ps.e
 	p := &peer{remote: h, lane: lane, key: h.who + 1 + verbs.PeerKey(lane)}
 	if e.tcpPeer(h.local, h.addr) {
 		e.newTCP(p)
 	} else {
-		e.newQP(p)
+		ps.newQP(p)
 	}
 	h.addLane(p)
-	p.nth = len(e.peers.all)
-	e.peers.all = append(e.peers.all, p)
-	e.lists.addPeer(p)
-	e.peers.byKey[p.key] = p
+	p.nth = len(ps.all)
+	ps.all = append(ps.all, p)
+	e.watch.lists.addPeer(p)
+	ps.byKey[p.key] = p
 	return p
 }
 
@@ -139,20 +141,21 @@ func mayBePeer(l *localAddr, addr netip.Addr) bool {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-func (e *Engine) trace(p *peer, event string, err error) {
-	e.cfg.Trace(p.local.addr, p.addr, event, err)
+func (ps *peerTable) trace(p *peer, event string, err error) {
+	ps.e.cfg.Trace(p.local.addr, p.addr, event, err)
 }
 
 // PeerUp: the handshake is complete.
 func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
 	qpOf(c).misses = 0
-	e.peerUp(e.peerOf(c), restarted)
+	e.peers.peerUp(e.peers.peerOf(c), restarted)
 }
 
-func (e *Engine) peerUp(p *peer, restarted bool) {
-	e.setReach(p, 0)
-	e.cameUp(p)
-	e.askedNoMore(p)
+func (ps *peerTable) peerUp(p *peer, restarted bool) {
+	e := ps.e
+	ps.setReach(p, 0)
+	e.throttle.cameUp(p)
+	e.users.askedNoMore(p)
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++
 	p.isUp = true
@@ -161,34 +164,35 @@ func (e *Engine) peerUp(p *peer, restarted bool) {
 		p.ups++
 	}
 	p.wasUp = true
-	e.tell(&p.slots)
+	e.dests.tell(&p.slots)
 }
 
 // PeerDown: the connection is down, and its queue pair is empty.
 func (e *Engine) PeerDown(c *conn.Conn, why error) {
-	p := e.peerOf(c)
-	e.peerDown(p, p.isUp || !errors.Is(why, conn.ErrHalted))
+	p := e.peers.peerOf(c)
+	e.peers.peerDown(p, p.isUp || !errors.Is(why, conn.ErrHalted))
 }
 
 // peerDown notes that p is down. It is no news if a pause has broken off a handshake: then
 // destinations know of the break before that, if there was one.
-func (e *Engine) peerDown(p *peer, news bool) {
+func (ps *peerTable) peerDown(p *peer, news bool) {
+	e := ps.e
 	if p.isUp { // else an attempt was reset
 		p.isUp = false
 		e.st.C[stats.PeersUp]--
 	}
-	e.revokeDown(p)
-	e.sweepSoon()
+	e.keys.revokeDown(p)
+	ps.sweepSoon()
 	if p.partedDown() || !news {
 		return
 	}
 	p.downs++
-	e.tell(&p.slots)
+	e.dests.tell(&p.slots)
 }
 
-func (e *Engine) traceOnce(p *peer, event string, err error) {
+func (ps *peerTable) traceOnce(p *peer, event string, err error) {
 	if event != p.lastEvent || event == "up" {
 		p.lastEvent = event
-		e.trace(p, event, err)
+		ps.trace(p, event, err)
 	}
 }

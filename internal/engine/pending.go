@@ -29,12 +29,12 @@ type pending struct {
 }
 
 // pend has c's lists looked at: something new waits in them.
-func (e *Engine) pend(c *Client) {
+func (cs *clientTable) pend(c *Client) {
 	if c.again || c.noRoom || c.dead {
 		return
 	}
 	c.again = true
-	e.Unpark(c)
+	cs.e.Unpark(c)
 }
 
 // waits reports whether something waits for room in c's event ring, or for
@@ -51,12 +51,12 @@ func (c *Client) mayWrite() bool { return c.again || c.noRoom && c.ev.Free() > 0
 // writePending writes what waits for c's event ring, as much as there is room
 // for and a turn allows, and reports whether it wrote anything. The kinds take
 // turns, so that none waits for another that always has more.
-func (e *Engine) writePending(c *Client) bool {
+func (cs *clientTable) writePending(c *Client) bool {
 	c.again, c.noRoom = false, false
 	c.untried = min(c.untried, c.pendSocks.N)
 	done := 0
 	for done < writeTurn {
-		n := e.writeMarks(c) + e.writeStatuses(c) + e.writeNotices(c) + e.writeSockets(c)
+		n := cs.writeMarks(c) + cs.writeStatuses(c) + cs.writeNotices(c) + cs.e.rx.writeSockets(c)
 		if n == 0 {
 			c.noRoom = c.waits() && c.ev.Free() == 0
 			c.again = c.untried > 0 && !c.noRoom
@@ -69,44 +69,44 @@ func (e *Engine) writePending(c *Client) bool {
 }
 
 // writeStatuses writes statuses and returns how many.
-func (e *Engine) writeStatuses(c *Client) (n int) {
+func (cs *clientTable) writeStatuses(c *Client) (n int) {
 	for ; c.pendOps.N > 0 && n < writeEach; n++ {
 		t := c.pendOps.Head.Of
-		if !e.putStatuses(t) {
+		if !cs.putStatuses(t) {
 			break
 		}
 		c.pendOps.Pop()
-		e.told(t)
+		cs.told(t)
 	}
 	return n
 }
 
 // told ends t's stay in pendOps: its statuses were written, or nobody wants them
 // any more.
-func (e *Engine) told(t *txMsg) {
-	e.statusTold(t.cell)
+func (cs *clientTable) told(t *txMsg) {
+	cs.statusTold(t.cell)
 	if t.done {
-		e.giveBack(t)
+		cs.e.tx.giveBack(t)
 	}
 }
 
 // writeMarks tells waiters that their barrier was reached, and returns how many.
-func (e *Engine) writeMarks(c *Client) (n int) {
+func (cs *clientTable) writeMarks(c *Client) (n int) {
 	for ; c.pendCells.N > 0 && n < writeEach && c.ev.Free() > 0; n++ {
 		ce := c.pendCells.Head.Of
 		c.pendCells.Del(&ce.pend)
 		if ce.live() {
-			e.checkArmed(c, ce)
+			cs.checkArmed(c, ce)
 		}
 	}
 	return n
 }
 
 // writeNotices writes what destinations have to tell, and returns of how many.
-func (e *Engine) writeNotices(c *Client) (n int) {
+func (cs *clientTable) writeNotices(c *Client) (n int) {
 	for ; c.pendNote.N > 0 && n < writeEach; n++ {
 		sl := c.pendNote.Head.Of
-		if !e.putNotices(sl) {
+		if !cs.putNotices(sl) {
 			break
 		}
 		c.pendNote.Del(&sl.pend)

@@ -55,7 +55,7 @@ func (e *Engine) Ping(addr netip.Addr, size int, pong chan<- struct{}, failed fu
 		if err != nil {
 			return nil, fmt.Errorf("ping %v: %w (add it on this host, and run rdsctl config reload)", addr, err)
 		}
-		if p, err = e.peer(l, addr, 0, nil); err != nil {
+		if p, err = e.peers.peer(l, addr, 0, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -74,10 +74,10 @@ func (e *Engine) Ping(addr netip.Addr, size int, pong chan<- struct{}, failed fu
 	if !p.c.Ready() {
 		p.reach.pings = append(p.reach.pings, x)
 	}
-	m := e.ctl(p, 0, 0)
+	m := e.peers.ctl(p, 0, 0)
 	m.m.SPort, m.m.SrcInc = port, s.inc
 	e.st.C[stats.SendPong]++
-	e.sendCtl(p, m, pingData[:size])
+	e.peers.sendCtl(p, m, pingData[:size])
 	return x, nil
 }
 
@@ -90,7 +90,8 @@ func (x *Ping) fail(err error) {
 }
 
 // endPings ends all pings, because the daemon is being replaced.
-func (e *Engine) endPings() {
+func (ps *peerTable) endPings() {
+	e := ps.e
 	for e.pings.N > 0 {
 		x := e.pings.Head.Of
 		x.fail(errReplaced)
@@ -105,7 +106,7 @@ func (x *Ping) Peer() (i ctl.PeerInfo, ok bool) {
 	if p == nil {
 		return i, false
 	}
-	return x.e.peerInfo(p).PeerInfo, true
+	return x.e.watch.peerInfo(p).PeerInfo, true
 }
 
 // Lost says how large packets fare on the connection that the ping goes by, "" if nothing is known to be wrong.
@@ -135,7 +136,7 @@ func (x *Ping) End() {
 	s.local.ports.set(s.port, nil)
 	if p := x.peer(); p != nil {
 		p.c.CancelMatching(func(m *connMsg) bool { _, ok := m.Owner.(*ctlMsg); return ok && m.Internal == 0 && m.SPort == s.port }, cancelled)
-		e.dropIfNew(p)
+		e.peers.dropIfNew(p)
 	}
 }
 

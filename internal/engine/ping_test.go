@@ -25,7 +25,7 @@ func TestPingPeer(t *testing.T) {
 	}
 	x := ping(1)
 	w.run()
-	if _, err := e.peer(e.addrs.all[0], hostAddr(1), 1, nil); err != nil { // comes later in the list, and is down
+	if _, err := e.peers.peer(e.addrs.all[0], hostAddr(1), 1, nil); err != nil { // comes later in the list, and is down
 		t.Fatal(err)
 	}
 	if i, ok := x.Peer(); !ok || i.Remote != hostAddr(1) || i.Lane != 0 || i.State != "up" {

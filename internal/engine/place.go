@@ -14,49 +14,50 @@ import (
 // message that finds no place it is congested, and its messages wait.
 
 // openPlace gives sl, new, a place if one is left.
-func (e *Engine) openPlace(sl *slot) {
+func (ds *destinations) openPlace(sl *slot) {
 	if a := sl.cl.acct; a.waiting.N == 0 && uint64(a.dests) < sl.cl.user.Quota[config.Destinations] {
-		e.takePlace(sl)
+		ds.takePlace(sl)
 	}
 }
 
 // needPlace finds a place for sl, which has a message now. Without one sl waits
 // behind the others of its user.
-func (e *Engine) needPlace(sl *slot) {
+func (ds *destinations) needPlace(sl *slot) {
+	e := ds.e
 	a := sl.cl.acct
-	if a.waiting.N == 0 && e.freePlace(sl) {
-		e.takePlace(sl)
+	if a.waiting.N == 0 && ds.freePlace(sl) {
+		ds.takePlace(sl)
 		return
 	}
 	e.st.C[stats.QuotaRefused]++
-	e.setSlotCongested(sl, true)
+	e.rx.setSlotCongested(sl, true)
 	sl.leadTo(&a.waiting)
-	e.placesWanted(a)
+	ds.placesWanted(a)
 }
 
 // freePlace reports whether there is a place for sl, after another destination
 // gave one up if need be.
-func (e *Engine) freePlace(sl *slot) bool {
+func (ds *destinations) freePlace(sl *slot) bool {
 	a := sl.cl.acct
-	return uint64(a.dests) < sl.cl.user.Quota[config.Destinations] || e.giveWay(a)
+	return uint64(a.dests) < sl.cl.user.Quota[config.Destinations] || ds.giveWay(a)
 }
 
-func (e *Engine) takePlace(sl *slot) {
+func (ds *destinations) takePlace(sl *slot) {
 	sl.cl.acct.dests++
 	sl.counted = true
-	e.mayGiveWay(sl)
-	e.home(sl)
+	ds.mayGiveWay(sl)
+	ds.home(sl)
 }
 
 // mayGiveWay lists sl if it has nothing under way.
-func (e *Engine) mayGiveWay(sl *slot) {
+func (ds *destinations) mayGiveWay(sl *slot) {
 	a := sl.cl.acct
 	if sl.msgs > 0 || !sl.counted || sl.inIdle.On() {
 		return
 	}
 	a.idle.Add(&sl.inIdle, sl)
 	if a.waiting.N > 0 {
-		e.placesWanted(a)
+		ds.placesWanted(a)
 	}
 }
 
@@ -66,7 +67,7 @@ const idleLooks = 64
 // giveWay takes the place of a destination that has nothing under way, the one
 // that has been so longest, roughly: one that was used since the last look stays
 // for another round. false: none was found.
-func (e *Engine) giveWay(a *account) bool {
+func (ds *destinations) giveWay(a *account) bool {
 	if mutant.On(mutant.IdleKeepsPlace) {
 		return false
 	}
@@ -82,7 +83,7 @@ func (e *Engine) giveWay(a *account) bool {
 			sl.used = false
 			a.idle.Add(&sl.inIdle, sl)
 		default:
-			e.leavePlace(sl)
+			ds.leavePlace(sl)
 			return true
 		}
 	}
@@ -90,8 +91,9 @@ func (e *Engine) giveWay(a *account) bool {
 }
 
 // leavePlace has sl lead nowhere.
-func (e *Engine) leavePlace(sl *slot) {
-	e.refresh(sl)
+func (ds *destinations) leavePlace(sl *slot) {
+	e := ds.e
+	ds.refresh(sl)
 	sl.counted = false
 	sl.cl.acct.dests--
 	sl.leadTo(nil)
@@ -102,13 +104,13 @@ func (e *Engine) leavePlace(sl *slot) {
 	if p := sl.peer; p != nil {
 		sl.leaveTurn()
 		sl.peer = nil
-		e.dropIfNew(p)
+		e.peers.dropIfNew(p)
 	}
-	e.setSlotCongested(sl, false)
+	e.rx.setSlotCongested(sl, false)
 }
 
 // destClosed ends sl's count and leads those that wait to where they go.
-func (e *Engine) destClosed(sl *slot) {
+func (ds *destinations) destClosed(sl *slot) {
 	a := sl.cl.acct
 	a.idle.Del(&sl.inIdle)
 	if !sl.counted {
@@ -117,47 +119,48 @@ func (e *Engine) destClosed(sl *slot) {
 	sl.counted = false
 	a.dests--
 	if a.waiting.N > 0 {
-		e.placesWanted(a)
+		ds.placesWanted(a)
 	}
 }
 
 // placesWanted has the places of a looked at in the next turn.
-func (e *Engine) placesWanted(a *account) {
+func (ds *destinations) placesWanted(a *account) {
 	if !a.inWanted.On() {
-		e.users.wanted.Add(&a.inWanted, a)
+		ds.e.users.wanted.Add(&a.inWanted, a)
 	}
 }
 
 // givePlaces gives places to the destinations that wait, oldest first, as long
 // as there are any.
-func (e *Engine) givePlaces(a *account) {
-	if e.chores.besides(func() bool {
+func (ds *destinations) givePlaces(a *account) {
+	if ds.e.chores.besides(func() bool {
 		if a.waiting.N == 0 {
 			return false
 		}
 		switch sl := a.waiting.Head.Of; {
 		case sl.cl.dead || sl.sock.closed: // about to close, too
 			sl.leadTo(nil)
-		case !e.freePlace(sl):
+		case !ds.freePlace(sl):
 			return false
 		default:
-			e.takePlace(sl)
+			ds.takePlace(sl)
 		}
 		return true
 	}) {
-		e.placesWanted(a)
+		ds.placesWanted(a)
 	}
 }
 
 // placesGiven is givePlaces for all users that want some, once a turn. A user's
 // stays wanted while there are destinations that were not looked at.
-func (e *Engine) placesGiven() (work bool) {
+func (ds *destinations) placesGiven() (work bool) {
+	e := ds.e
 	for range e.users.wanted.N {
 		a := e.users.wanted.Head.Of
 		e.users.wanted.Del(&a.inWanted)
-		e.givePlaces(a)
+		ds.givePlaces(a)
 		if a.waiting.N > 0 && a.idle.N > 0 {
-			e.placesWanted(a)
+			ds.placesWanted(a)
 		}
 		work = true
 	}

@@ -75,7 +75,7 @@ func TestPlacesDrained(t *testing.T) {
 	e.Turn(w.net.Now(), Wall(w.net.Now()))
 	waits := 0
 	for _, sl := range a.cl.slots[:ports] {
-		if e.waitsFor(sl, sl.msgs > 0, false) == ctl.WaitsForQuota {
+		if e.watch.waitsFor(sl, sl.msgs > 0, false) == ctl.WaitsForQuota {
 			waits++
 		}
 	}
@@ -85,7 +85,7 @@ func TestPlacesDrained(t *testing.T) {
 	stalls := map[ctl.StallInfo]*ctl.StallInfo{}
 	for _, m := range a.cl.msgs {
 		if m != nil {
-			e.stallNowhere(stalls, m)
+			e.watch.stallNowhere(stalls, m)
 		}
 	}
 	for _, s := range stalls {
@@ -112,7 +112,7 @@ func TestPlacesDrained(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		e.drains.all = on
 		for _, sl := range a.cl.slots[:ports] {
-			e.setSlotCongested(sl, e.congestionOf(sl))
+			e.rx.setSlotCongested(sl, e.drains.congestionOf(sl))
 		}
 		if n := congested(); n != ports*int(b2u(on)) {
 			t.Errorf("drain %v: %d destinations are congested", on, n)

@@ -354,7 +354,7 @@ func TestManyWaitingDestinations(t *testing.T) {
 	}
 	w.run()
 	for i := range uint32(1000) {
-		w.es[0].closeSlot(r.cl.slots[i])
+		w.es[0].dests.closeSlot(r.cl.slots[i])
 	}
 	r.at.Close()
 	w.clean()

@@ -34,8 +34,9 @@ type rail struct {
 }
 
 // openRail makes a device's queues and receive pool.
-func (e *Engine) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail, error) {
-	r := &rail{i: len(e.devices.rails), dev: dev, attr: dev.Attr(), arm: arm, byQPN: map[uint32]*byQP{}}
+func (ds *devices) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail, error) {
+	e := ds.e
+	r := &rail{i: len(ds.rails), dev: dev, attr: dev.Attr(), arm: arm, byQPN: map[uint32]*byQP{}}
 	// Operations are cut by what the queue pairs have, not by what they could.
 	r.attr.MaxSGE, r.attr.MaxReadSGE = min(r.attr.MaxSGE, qpSGE), min(r.attr.MaxReadSGE, qpSGE)
 	var err error
@@ -73,7 +74,7 @@ func (e *Engine) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail,
 	if err := r.postRecvs(); err != nil {
 		return nil, err
 	}
-	e.devices.rails = append(e.devices.rails, r)
+	ds.rails = append(ds.rails, r)
 	return r, nil
 }
 
@@ -81,7 +82,7 @@ func (e *Engine) openRail(dev verbs.Device, recvBufs, cqe int, arm bool) (*rail,
 // owns from now on. Before AddLocal only. The adapter's regions must have one
 // key each, for local and remote use.
 func (e *Engine) AddRail(dev verbs.Device, recvBufs, cqe int) error {
-	r, err := e.openRail(dev, recvBufs, cqe, false)
+	r, err := e.devices.openRail(dev, recvBufs, cqe, false)
 	if err != nil {
 		return err
 	}
@@ -124,19 +125,19 @@ func (m *twoMR) Disallow(p verbs.PeerKey) { m.MR.Disallow(p); m.twin.Disallow(p)
 func (m *twoMR) Dereg() error { return errors.Join(m.twin.Dereg(), m.MR.Dereg()) }
 
 // regMR registers mem on all devices; point is the name of its fail point.
-func (e *Engine) regMR(point string, mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
+func (ds *devices) regMR(point string, mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
 	if err := failpoint.Hit(point); err != nil {
 		return nil, err
 	}
-	m, err := e.devices.rails[0].pd.RegMR(mem, iova, access)
+	m, err := ds.rails[0].pd.RegMR(mem, iova, access)
 	if err != nil {
 		return nil, err
 	}
-	all, err := e.onAll(m, mem, iova, access)
+	all, err := ds.onAll(m, mem, iova, access)
 	if errors.Is(err, unix.EEXIST) { // take another key
 		first := m
-		if m, err = e.devices.rails[0].pd.RegMR(mem, iova, access); err == nil {
-			all, err = e.onAll(m, mem, iova, access)
+		if m, err = ds.rails[0].pd.RegMR(mem, iova, access); err == nil {
+			all, err = ds.onAll(m, mem, iova, access)
 		}
 		_ = first.Dereg()
 	}
@@ -151,14 +152,14 @@ func (e *Engine) regMR(point string, mem []byte, iova uint64, access verbs.Acces
 
 // onAll has the memory of m, which is registered on the first device, on all devices. EEXIST:
 // the key is in use, by memory that the first device does not have.
-func (e *Engine) onAll(m verbs.MR, mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
-	if e.keys.by[m.RKey()] != nil {
+func (ds *devices) onAll(m verbs.MR, mem []byte, iova uint64, access verbs.Access) (verbs.MR, error) {
+	if ds.e.keys.by[m.RKey()] != nil {
 		return nil, unix.EEXIST
 	}
-	if len(e.devices.rails) == 1 {
+	if len(ds.rails) == 1 {
 		return m, nil
 	}
-	return e.devices.rails[1].twin(m, mem, iova, access)
+	return ds.rails[1].twin(m, mem, iova, access)
 }
 
 func (r *rail) recvWR(i int) verbs.RecvWR {
@@ -184,8 +185,8 @@ func (r *rail) request(id verbs.RequestID) verbs.RequestID {
 	return id&reqMask | verbs.RequestID(r.i)<<railShift
 }
 
-func (e *Engine) railOf(id verbs.RequestID) (*rail, verbs.RequestID) {
-	return e.devices.rails[int(id>>railShift)%len(e.devices.rails)], id & reqMask
+func (ds *devices) railOf(id verbs.RequestID) (*rail, verbs.RequestID) {
+	return ds.rails[int(id>>railShift)%len(ds.rails)], id & reqMask
 }
 
 // Way says which devices a connection may use: only the first, only the second, or the
@@ -247,7 +248,7 @@ func (q *byQP) attemptFailed(err error) {
 	}
 	q.misses = 0
 	q.fallUntil, q.fellWhy = q.e.now+fallNs, err
-	q.e.trace(q.p, EventFellBack, fmt.Errorf("not by %s: %w", q.rail.attr.Name, err))
+	q.e.peers.trace(q.p, EventFellBack, fmt.Errorf("not by %s: %w", q.rail.attr.Name, err))
 }
 
 // EventFellBack is the event of a connection that goes by the second device.

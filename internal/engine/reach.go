@@ -47,7 +47,7 @@ func reachOf(err error) uint8 {
 // unreached notes that an attempt to connect p has failed. A rejection counts
 // when it comes twice in a row: two requests that cross end with one, and a daemon of an
 // older version does not say that they cross.
-func (e *Engine) unreached(p *peer, err error) {
+func (ps *peerTable) unreached(p *peer, err error) {
 	if err == nil || errors.Is(err, conn.ErrNoBuffer) {
 		return // ours
 	}
@@ -63,7 +63,7 @@ func (e *Engine) unreached(p *peer, err error) {
 	if !again && (why == shm.ReachRejected || why == shm.ReachOther) {
 		return
 	}
-	e.setReach(p, why)
+	ps.setReach(p, why)
 	for _, x := range p.reach.pings {
 		x.fail(err)
 	}
@@ -72,55 +72,57 @@ func (e *Engine) unreached(p *peer, err error) {
 
 // setReach has all destinations that lead to p know why it is not reached; 0: it
 // is.
-func (e *Engine) setReach(p *peer, why uint8) {
+func (ps *peerTable) setReach(p *peer, why uint8) {
+	e := ps.e
 	if why == 0 {
 		p.reach.last, p.reach.pings = 0, nil
 	}
 	if why != 0 {
-		e.partedLost(p)
+		e.halt.partedLost(p)
 	}
 	if p.reach.why == why {
 		return
 	}
 	p.reach.why = why
-	e.tell(&p.slots)
+	e.dests.tell(&p.slots)
 }
 
 // setSlotReach publishes in sl why its host is not reached, and tells it.
-func (e *Engine) setSlotReach(sl *slot, why uint8) {
+func (ps *peerTable) setSlotReach(sl *slot, why uint8) {
 	if sl.reach == why || mutant.On(mutant.UnreachedUntold) {
 		return
 	}
 	sl.reach, sl.reachNews = why, why != 0
 	sl.cl.table.Slot(sl.idx).StoreUnreachable(uint32(why))
 	if sl.reachNews {
-		e.note(sl)
+		ps.e.clients.note(sl)
 	}
 }
 
 // newReach tells sl, which leads to p now, what is known of it. What an attempt
 // found that nobody has repeated since is no news.
-func (e *Engine) newReach(sl *slot, p *peer) {
+func (ps *peerTable) newReach(sl *slot, p *peer) {
 	switch {
-	case !p.c.Ready() && e.cfg.Allowed(p.addr) != nil: // a connection that is up is allowed
-		e.setReach(p, shm.ReachForbidden)
+	case !p.c.Ready() && ps.e.cfg.Allowed(p.addr) != nil: // a connection that is up is allowed
+		ps.setReach(p, shm.ReachForbidden)
 	case p.reach.why == shm.ReachForbidden || p.c.State() == conn.Down && p.c.Info().RetryAt == 0:
-		e.setReach(p, 0)
+		ps.setReach(p, 0)
 	}
-	e.setSlotReach(sl, p.reach.why)
+	ps.setSlotReach(sl, p.reach.why)
 }
 
 // allowedAnew applies a change of peers.allow to p: a peer that is forbidden from
 // now on is broken off, one that no longer is gets tried at once.
-func (e *Engine) allowedAnew(p *peer) {
+func (ps *peerTable) allowedAnew(p *peer) {
+	e := ps.e
 	switch err := e.cfg.Allowed(p.addr); {
 	case err != nil:
 		if p.c.State() != conn.Down {
 			p.c.CutOff(e.now, err)
 		}
-		e.setReach(p, shm.ReachForbidden)
+		ps.setReach(p, shm.ReachForbidden)
 	case p.reach.why == shm.ReachForbidden:
-		e.setReach(p, 0)
+		ps.setReach(p, 0)
 		if p.c.State() == conn.Down {
 			p.c.Reset(e.now, errAdmin)
 		}
@@ -128,7 +130,7 @@ func (e *Engine) allowedAnew(p *peer) {
 }
 
 // putUnreachable writes the notice of a host that is not reached; false: no room.
-func (e *Engine) putUnreachable(sl *slot) bool {
+func (ps *peerTable) putUnreachable(sl *slot) bool {
 	if !sl.reachNews {
 		return true
 	}
@@ -139,6 +141,6 @@ func (e *Engine) putUnreachable(sl *slot) bool {
 	sl.reachNews = false
 	*r.Notice() = shm.EventNotice{Kind: shm.EvNotice, Notice: shm.NoticeUnreachable, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx,
 		Cell: sl.cell.idx, Count: 1, Addr: sl.addr.As16(), Reason: sl.reach}
-	e.news(sl.cl)
+	ps.e.clients.news(sl.cl)
 	return true
 }

@@ -93,14 +93,14 @@ func TestForbiddenTold(t *testing.T) {
 	w.wait(10_000_000_000)
 	r.wantReason(0, shm.ReachForbidden, 0)
 	forbidden = nil
-	w.es[0].allowedAnew(w.es[0].peers.all[0])
+	w.es[0].peers.allowedAnew(w.es[0].peers.all[0])
 	w.wait(1_000_000_000)
 	r.wantReason(0, 0, 0)
 	if srv.read() != 1 {
 		t.Error("the message did not arrive")
 	}
 	forbidden = ErrNotAllowed
-	w.es[0].allowedAnew(w.es[0].peers.all[0])
+	w.es[0].peers.allowedAnew(w.es[0].peers.all[0])
 	w.wait(1_000_000_000)
 	r.wantReason(0, shm.ReachForbidden, 1)
 }
@@ -116,11 +116,11 @@ func TestCrossedUntold(t *testing.T) {
 	w.run()
 	e := w.es[0]
 	for range 5 {
-		e.unreached(e.peers.all[0], conn.ErrCrossed)
+		e.peers.unreached(e.peers.all[0], conn.ErrCrossed)
 	}
 	r.wantReason(0, 0, 0)
 	for range 2 {
-		e.unreached(e.peers.all[0], conn.ErrRejected)
+		e.peers.unreached(e.peers.all[0], conn.ErrRejected)
 	}
 	w.run()
 	r.wantReason(0, shm.ReachRejected, 1)

@@ -59,6 +59,8 @@ type region struct {
 
 // keyTable is the regions of all clients.
 type keyTable struct {
+	e *Engine
+
 	by       map[uint32]*region // by rkey
 	numbered uint32             // number of the last region
 	all      lists.List[region] // in order of registration
@@ -78,7 +80,7 @@ func (e *Engine) AddBuffer(c *Client, mem []byte, onFree func()) (uint32, error)
 	if len(c.buffers) >= MaxBuffers {
 		return 0, fmt.Errorf("%w: this process has its %d buffers", unix.ENOBUFS, MaxBuffers)
 	}
-	mr, err := e.regMR(failpoint.RegisterBuffer, mem, 0, verbs.AccessLocalWrite)
+	mr, err := e.devices.regMR(failpoint.RegisterBuffer, mem, 0, verbs.AccessLocalWrite)
 	if err != nil {
 		return 0, err
 	}
@@ -93,20 +95,21 @@ func (e *Engine) AddBuffer(c *Client, mem []byte, onFree func()) (uint32, error)
 // DropBuffer ends a buffer that was added for c, which does not know of it.
 func (e *Engine) DropBuffer(c *Client, number uint32) {
 	if b := c.buffers[number]; b != nil && !c.dead {
-		e.freeBuffer(b, nil)
+		e.keys.freeBuffer(b, nil)
 	}
 }
 
 // freeBuffer ends a buffer; its memory goes when its last operation, payload and
 // region have ended. done, if not nil, runs then.
-func (e *Engine) freeBuffer(b *buffer, done func(error)) {
+func (ks *keyTable) freeBuffer(b *buffer, done func(error)) {
 	if !b.freeing {
 		b.freeing, b.waiting = true, done
-		e.maybeFreeBuffer(b)
+		ks.maybeFreeBuffer(b)
 	}
 }
 
-func (e *Engine) maybeFreeBuffer(b *buffer) {
+func (ks *keyTable) maybeFreeBuffer(b *buffer) {
+	e := ks.e
 	if !b.freeing || b.users > 0 || b.mr == nil {
 		return
 	}
@@ -120,7 +123,7 @@ func (e *Engine) maybeFreeBuffer(b *buffer) {
 	if b.waiting != nil {
 		b.waiting(nil)
 	}
-	e.unref(b.cl)
+	e.clients.unref(b.cl)
 }
 
 // iovaTries bounds the attempts to find an address for a region: a driver that
@@ -130,7 +133,8 @@ const iovaTries = 16
 // register makes a region of b for socket s. iova is a random 32-bit value,
 // page aligned as the buffer is, so that nobody can guess remote addresses; with
 // abi.PageOffset the offset in the page alone.
-func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights abi.Rights) (*region, error) {
+func (ks *keyTable) register(s *socket, b *buffer, off, n uint64, rights abi.Rights) (*region, error) {
+	e := ks.e
 	if n == 0 || off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off {
 		return nil, unix.EINVAL
 	}
@@ -139,7 +143,7 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights abi.Rights
 	if rights&abi.AnyRight == 0 || rights&^(abi.AnyRight|abi.UseOnce) != 0 {
 		return nil, unix.EINVAL
 	}
-	if err := e.mayRegion(s.cl); err != nil {
+	if err := e.users.mayRegion(s.cl); err != nil {
 		return nil, err
 	}
 	access := regionAccess(rights)
@@ -151,22 +155,22 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights abi.Rights
 		if !kernels {
 			at |= uint64(uint32(e.cfg.Rand())) &^ 0xfff
 		}
-		if mr, err = e.regMR(failpoint.RegisterRegion, b.mem[off:off+n:off+n], at, access); err == nil {
+		if mr, err = e.devices.regMR(failpoint.RegisterRegion, b.mem[off:off+n:off+n], at, access); err == nil {
 			iova = at
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if e.keys.numbered++; e.keys.numbered == 0 {
-		e.keys.numbered = 1
+	if ks.numbered++; ks.numbered == 0 {
+		ks.numbered = 1
 	}
-	r := &region{id: mr.RKey(), number: e.keys.numbered, cl: s.cl, sock: s, buf: b, off: off, n: n, mr: mr, rights: rights,
+	r := &region{id: mr.RKey(), number: ks.numbered, cl: s.cl, sock: s, buf: b, off: off, n: n, mr: mr, rights: rights,
 		cookie: rdmaop.MakeCookie(mr.RKey(), uint32(iova))}
 	b.users++
-	e.keys.by[r.id] = r
+	ks.by[r.id] = r
 	s.cl.acct.regions++
-	e.keys.all.Add(&r.inAll, r)
+	ks.all.Add(&r.inAll, r)
 	s.regions.Add(&r.inSock, r)
 	e.st.C[stats.Regions]++
 	return r, nil
@@ -178,12 +182,12 @@ func (e *Engine) register(s *socket, b *buffer, off, n uint64, rights abi.Rights
 // A region that its one use has ended is not the client's any more. done then
 // says EINVAL, as it is said later, when the key is not known any more; but it
 // says so when nobody can touch the memory.
-func (e *Engine) release(r *region, done func(error)) error {
+func (ks *keyTable) release(r *region, done func(error)) error {
 	if r.waiting != nil {
 		return fmt.Errorf("%w: region %#x is being released", unix.EALREADY, r.id)
 	}
 	r.waiting = done
-	e.releaseRegion(r)
+	ks.releaseRegion(r)
 	return nil
 }
 
@@ -196,35 +200,36 @@ func (r *region) usedUp() error {
 }
 
 // releaseRegion takes a region's key back from everybody.
-func (e *Engine) releaseRegion(r *region) {
+func (ks *keyTable) releaseRegion(r *region) {
+	e := ks.e
 	if r.exp.State() != rdmaop.ExportLive {
 		return
 	}
 	r.sock.regions.Del(&r.inSock)
-	e.withdrawGrants(r)
-	e.askGrantees(r)
-	e.tellRevoke(r, r.exp.Revoke(nil, e.now+e.cfg.RevokeTimeout))
+	ks.withdrawGrants(r)
+	ks.askGrantees(r)
+	ks.tellRevoke(r, r.exp.Revoke(nil, e.now+e.cfg.RevokeTimeout))
 }
 
 // retire ends a region whose key nobody holds.
-func (e *Engine) retire(r *region) {
-	if e.keys.by[r.id] != r {
+func (ks *keyTable) retire(r *region) {
+	if ks.by[r.id] != r {
 		return
 	}
 	_ = r.mr.Dereg()
-	delete(e.keys.by, r.id)
+	delete(ks.by, r.id)
 	for r.queued.N > 0 { // to a peer that is gone
 		m := r.queued.Head.Of
 		r.queued.Del(&m.inRegion)
 		m.region = nil
 	}
 	r.cl.acct.regions--
-	e.keys.all.Del(&r.inAll)
-	e.keys.revoking.Del(&r.inRevoking)
-	e.keys.retiring.Del(&r.inDead)
-	e.st.C[stats.Regions]--
+	ks.all.Del(&r.inAll)
+	ks.revoking.Del(&r.inRevoking)
+	ks.retiring.Del(&r.inDead)
+	ks.e.st.C[stats.Regions]--
 	r.buf.users--
-	e.maybeFreeBuffer(r.buf)
+	ks.maybeFreeBuffer(r.buf)
 	if r.waiting != nil {
 		r.waiting(r.usedUp())
 		r.waiting = nil

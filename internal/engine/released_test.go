@@ -203,7 +203,7 @@ func TestReleaseLooksInParts(t *testing.T) {
 	}
 	p.released--
 	before := e.chores.all
-	e.lookReleased(p)
+	e.tx.lookReleased(p)
 	if looked := e.chores.all - before; looked > choreBudget+choreSlice || p.paused.left == 0 {
 		t.Errorf("looked at %d of %d destinations in a turn", looked, n)
 	}

@@ -51,15 +51,18 @@ type untoldKey struct {
 // isUntold reports whether the peer is still to be told of k.
 func (h *remote) isUntold(k untoldKey) bool { return h.untoldOf[k.rkey] == k.n }
 
-func (e *Engine) newRemote(l *localAddr, addr netip.Addr, who verbs.PeerKey, us uint64) *remote {
-	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: who, allowance: e.newAllowance(), us: us, grants: rdmaop.NewGrants(e.cfg.MaxGrants),
+func (ps *peerTable) newRemote(l *localAddr, addr netip.Addr, who verbs.PeerKey, us uint64) *remote {
+	e := ps.e
+	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: who, allowance: e.keys.newAllowance(), us: us, grants: rdmaop.NewGrants(e.cfg.MaxGrants),
 		owed: map[uint32][]*peer{}, untoldOf: map[uint32]uint64{}}
-	e.peers.hosts[remoteKey{l.addr, addr}] = h
+	ps.hosts[remoteKey{l.addr, addr}] = h
 	return h
 }
 
 // peerTable is the hosts that have or had connections with this one.
 type peerTable struct {
+	e *Engine
+
 	hosts     map[remoteKey]*remote
 	all       []*peer // lanes of all hosts
 	byKey     map[verbs.PeerKey]*peer
@@ -89,11 +92,11 @@ func (h *remote) addLane(p *peer) {
 }
 
 // dropLane forgets a lane, and the address with its last one.
-func (e *Engine) dropLane(p *peer) {
+func (ps *peerTable) dropLane(p *peer) {
 	h := p.remote
 	if h.lanes = remove(h.lanes, p); len(h.lanes) == 0 {
-		e.throttle.forget(h)
-		delete(e.peers.hosts, remoteKey{h.local.addr, h.addr})
+		ps.e.throttle.forget(h)
+		delete(ps.hosts, remoteKey{h.local.addr, h.addr})
 	}
 }
 
@@ -110,7 +113,8 @@ func (p *peer) attached() bool {
 
 // tick returns a number that is higher than all before: what came first is
 // asked of events within one turn, too.
-func (e *Engine) tick() uint64 {
+func (ps *peerTable) tick() uint64 {
+	e := ps.e
 	e.clock++
 	return e.clock
 }
@@ -121,7 +125,7 @@ func (e *Engine) tick() uint64 {
 // known instance was met cannot lead to one before it; any other is not
 // believed, and tried again. With one lane this never happens.
 func (e *Engine) Instance(c *conn.Conn, id uint64) bool {
-	p := e.peerOf(c)
+	p := e.peers.peerOf(c)
 	h := p.remote
 	if id == h.instance {
 		return true
@@ -130,9 +134,9 @@ func (e *Engine) Instance(c *conn.Conn, id uint64) bool {
 		if p.begun < h.met {
 			return false
 		}
-		e.restarted(p)
+		e.peers.restarted(p)
 	}
-	h.instance, h.met = id, e.tick()
+	h.instance, h.met = id, e.peers.tick()
 	h.past = nil
 	return true
 }
@@ -141,27 +145,29 @@ func (e *Engine) Instance(c *conn.Conn, id uint64) bool {
 // granted. p is the lane that met the new one. The others break off first: then
 // nothing that the old one has sent on them can touch a region, whoever is
 // granted it next.
-func (e *Engine) restarted(p *peer) {
+func (ps *peerTable) restarted(p *peer) {
+	e := ps.e
 	e.st.C[stats.PeerRestarts]++
 	for _, q := range p.lanes {
 		if q != p && q.c.Ready() {
 			q.c.Reset(e.now, errRestarted)
 		}
 	}
-	e.voidGrants(p.remote)
+	ps.voidGrants(p.remote)
 }
 
 // voidGrants ends all grants between us and a peer. What has not been sent goes
 // to the new instance: grants that wait are its grants, and a cookie that waits
 // needs one.
-func (e *Engine) voidGrants(h *remote) {
+func (ps *peerTable) voidGrants(h *remote) {
+	e := ps.e
 	h.grants.Clear()
 	h.owed, h.untoldOf, h.untold = map[uint32][]*peer{}, map[uint32]uint64{}, nil
-	voiding := e.voidAllowance(h)
+	voiding := e.keys.voidAllowance(h)
 	for _, p := range h.lanes {
 		p.c.Waiting(func(m *connMsg) { // as long as it can be told from what was sent
 			if t, ok := m.Owner.(*ctlMsg); ok && t.region != nil {
-				e.current(t.region, h)
+				e.keys.current(t.region, h)
 			}
 		})
 	}
@@ -170,13 +176,13 @@ func (e *Engine) voidGrants(h *remote) {
 		regrant := func(m *connMsg) {
 			switch t := m.Owner.(type) {
 			case *ctlMsg:
-				e.regrant(p, t)
+				e.keys.regrant(p, t)
 			case *piece:
 				m.DstInc = t.t.name
 			case *txMsg:
 				m.DstInc = t.name
 				if m.DestCookie != 0 {
-					e.grantAgain(t)
+					e.keys.grantAgain(t)
 				}
 			}
 		}
@@ -196,9 +202,9 @@ func (p *peer) stale() bool { return p.c.Instance() != p.instance }
 
 // answerRevoke takes a REVOKE that arrived on p, one of so many lanes: every lane may use the key, so
 // the answer waits for the operations of all.
-func (e *Engine) answerRevoke(p *peer, rkey uint32, lanes int) {
+func (ps *peerTable) answerRevoke(p *peer, rkey uint32, lanes int) {
 	if p.grants.Revoke(rkey, lanes) {
-		e.sendRevoke(p, wire.TypeRevoked, rkey, 1)
+		ps.sendRevoke(p, wire.TypeRevoked, rkey, 1)
 		return
 	}
 	if !slices.Contains(p.owed[rkey], p) {
@@ -208,16 +214,16 @@ func (e *Engine) answerRevoke(p *peer, rkey uint32, lanes int) {
 
 // sendRevoked answers the REVOKEs of a key whose last operation has retired,
 // each on the lane it came on. p is the operation's.
-func (e *Engine) sendRevoked(p *peer, rkey uint32) {
+func (ps *peerTable) sendRevoked(p *peer, rkey uint32) {
 	h := p.remote
 	for _, lane := range h.owed[rkey] {
-		e.sendRevoke(lane, wire.TypeRevoked, rkey, 1)
+		ps.sendRevoke(lane, wire.TypeRevoked, rkey, 1)
 	}
 	delete(h.owed, rkey)
 }
 
 // sendRevoke sends REVOKE, which so many lanes carry, or REVOKED.
-func (e *Engine) sendRevoke(p *peer, t wire.InternalType, rkey uint32, lanes int) {
-	m := e.ctl(p, t, rkey)
-	e.sendCtl(p, m, (&wire.Revoke{RKey: rkey, Lanes: uint32(lanes)}).Append(m.buf[:0]))
+func (ps *peerTable) sendRevoke(p *peer, t wire.InternalType, rkey uint32, lanes int) {
+	m := ps.ctl(p, t, rkey)
+	ps.sendCtl(p, m, (&wire.Revoke{RKey: rkey, Lanes: uint32(lanes)}).Append(m.buf[:0]))
 }

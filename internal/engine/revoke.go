@@ -33,74 +33,77 @@ type flush struct {
 
 // tellRevoke asks for r's key at the lanes that were granted it, and retires r
 // at once if there are none.
-func (e *Engine) tellRevoke(r *region, keys []verbs.PeerKey) {
+func (ks *keyTable) tellRevoke(r *region, keys []verbs.PeerKey) {
+	e := ks.e
 	e.st.C[stats.Revokes]++
 	for _, k := range keys {
 		switch p := e.peers.byKey[k]; {
 		case p == nil: // same host: no operation is in flight between turns
-			e.granted(r, nil, -r.exp.PeerRevoked(k))
+			ks.granted(r, nil, -r.exp.PeerRevoked(k))
 		case p.c.Kernel():
 			// It cannot be asked: the end of the registration is the end. An
 			// operation of its that comes later costs it the connection.
-			e.gaveBack(r, p)
+			ks.gaveBack(r, p)
 		default:
 			p.asking++
 		}
 	}
 	for _, k := range keys {
 		if p := e.peers.byKey[k]; p != nil && r.exp.Waits(k) {
-			e.sendRevoke(p, wire.TypeRevoke, r.id, p.asking)
+			e.peers.sendRevoke(p, wire.TypeRevoke, r.id, p.asking)
 		}
 	}
 	for _, k := range keys {
 		if p := e.peers.byKey[k]; p != nil && p.asking > 0 {
 			p.asking = 0
 			if !p.remote.attached() {
-				e.giveUp(r, p.remote)
+				ks.giveUp(r, p.remote)
 			}
 		}
 	}
-	if !e.retireIfDead(r) {
-		e.pressFor(r)
+	if !e.clients.retireIfDead(r) {
+		ks.pressFor(r)
 	}
 }
 
 // pressFor has those who keep r's key too long broken off.
-func (e *Engine) pressFor(r *region) {
-	e.keys.revoking.Add(&r.inRevoking, r)
-	if e.keys.pressAt == 0 {
-		e.keys.pressAt = e.now + revokeScanNs
+func (ks *keyTable) pressFor(r *region) {
+	e := ks.e
+	ks.revoking.Add(&r.inRevoking, r)
+	if ks.pressAt == 0 {
+		ks.pressAt = e.now + revokeScanNs
 	}
-	e.due.by(e.keys.pressAt)
+	e.due.by(ks.pressAt)
 }
 
 // revoked takes a REVOKED that arrived on p.
-func (e *Engine) revoked(p *peer, rkey uint32) {
-	r := e.keys.by[rkey]
+func (ks *keyTable) revoked(p *peer, rkey uint32) {
+	e := ks.e
+	r := ks.by[rkey]
 	if r == nil {
 		return
 	}
-	e.current(r, p.remote)
+	ks.current(r, p.remote)
 	switch {
 	case r.flushed(p):
-		e.endIfFlushed(r, p.remote)
+		ks.endIfFlushed(r, p.remote)
 	case !r.exp.Waits(p.key) || r.flushing(p.remote):
 		return // nobody asked
 	case slices.ContainsFunc(p.lanes, func(q *peer) bool { return q != p && r.exp.Waits(q.key) }):
-		e.gaveBack(r, p)
+		ks.gaveBack(r, p)
 	default:
 		// p's place is kept until the others are flushed: then it has answered.
 		for _, q := range p.lanes {
 			if q != p && q.attached() && !mutant.On(mutant.LanesNotFlushed) {
 				r.flush = append(r.flush, flush{q, q.begun})
 				if q.c.State() == conn.Up {
-					e.sendRevoke(q, wire.TypeRevoke, rkey, 1)
+					e.peers.sendRevoke(q, wire.TypeRevoke, rkey, 1)
 				}
 			}
 		}
-		e.endIfFlushed(r, p.remote)
+		ks.endIfFlushed(r, p.remote)
 	}
-	e.retireIfDead(r)
+	e.clients.retireIfDead(r)
 }
 
 // flushing reports whether lanes of h have yet to confirm.
@@ -123,10 +126,10 @@ func (r *region) endFlush(h *remote) {
 }
 
 // endIfFlushed counts h as having answered when all its lanes have.
-func (e *Engine) endIfFlushed(r *region, h *remote) {
+func (ks *keyTable) endIfFlushed(r *region, h *remote) {
 	if !r.flushing(h) {
 		for _, p := range h.lanes {
-			e.gaveBack(r, p)
+			ks.gaveBack(r, p)
 		}
 	}
 }
@@ -146,18 +149,18 @@ func (r *region) flushesGone(h *remote) bool {
 // key any more: on every connection from here on it is warned, before it can
 // post an operation, until it has heard it on one. A GRANT that was posted and not
 // acked does not go out again, for it could come behind the warning of another lane.
-func (e *Engine) giveUp(r *region, h *remote) {
-	e.cancelGrants(r, h)
+func (ks *keyTable) giveUp(r *region, h *remote) {
+	ks.cancelGrants(r, h)
 	told := r.flushing(h)
 	r.endFlush(h)
 	asked := false
 	for _, p := range h.lanes {
 		switch {
 		case r.exp.Waits(p.key):
-			e.gaveBack(r, p)
+			ks.gaveBack(r, p)
 			asked = asked || !slices.Contains(r.heard, p)
 		case p.c.State() == conn.Connecting && !told:
-			e.sendRevoke(p, wire.TypeRevoke, r.id, 1)
+			ks.e.peers.sendRevoke(p, wire.TypeRevoke, r.id, 1)
 		}
 	}
 	if asked && !told {
@@ -170,22 +173,22 @@ func (e *Engine) giveUp(r *region, h *remote) {
 // warn queues REVOKEs of the keys that the peer may still believe in on a lane
 // that is about to connect: HELLO's notice makes it wait for them. The only lane
 // of a peer was asked for all of them anyway.
-func (e *Engine) warn(p *peer) {
+func (ks *keyTable) warn(p *peer) {
 	h := p.remote
 	if len(h.untold) == 0 || len(h.lanes) == 1 {
 		return
 	}
 	for _, k := range h.untold {
 		if k.n > p.warned && h.isUntold(k) {
-			e.sendRevoke(p, wire.TypeRevoke, k.rkey, 1)
+			ks.e.peers.sendRevoke(p, wire.TypeRevoke, k.rkey, 1)
 		}
 	}
 	p.warned = h.untoldAt
 }
 
 // heard notes that a REVOKE was received on p.
-func (e *Engine) heard(p *peer, rkey uint32) {
-	if r := e.keys.by[rkey]; r != nil && r.exp.Waits(p.key) {
+func (ks *keyTable) heard(p *peer, rkey uint32) {
+	if r := ks.by[rkey]; r != nil && r.exp.Waits(p.key) {
 		r.heard = append(r.heard, p)
 	}
 	h := p.remote
@@ -203,8 +206,8 @@ func (e *Engine) heard(p *peer, rkey uint32) {
 // h sent the message, nil: a socket of this host. What a host says of a region that
 // is not granted to it is nothing. From now on h may not touch the memory: all that the message
 // chases has been done, and its daemon was to begin nothing else with the key.
-func (e *Engine) usedKey(h *remote, s *socket, rkey uint32) {
-	r := e.keys.by[rkey]
+func (ks *keyTable) usedKey(h *remote, s *socket, rkey uint32) {
+	r := ks.by[rkey]
 	if r == nil || r.sock != s || r.rights&abi.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
@@ -215,29 +218,31 @@ func (e *Engine) usedKey(h *remote, s *socket, rkey uint32) {
 	if h != nil && !mutant.On(mutant.UsedStaysOpen) {
 		r.mr.Disallow(h.who)
 	}
-	e.releaseRegion(r)
+	ks.releaseRegion(r)
 }
 
 // tickRegions breaks off every queue pair of the peers that keep a revoked key
 // too long: then they cannot use it either.
-func (e *Engine) tickRegions() {
-	if e.keys.pressAt == 0 || e.now < e.keys.pressAt {
-		e.due.by(e.keys.pressAt)
+func (ks *keyTable) tickRegions() {
+	e := ks.e
+	if ks.pressAt == 0 || e.now < ks.pressAt {
+		e.due.by(ks.pressAt)
 		return
 	}
-	e.keys.pressAt = 0
-	e.keys.revoking.all()
-	e.chores.begin(&e.keys.pressing)
-	if e.keys.revoking.N > 0 {
-		e.keys.pressAt = e.now + revokeScanNs
-		e.due.by(e.keys.pressAt)
+	ks.pressAt = 0
+	ks.revoking.all()
+	e.chores.begin(&ks.pressing)
+	if ks.revoking.N > 0 {
+		ks.pressAt = e.now + revokeScanNs
+		e.due.by(ks.pressAt)
 	}
 }
 
 // press does that for the next regions whose keys are being taken back.
-func (e *Engine) press() bool {
+func (ks *keyTable) press() bool {
+	e := ks.e
 	return e.chores.inSlices(func() bool {
-		r := e.keys.revoking.next()
+		r := ks.revoking.next()
 		if r == nil {
 			return false
 		}
@@ -245,33 +250,34 @@ func (e *Engine) press() bool {
 			return true
 		}
 		for i := len(r.grantees) - 1; i >= 0; i-- {
-			e.current(r, r.grantees[i].h)
+			ks.current(r, r.grantees[i].h)
 		}
 		e.chores.left -= len(r.exp.Waiting())
-		if e.mayBeLate(r) {
+		if ks.mayBeLate(r) {
 			return true
 		}
 		for _, k := range r.exp.Timeout(nil, e.now) {
 			if p := e.peers.byKey[k]; p != nil {
-				e.breakOff(p.remote)
+				ks.breakOff(p.remote)
 				r.mr.Disallow(p.who)
-				e.giveUp(r, p.remote)
+				ks.giveUp(r, p.remote)
 			}
 		}
-		e.retireIfDead(r)
+		e.clients.retireIfDead(r)
 		return true
 	})
 }
 
 // mayBeLate reports whether one who has not given r's key back is held by us: its
 // answer waits unread.
-func (e *Engine) mayBeLate(r *region) bool {
+func (ks *keyTable) mayBeLate(r *region) bool {
+	e := ks.e
 	at, ok := r.exp.Deadline()
 	if !ok || e.now < at || e.now-at >= (heldRevokes-1)*e.cfg.RevokeTimeout {
 		return false
 	}
 	for _, k := range r.exp.Waiting() {
-		if p := e.peers.byKey[k]; p != nil && e.excused(p.remote) {
+		if p := e.peers.byKey[k]; p != nil && e.throttle.excused(p.remote) {
 			return true
 		}
 	}
@@ -279,10 +285,10 @@ func (e *Engine) mayBeLate(r *region) bool {
 }
 
 // breakOff breaks off all lanes of h that are up.
-func (e *Engine) breakOff(h *remote) {
+func (ks *keyTable) breakOff(h *remote) {
 	for _, p := range h.lanes {
 		if p.c.State() == conn.Up {
-			p.c.Reset(e.now, errRevokeTimeout)
+			p.c.Reset(ks.e.now, errRevokeTimeout)
 		}
 	}
 }

@@ -94,13 +94,13 @@ func (w *world) idle(a, b *opSide) {
 		n    int
 	}{
 		{"messages of the sending socket", s.sndMsgs}, {"bytes of the sending socket", s.sndBytes},
-		{"messages queued", a.e.queued.msgs}, {"bytes queued", a.e.queued.bytes},
+		{"messages queued", a.e.tx.queued.msgs}, {"bytes queued", a.e.tx.queued.bytes},
 		{"datagrams handed on", a.cl.slots[0].handed}, {"records", a.cl.slots[0].msgs},
 		{"bytes of the receiving socket", r.rcvBytes}, {"messages of the receiving socket", r.rcvMsgs},
 		{"datagrams in daemon memory", r.overSum}, {"messages in daemon memory", r.over.N},
 		{"receive ids of the socket", r.rxIDs}, {"told of these", r.rxTold}, {"receive memory of the socket", r.rxMem},
 		{"receive ids", len(b.cl.rx) - len(b.cl.rxFree)}, {"receive memory", b.cl.recv.InUse()},
-		{"daemon memory", b.e.overflow.used}, {"unfinished bytes", b.cl.unfinished},
+		{"daemon memory", b.e.rx.overflow.used}, {"unfinished bytes", b.cl.unfinished},
 	} {
 		if x.n != 0 {
 			w.t.Errorf("%d %s are left", x.n, x.name)

@@ -40,7 +40,7 @@ func TestEmptyRunsAreBounded(t *testing.T) {
 		r.sendRun(from, 0, id, frames.MaxLen/frames.Head, 0)
 		sent += frames.MaxLen / frames.Head
 	}
-	if held := w.es[0].overflow.used; held > shm.DefaultBuf+hardCap+frames.MaxLen+overCost {
+	if held := w.es[0].rx.overflow.used; held > shm.DefaultBuf+hardCap+frames.MaxLen+overCost {
 		t.Errorf("%d bytes of daemon memory for one socket", held)
 	}
 	got, ev := 0, shm.Entry{}

@@ -100,7 +100,7 @@ func TestRunFoundNobody(t *testing.T) {
 				}
 				w.counts(b.e, map[stats.Counter]int{stats.RecvDropNoSock: len(run) + 1, stats.RecvQueued: 0})
 				w.counts(a.e, map[stats.Counter]int{stats.SendQueued: len(run) + 1, stats.SendAcked: 0})
-				if s := a.cl.socks[a.sock]; s.sndMsgs+s.sndBytes+a.e.queued.msgs+a.e.queued.bytes+a.cl.slots[0].handed != 0 || len(a.back) != 2 {
+				if s := a.cl.socks[a.sock]; s.sndMsgs+s.sndBytes+a.e.tx.queued.msgs+a.e.tx.queued.bytes+a.cl.slots[0].handed != 0 || len(a.back) != 2 {
 					t.Errorf("left: %d messages of %d bytes, %d ids came back", s.sndMsgs, s.sndBytes, len(a.back))
 				}
 				w.clean2(a, b)
@@ -119,9 +119,9 @@ func TestRunWithdrawn(t *testing.T) {
 		a.submitRun(run...)
 		w.settle()
 		s, sl := a.cl.socks[a.sock], a.cl.slots[0]
-		if s.sndMsgs != 6 || s.sndBytes != 1000 || a.e.queued.msgs != 6 || a.e.queued.bytes != 1000 || hosts > 1 && sl.handed != 6 {
+		if s.sndMsgs != 6 || s.sndBytes != 1000 || a.e.tx.queued.msgs != 6 || a.e.tx.queued.bytes != 1000 || hosts > 1 && sl.handed != 6 {
 			t.Errorf("%d hosts: under way are %d messages of %d bytes, %d of %d in the engine, %d handed on", hosts,
-				s.sndMsgs, s.sndBytes, a.e.queued.msgs, a.e.queued.bytes, sl.handed)
+				s.sndMsgs, s.sndBytes, a.e.tx.queued.msgs, a.e.tx.queued.bytes, sl.handed)
 		}
 		a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: a.sock, Slot: 0} })
 		w.settle()
@@ -174,7 +174,7 @@ func TestRunPartlyAcked(t *testing.T) {
 		w.run()
 		m := a.cl.msgs[id]
 		m.m.Ended = 2
-		a.e.sameHostDone(m, o)
+		a.e.loop.sameHostDone(m, o)
 		w.settle()
 		want, withdrawn := 2, 0
 		if o == conn.Cancelled {

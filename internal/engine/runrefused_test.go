@@ -39,7 +39,7 @@ func TestRunRefused(t *testing.T) {
 				a.submitRun(1, 2)
 				for range 3 {
 					w.settle()
-					if b.look(); len(b.msgs) != 1 || s.rcvBytes != 900 || s.over.N+b.e.unfinished.N > 0 {
+					if b.look(); len(b.msgs) != 1 || s.rcvBytes != 900 || s.over.N+b.e.rx.unfinished.N > 0 {
 						t.Fatalf("%d messages came, %d bytes are unread", len(b.msgs), s.rcvBytes)
 					}
 				}

@@ -52,7 +52,7 @@ func (c *Client) takeRx(s *socket, n int, empty bool) (id, chunk uint32, ok bool
 
 // freeRxID gives back what takeRx took. What waits for it gets another try: the
 // socket whose message it was, and those that have nothing.
-func (e *Engine) freeRxID(c *Client, id uint32) {
+func (cs *clientTable) freeRxID(c *Client, id uint32) {
 	r := &c.rx[id]
 	s, n := r.sock, int(r.n)
 	if n > 0 {
@@ -66,9 +66,9 @@ func (e *Engine) freeRxID(c *Client, id uint32) {
 	*r = rxEntry{}
 	c.rxFree = append(c.rxFree, id)
 	if s.over.N > 0 && !s.closed {
-		e.pendSock(s)
+		cs.e.rx.pendSock(s)
 	} else if c.pendSocks.N > 0 {
 		c.untried = c.pendSocks.N
-		e.pend(c)
+		cs.pend(c)
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"github.com/rdsd/rdsd/internal/lists"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
@@ -17,37 +18,45 @@ import (
 // one copy. Order and congestion are as on the network path. An operation is a copy between
 // mappings, a slice in each turn, and its message follows it.
 
+// loop delivers within this host, as rds_loop_transport does in net/rds. Engine-owned.
+type loop struct {
+	e       *Engine
+	jobs    lists.List[slot] // slots with work to run
+	rousing work[socket]     // they have room: who waits for it is to try again
+}
+
 // passOn delivers a plain message to its socket on this host and returns its id
 // at once, without a record of it: most can be. false: it goes the usual way,
 // because others wait before it or it is refused, or for what else it is.
-func (e *Engine) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, pay *payload) bool {
+func (l *loop) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, pay *payload) bool {
+	e := l.e
 	if e.traces.On || sl.peer != nil || sl.local == nil || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
 		return false
 	}
-	to := e.meant(sl.local, sl.port, sl.pin.means(d.DstInc))
+	to := e.dests.meant(sl.local, sl.port, sl.pin.means(d.DstInc))
 	if to == nil || to.ping != nil {
 		return false
 	}
 	var a arrival
 	a.src, a.sport, a.srcInc, a.n, a.run = &s.local.addr16, s.port, s.inc, len(pay.mem), pay.run
-	if e.deliver(to, &a, pay.mem) != conn.Accepted {
+	if e.rx.deliver(to, &a, pay.mem) != conn.Accepted {
 		return false
 	}
 	sl.pin.met(to.inc)
 	e.st.C[stats.SendAcked] += uint64(pay.sum.Datagrams)
 	e.st.C[stats.LocalMessages] += uint64(pay.sum.Datagrams)
-	e.passedOn(s, uint64(pay.sum.Datagrams))
+	e.watch.passedOn(s, uint64(pay.sum.Datagrams))
 	if s.txs.N == 0 {
 		e.st.C[stats.SendQueueEmpty]++
 	}
 	c.sret.Put(d.MsgID)
-	e.news(c)
+	e.clients.news(c)
 	return true
 }
 
 // sendSameHost delivers t now, or queues it behind what its destination slot
 // already waits for.
-func (e *Engine) sendSameHost(t *txMsg) {
+func (l *loop) sendSameHost(t *txMsg) {
 	sl := t.slot
 	if sl.local == nil {
 		sl.q.Add(&t.inQ, t) // see findHomes
@@ -55,30 +64,31 @@ func (e *Engine) sendSameHost(t *txMsg) {
 	}
 	if sl.q.N > 0 || t.nops > 0 {
 		sl.q.Add(&t.inQ, t)
-		e.addJob(sl)
+		l.addJob(sl)
 		return
 	}
-	if !e.deliverSameHost(t) {
+	if !l.deliverSameHost(t) {
 		sl.q.Add(&t.inQ, t)
 	}
 }
 
 // deliverSameHost hands t to its destination; false: refused, the slot waits
 // until the socket has room.
-func (e *Engine) deliverSameHost(t *txMsg) bool {
+func (l *loop) deliverSameHost(t *txMsg) bool {
+	e := l.e
 	sl := t.slot
 	if sl.port == 0 && !e.cfg.IgnorePings { // ping
-		e.sameHostPong(t)
-		e.sameHostDone(t, conn.Acked)
+		l.sameHostPong(t)
+		l.sameHostDone(t, conn.Acked)
 		return true
 	}
 	if t.m.DstInc == 0 { // else it means who owns the memory of its operations
 		t.m.DstInc = t.pin.means(t.name)
 	}
-	s := e.meant(sl.local, sl.port, t.m.DstInc)
+	s := e.dests.meant(sl.local, sl.port, t.m.DstInc)
 	if s == nil || s.ping != nil {
-		e.counts.sum.RecvDropNoSock += uint64(t.sum.Datagrams)
-		e.sameHostDone(t, conn.NoSock)
+		e.watch.counts.sum.RecvDropNoSock += uint64(t.sum.Datagrams)
+		l.sameHostDone(t, conn.NoSock)
 		return true
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie,
@@ -87,8 +97,8 @@ func (e *Engine) deliverSameHost(t *txMsg) bool {
 		e.traces.onHost(t, s, &a)
 	}
 	if !t.m.Silent {
-		if e.deliver(s, &a, t.m.Data) == conn.Refused {
-			e.counts.sum.RecvRefused += uint64(t.sum.Datagrams)
+		if e.rx.deliver(s, &a, t.m.Data) == conn.Refused {
+			e.watch.counts.sum.RecvRefused += uint64(t.sum.Datagrams)
 			sl.waitOn = s
 			s.waiters.Add(&sl.wait, sl)
 			return false
@@ -98,28 +108,30 @@ func (e *Engine) deliverSameHost(t *txMsg) bool {
 	e.st.C[stats.LocalMessages] += uint64(t.sum.Datagrams)
 	if t.nops > 0 && !t.m.Silent {
 		for _, o := range t.ops() {
-			e.usedKey(nil, s, o.RKey())
+			e.keys.usedKey(nil, s, o.RKey())
 		}
 	}
-	e.sameHostDone(t, conn.Acked)
+	l.sameHostDone(t, conn.Acked)
 	return true
 }
 
 // sameHostPong answers a ping from a socket of this host to an address of this
 // host.
-func (e *Engine) sameHostPong(t *txMsg) {
-	e.counts.sum.RecvPing++
+func (l *loop) sameHostPong(t *txMsg) {
+	e := l.e
+	e.watch.counts.sum.RecvPing++
 	src := t.slot.addr.As16()
 	a := arrival{src: &src}
-	e.deliver(t.sock, &a, nil)
+	e.rx.deliver(t.sock, &a, nil)
 }
 
 // sameHostDone ends a same-host message; operations that ran are locally complete
 // first.
-func (e *Engine) sameHostDone(t *txMsg, o conn.Outcome) {
-	e.leaveQueue(t)
+func (l *loop) sameHostDone(t *txMsg, o conn.Outcome) {
+	e := l.e
+	e.tx.leaveQueue(t)
 	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
-		e.opsLocal(t)
+		e.tx.opsLocal(t)
 		// Whichever socket the message went to and whatever became of it, this
 		// was the one use.
 		for _, o := range t.ops() {
@@ -128,71 +140,72 @@ func (e *Engine) sameHostDone(t *txMsg, o conn.Outcome) {
 			}
 		}
 	}
-	e.msgDone(t, o)
+	e.tx.msgDone(t, o)
 }
 
 // stopWaiting ends sl's wait for room, if nothing of it waits any more.
-func (e *Engine) stopWaiting(sl *slot) {
+func (l *loop) stopWaiting(sl *slot) {
 	if sl.waitOn != nil && sl.q.N == 0 {
 		sl.waitOn.waiters.Del(&sl.wait)
 		sl.waitOn = nil
 	}
 }
 
-func (e *Engine) addJob(sl *slot) {
+func (l *loop) addJob(sl *slot) {
 	if !sl.job.On() && sl.waitOn == nil && !sl.closed {
-		e.jobs.Add(&sl.job, sl)
+		l.jobs.Add(&sl.job, sl)
 	}
 }
 
 // rouse has those who wait for s by now try again, in turns, as long as it has room.
-func (e *Engine) rouse(s *socket) {
+func (l *loop) rouse(s *socket) {
 	if s.waiters.N == 0 {
 		return
 	}
 	s.toWake = s.waiters.N
 	if !s.inRoused.On() {
-		e.rousing.Add(&s.inRoused, s)
+		l.rousing.Add(&s.inRoused, s)
 	}
-	e.chores.begin(&e.rousing.chore)
+	l.e.chores.begin(&l.rousing.chore)
 }
 
 // wakeRoused wakes those who wait for sockets with room, of one socket after the other.
-func (e *Engine) wakeRoused() bool {
-	return e.chores.inSlices(func() bool {
-		if e.rousing.N == 0 {
+func (l *loop) wakeRoused() bool {
+	return l.e.chores.inSlices(func() bool {
+		if l.rousing.N == 0 {
 			return false
 		}
-		s := e.rousing.Head.Of
+		s := l.rousing.Head.Of
 		if s.toWake = min(s.toWake, s.waiters.N); s.toWake > 0 && (s.left || s.buffered() < s.limit) {
 			s.toWake--
-			e.wakeWaiter(s)
-			e.rousing.TurnOver()
+			l.wakeWaiter(s)
+			l.rousing.TurnOver()
 		} else { // full again: it comes back with room
-			e.rousing.Del(&s.inRoused)
+			l.rousing.Del(&s.inRoused)
 		}
 		return true
 	})
 }
 
 // wakeWaiter has the first that waits for s try again.
-func (e *Engine) wakeWaiter(s *socket) {
+func (l *loop) wakeWaiter(s *socket) {
 	sl := s.waiters.Head.Of
 	s.waiters.Del(&sl.wait)
 	sl.waitOn = nil
-	e.addJob(sl)
+	l.addJob(sl)
 }
 
 // runSameHostJobs works on the slots in turn, a slice each, within the turn's
 // budget.
-func (e *Engine) runSameHostJobs() bool {
-	n := e.jobs.N
-	for i, budget := 0, sameHostSlices*e.cfg.CopySlice; i < n && budget > 0 && e.jobs.N > 0; i++ {
-		sl := e.jobs.Head.Of
-		e.jobs.Del(&sl.job)
-		budget -= e.runSlot(sl, min(budget, e.cfg.CopySlice))
+func (l *loop) runSameHostJobs() bool {
+	e := l.e
+	n := l.jobs.N
+	for i, budget := 0, sameHostSlices*e.cfg.CopySlice; i < n && budget > 0 && l.jobs.N > 0; i++ {
+		sl := l.jobs.Head.Of
+		l.jobs.Del(&sl.job)
+		budget -= l.runSlot(sl, min(budget, e.cfg.CopySlice))
 		if sl.q.N > 0 {
-			e.addJob(sl)
+			l.addJob(sl)
 		}
 	}
 	return n > 0
@@ -202,20 +215,20 @@ func (e *Engine) runSameHostJobs() bool {
 const msgCost = 256
 
 // runSlot does up to budget bytes of a slot's work and returns how many.
-func (e *Engine) runSlot(sl *slot, budget int) int {
+func (l *loop) runSlot(sl *slot, budget int) int {
 	used := 0
 	for sl.q.N > 0 && used < budget && sl.waitOn == nil {
 		t := sl.q.Head.Of
 		if o := t.unfinished(); o != nil {
-			used += e.runSameHostOp(sl, t, o, budget-used)
+			used += l.runSameHostOp(sl, t, o, budget-used)
 			continue
 		}
 		n := len(t.m.Data) + msgCost
-		if t.ungranted && !e.grantCookie(t) {
+		if t.ungranted && !l.e.keys.grantCookie(t) {
 			used += msgCost
 			continue
 		}
-		if !e.deliverSameHost(t) {
+		if !l.deliverSameHost(t) {
 			used += msgCost
 			break // it keeps its place at the head
 		}
@@ -236,19 +249,19 @@ func (t *txMsg) unfinished() *txOp {
 
 // runSameHostOp does up to budget bytes of o, an operation of t at the head of sl,
 // and returns what it cost.
-func (e *Engine) runSameHostOp(sl *slot, t *txMsg, o *txOp, budget int) int {
-	if o.State() == rdmaop.StateQueued && !e.startSameHost(sl, t) {
+func (l *loop) runSameHostOp(sl *slot, t *txMsg, o *txOp, budget int) int {
+	if o.State() == rdmaop.StateQueued && !l.startSameHost(sl, t) {
 		return msgCost
 	}
-	r, errno := e.sameHostTarget(t, o)
+	r, errno := l.sameHostTarget(t, o)
 	if errno != 0 {
 		// Released since: the rest is not done, the message not delivered.
 		t.m.WCStatus, t.m.Bad = verbs.WCRemAccessErr, &o.Op
-		e.sameHostDone(t, conn.OpFailed)
+		l.sameHostDone(t, conn.OpFailed)
 		return msgCost
 	}
 	if !o.Kind.Atomic() {
-		n := e.copyOp(o, r, budget)
+		n := l.copyOp(o, r, budget)
 		o.copied += uint64(n)
 		return n
 	}
@@ -266,30 +279,31 @@ func (e *Engine) runSameHostOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 
 // startSameHost begins the operations of t, which from here on have run or may
 // have; false: one of them may not any more, and t has ended.
-func (e *Engine) startSameHost(sl *slot, t *txMsg) bool {
+func (l *loop) startSameHost(sl *slot, t *txMsg) bool {
+	e := l.e
 	for _, o := range t.ops() {
-		if _, errno := e.sameHostTarget(t, o); errno != 0 {
+		if _, errno := l.sameHostTarget(t, o); errno != 0 {
 			sl.q.Del(&t.inQ)
-			return e.refuse(t, o, errno)
+			return e.tx.refuse(t, o, errno)
 		}
 	}
-	if bad, errno := t.meansOwner(e.sameHostOwner); errno != 0 {
+	if bad, errno := t.meansOwner(e.dests.sameHostOwner); errno != 0 {
 		sl.q.Del(&t.inQ)
-		return e.refuse(t, bad, errno)
+		return e.tx.refuse(t, bad, errno)
 	}
 	for _, o := range t.ops() {
 		if r := e.keys.by[o.RKey()]; r.rights&abi.UseOnce != 0 {
 			r.user = t
 		}
-		e.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
+		e.tx.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvPost})
 	}
 	return true
 }
 
 // sameHostTarget finds the region a same-host operation is for and checks it as a
 // peer's grants would.
-func (e *Engine) sameHostTarget(t *txMsg, o *txOp) (*region, unix.Errno) {
-	r := e.keys.by[o.RKey()]
+func (l *loop) sameHostTarget(t *txMsg, o *txOp) (*region, unix.Errno) {
+	r := l.e.keys.by[o.RKey()]
 	if r == nil || r.exp.State() != rdmaop.ExportLive || r.cookie != o.Cookie || r.sock.local != t.slot.local ||
 		r.spent || r.user != nil && r.user != t {
 		return nil, unix.EINVAL
@@ -304,7 +318,7 @@ func (e *Engine) sameHostTarget(t *txMsg, o *txOp) (*region, unix.Errno) {
 }
 
 // copyOp copies the next up to max bytes of o.
-func (e *Engine) copyOp(o *txOp, r *region, max int) int {
+func (l *loop) copyOp(o *txOp, r *region, max int) int {
 	done, total := o.copied, 0
 	remote := r.buf.mem[r.off : r.off+r.n]
 	pos := uint64(0)
@@ -330,6 +344,6 @@ func (e *Engine) copyOp(o *txOp, r *region, max int) int {
 			break
 		}
 	}
-	e.st.C[stats.LocalRDMABytes] += uint64(total)
+	l.e.st.C[stats.LocalRDMABytes] += uint64(total)
 	return total
 }

@@ -69,18 +69,18 @@ func (e *Engine) openBufs() error {
 		return mem
 	}
 	mem := alloc(e.cfg.SendBufs * e.cfg.MaxSend)
-	mr, err := e.regMR(failpoint.SendPool, mem, 0, verbs.AccessPrivate)
+	mr, err := e.devices.regMR(failpoint.SendPool, mem, 0, verbs.AccessPrivate)
 	if err != nil {
 		return fmt.Errorf("register send pool: %w", err)
 	}
 	e.sendBufs.open(mem, mr, e.cfg.MaxSend)
 	mem = alloc(e.cfg.MaxPeers * conn.CtlLen)
-	if mr, err = e.regMR(failpoint.SendPool, mem, 0, verbs.AccessPrivate); err != nil {
+	if mr, err = e.devices.regMR(failpoint.SendPool, mem, 0, verbs.AccessPrivate); err != nil {
 		return fmt.Errorf("register control buffers: %w", err)
 	}
 	e.ctlBufs.open(mem, mr)
 	windows := (e.cfg.OverflowBytes + shm.WindowSize - 1) / shm.WindowSize
-	e.overflow.open(alloc((windows + 1) * shm.WindowSize))
+	e.rx.overflow.open(alloc((windows + 1) * shm.WindowSize))
 	return nil
 }
 

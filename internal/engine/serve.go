@@ -31,7 +31,7 @@ func (p *RingPlace) passed(c *Client) bool {
 
 // behindRing returns nil when everything ahead of p has been handled, and
 // errAgain if that takes another turn.
-func (e *Engine) behindRing(c *Client, p *RingPlace) error {
+func (cs *clientTable) behindRing(c *Client, p *RingPlace) error {
 	if !p.known {
 		p.known, p.at = true, c.sub.Published()
 	}
@@ -39,7 +39,7 @@ func (e *Engine) behindRing(c *Client, p *RingPlace) error {
 		return nil
 	}
 	if !c.dead {
-		e.pollClient(c)
+		cs.e.tx.pollClient(c)
 	}
 	switch {
 	case c.dead:
@@ -64,12 +64,12 @@ func InPlace(ask func(func() error) error, f func(*RingPlace) error) error {
 // Serve answers the control requests that need no memory made or mapped, in
 // their place. Errors carry an errno, errAgain excepted.
 func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, error) {
-	if err := e.behindRing(c, p); err != nil {
+	if err := e.clients.behindRing(c, p); err != nil {
 		return nil, err
 	}
 	switch r := req.(type) {
 	case *ipc.Bind:
-		return e.serveBind(c, r)
+		return e.clients.serveBind(c, r)
 	case *ipc.CloseSock:
 		if p.closing == nil {
 			p.closing = c.sock(r.Sock)
@@ -77,12 +77,12 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 		switch s := p.closing; {
 		case s == nil:
 			return nil, unix.EBADF
-		case !e.endSocket(s):
+		case !e.clients.endSocket(s):
 			return nil, errAgain
 		}
 		return &ipc.OK{}, nil
 	case *ipc.Addrs:
-		return e.serveAddrs(), nil
+		return e.addrs.serveAddrs(), nil
 	case *ipc.SetRcvBuf:
 		s := c.sock(r.Sock)
 		if s == nil {
@@ -92,8 +92,8 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 			return nil, fmt.Errorf("%w: receive buffer of 0 bytes", unix.EINVAL)
 		}
 		s.limit = int(min(r.Bytes, maxRcvBuf))
-		e.checkFull(s) // it may be now
-		e.relieve(s)   // or no longer
+		e.rx.checkFull(s) // it may be now
+		e.rx.relieve(s)   // or no longer
 		return &ipc.OK{}, nil
 	case *ipc.Register:
 		s, b := c.sock(r.Sock), c.buffers[r.Buffer]
@@ -103,17 +103,17 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 		if b == nil || b.freeing {
 			return nil, fmt.Errorf("%w: buffer %d", unix.EINVAL, r.Buffer)
 		}
-		g, err := e.register(s, b, r.Off, r.Len, r.Access)
+		g, err := e.keys.register(s, b, r.Off, r.Len, r.Access)
 		if err != nil {
-			return nil, e.unlessEnding(c, err)
+			return nil, e.clients.unlessEnding(c, err)
 		}
 		return &ipc.RegisterOK{Region: g.id, Cookie: g.cookie}, nil
 	case *ipc.Expose:
-		g, err := e.regionOf(c, r.Region)
+		g, err := e.clients.regionOf(c, r.Region)
 		if err != nil {
 			return nil, err
 		}
-		return &ipc.OK{}, e.expose(g, r.Addr.Unmap(), r.Port, g.sock.lane, byExpose)
+		return &ipc.OK{}, e.keys.expose(g, r.Addr.Unmap(), r.Port, g.sock.lane, byExpose)
 	}
 	return nil, fmt.Errorf("%w: request %T", unix.EPROTO, req)
 }
@@ -121,16 +121,16 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 // ServeLater answers the requests whose answer may be long in coming, in their
 // place: done runs when it is there, at once or later, unless there is an error.
 func (e *Engine) ServeLater(c *Client, req ipc.Request, p *RingPlace, done func(error)) error {
-	if err := e.behindRing(c, p); err != nil {
+	if err := e.clients.behindRing(c, p); err != nil {
 		return err
 	}
 	switch r := req.(type) {
 	case *ipc.Release:
-		g, err := e.regionOf(c, r.Region)
+		g, err := e.clients.regionOf(c, r.Region)
 		if err != nil {
 			return err
 		}
-		return e.release(g, done)
+		return e.keys.release(g, done)
 	case *ipc.Free:
 		b := c.buffers[r.Buffer]
 		switch {
@@ -139,7 +139,7 @@ func (e *Engine) ServeLater(c *Client, req ipc.Request, p *RingPlace, done func(
 		case r.Wait == 0 && b.users > 0:
 			return fmt.Errorf("%w: buffer %d has %d regions, operations and payloads", unix.EBUSY, r.Buffer, b.users)
 		}
-		e.freeBuffer(b, done)
+		e.keys.freeBuffer(b, done)
 		return nil
 	}
 	return fmt.Errorf("%w: request %T", unix.EPROTO, req)
@@ -147,7 +147,7 @@ func (e *Engine) ServeLater(c *Client, req ipc.Request, p *RingPlace, done func(
 
 // unlessEnding is errAgain instead of ENOBUFS while processes of c's user are being
 // ended: what they had is its user's again when that is done.
-func (e *Engine) unlessEnding(c *Client, err error) error {
+func (cs *clientTable) unlessEnding(c *Client, err error) error {
 	if errors.Is(err, unix.ENOBUFS) && c.acct.leaving > 0 {
 		return errAgain
 	}
@@ -156,15 +156,16 @@ func (e *Engine) unlessEnding(c *Client, err error) error {
 
 const maxRcvBuf = 1 << 30
 
-func (e *Engine) serveBind(c *Client, r *ipc.Bind) (ipc.Response, error) {
-	if e.sockets() >= e.cfg.MaxSockets {
+func (cs *clientTable) serveBind(c *Client, r *ipc.Bind) (ipc.Response, error) {
+	e := cs.e
+	if e.watch.sockets() >= e.cfg.MaxSockets {
 		e.st.C[stats.QuotaRefused]++
 		return nil, fmt.Errorf("%w: limits.max_sockets = %d reached", unix.ENOBUFS, e.cfg.MaxSockets)
 	}
-	if err := e.maySocket(c); err != nil {
-		return nil, e.unlessEnding(c, err)
+	if err := e.users.maySocket(c); err != nil {
+		return nil, cs.unlessEnding(c, err)
 	}
-	s, err := e.bind(c, r.AddrPort(), int(min(r.RcvBuf, maxRcvBuf)))
+	s, err := e.addrs.bind(c, r.AddrPort(), int(min(r.RcvBuf, maxRcvBuf)))
 	if err != nil {
 		e.st.C[stats.BindRefused]++
 		return nil, err
@@ -173,8 +174,8 @@ func (e *Engine) serveBind(c *Client, r *ipc.Bind) (ipc.Response, error) {
 }
 
 // regionOf finds a region that belongs to c.
-func (e *Engine) regionOf(c *Client, id uint32) (*region, error) {
-	if r := e.keys.by[id]; r != nil && r.cl == c {
+func (cs *clientTable) regionOf(c *Client, id uint32) (*region, error) {
+	if r := cs.e.keys.by[id]; r != nil && r.cl == c {
 		return r, nil
 	}
 	return nil, fmt.Errorf("%w: region %#x", unix.EINVAL, id)

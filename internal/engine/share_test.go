@@ -89,7 +89,7 @@ func TestShareOfMemory(t *testing.T) {
 				t.Error("another socket of the user is not refused")
 			}
 			// Others do not: 3 MiB that wait for a reader, and those come.
-			refused := e.counts.sum.RecvRefused
+			refused := e.watch.counts.sum.RecvRefused
 			for range 5 {
 				if n := x.send(2, 30, 100_000); n != 30 {
 					t.Fatalf("%d sent to the other user", n)
@@ -98,7 +98,7 @@ func TestShareOfMemory(t *testing.T) {
 					got += good.read()
 				}
 			}
-			if n := e.counts.sum.RecvRefused - refused; n != 0 {
+			if n := e.watch.counts.sum.RecvRefused - refused; n != 0 {
 				t.Errorf("%d messages to another user were refused", n)
 			}
 			// It reads after all: everything comes.
@@ -135,8 +135,8 @@ func TestShareInPieces(t *testing.T) {
 	for range 3 {
 		y.send(0, 1, 1<<20)
 	}
-	if good.socket().forMemory.On() || e.counts.sum.RecvRefused == 0 {
-		t.Errorf("refused a long message with %d of %d bytes in use", e.overflow.used, e.cfg.OverflowBytes)
+	if good.socket().forMemory.On() || e.watch.counts.sum.RecvRefused == 0 {
+		t.Errorf("refused a long message with %d of %d bytes in use", e.rx.overflow.used, e.cfg.OverflowBytes)
 	}
 	w.clean(pins.raw, drain.raw, good.raw, x.raw, y.raw)
 }

@@ -42,7 +42,7 @@ func (p *InProcess) Waiting() int { return p.cl.pendOps.N }
 
 // UnderWay returns how many chores e has begun and how many destinations it copies to within the
 // host.
-func UnderWay(e *Engine) (chores, copies int) { return e.chores.N, e.jobs.N }
+func UnderWay(e *Engine) (chores, copies int) { return e.chores.N, e.loop.jobs.N }
 
 // Clients counts the attached clients.
 func Clients(e *Engine) int { return len(e.clients.all) }
@@ -134,15 +134,15 @@ func Leaks(e *Engine) (found []string) {
 		}
 	}
 	say(len(e.clients.all)+e.clients.leaving.N, "clients")
-	say(e.jobs.N, "slots with same-host work")
+	say(e.loop.jobs.N, "slots with same-host work")
 	say(e.pools.msgs.Out, "submitted messages")
 	say(e.pools.ops.Out, "operations")
 	say(e.pools.rxs.Out, "arrived messages")
 	say(e.pools.ctls.Out, "internal messages")
 	say(e.keys.grantees.Out, "records of grantees")
 	say(len(e.keys.by)+e.keys.revoking.N, "regions")
-	say(e.overflow.used, "overflow bytes")
-	say(len(e.overflow.mem)/shm.WindowSize-len(e.overflow.free), "overflow windows")
+	say(e.rx.overflow.used, "overflow bytes")
+	say(len(e.rx.overflow.mem)/shm.WindowSize-len(e.rx.overflow.free), "overflow windows")
 	idle := 0
 	for _, a := range e.users.accounts { // only counted
 		if a.clients == 0 && a.peers > 0 {
@@ -150,7 +150,7 @@ func Leaks(e *Engine) (found []string) {
 		}
 	}
 	say(len(e.users.accounts)-idle, "accounts of users")
-	say(e.overflow.short.N, "accounts of users that refused for want of memory")
+	say(e.rx.overflow.short.N, "accounts of users that refused for want of memory")
 	say(e.users.wanted.N, "accounts of users that want places for destinations")
 	say(e.users.mem.Sum().Maps, "mappings for clients")
 	for _, r := range e.devices.rails {

@@ -10,6 +10,13 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
+// destinations are those of all sockets: where they lead, and what their applications are
+// notified of. Engine-owned.
+type destinations struct {
+	e        *Engine
+	homeless homeless
+}
+
 // slot is a destination (address and port) of one socket.
 type slot struct {
 	handover.InState
@@ -101,22 +108,23 @@ type cell struct {
 func (ce *cell) live() bool { return !ce.sock.closed }
 
 // openSlot handles KindOpenDest.
-func (e *Engine) openSlot(c *Client, d *shm.SubDest) {
+func (ds *destinations) openSlot(c *Client, d *shm.SubDest) {
+	e := ds.e
 	s := c.sock(d.Sock)
 	if s == nil {
 		return // closed meanwhile
 	}
 	if d.Slot >= uint32(len(c.slots)) || d.Cell >= uint32(len(c.cells)) || c.slots[d.Slot] != nil {
-		e.kill(c, "open destination: slot %d or cell %d out of range or in use", d.Slot, d.Cell)
+		e.clients.kill(c, "open destination: slot %d or cell %d out of range or in use", d.Slot, d.Cell)
 		return
 	}
 	addr := netip.AddrFrom16(d.Addr).Unmap()
 	if !mayBePeer(s.local, addr) || d.Gen == 0 {
-		e.kill(c, "open destination: bad address %v", addr)
+		e.clients.kill(c, "open destination: bad address %v", addr)
 		return
 	}
 	if !s.fixLane(d.Lane) {
-		e.kill(c, "open destination: lane %d of a socket of lane %d", d.Lane, s.lane)
+		e.clients.kill(c, "open destination: lane %d of a socket of lane %d", d.Lane, s.lane)
 		return
 	}
 	if s.took == nil {
@@ -129,49 +137,51 @@ func (e *Engine) openSlot(c *Client, d *shm.SubDest) {
 		c.cells[d.Cell] = ce
 		c.table.Cell(d.Cell).StoreHWM(0)
 	case ce.sock != s || ce.addr != addr:
-		e.kill(c, "open destination: cell %d belongs to another destination", d.Cell)
+		e.clients.kill(c, "open destination: cell %d belongs to another destination", d.Cell)
 		return
 	}
 	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, sends: sends{pin: &pin{}}}
 	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
 	c.table.Slot(d.Slot).StoreUnreachable(0)
 	c.table.Slot(d.Slot).StoreLimits(e.limitsOf(s.local, addr))
-	e.openPlace(sl)
+	ds.openPlace(sl)
 	c.slots[d.Slot] = sl
 	s.slots.Add(&sl.inSock, sl)
 	c.table.Slot(d.Slot).StoreGen(d.Gen)
 	if c.table.Slot(d.Slot).LoadCongested() != 0 {
 		sl.crowded = true // again: who looked before Gen was stored saw nothing
-		e.note(sl)
+		e.clients.note(sl)
 	}
 }
 
 // home leads sl, and what waits in it, to where it goes.
-func (e *Engine) home(sl *slot) {
+func (ds *destinations) home(sl *slot) {
+	e := ds.e
 	if l := e.addrs.by[sl.addr]; l != nil {
 		sl.local = l
-		e.setSlotCongested(sl, l.cong.Test(sl.port))
+		e.rx.setSlotCongested(sl, l.cong.Test(sl.port))
 		sl.leadTo(l.to(sl.port))
 		if sl.q.N > 0 {
-			e.addJob(sl)
+			e.loop.addJob(sl)
 		}
 		return
 	}
-	if !e.findHome(sl) {
-		e.setSlotCongested(sl, true)
-		sl.leadTo(&e.homeless.audience)
-		e.homeless.again = e.now + homeRetryNs
-		e.due.by(e.homeless.again)
+	if !ds.findHome(sl) {
+		e.rx.setSlotCongested(sl, true)
+		sl.leadTo(&ds.homeless.audience)
+		ds.homeless.again = e.now + homeRetryNs
+		e.due.by(ds.homeless.again)
 		return
 	}
-	e.sendWaiting(sl)
+	ds.sendWaiting(sl)
 }
 
 // sendWaiting hands what waited for sl to have a peer to the connection.
-func (e *Engine) sendWaiting(sl *slot) {
+func (ds *destinations) sendWaiting(sl *slot) {
+	e := ds.e
 	if sl.q.N > 0 {
-		e.queueUp(sl)
-		e.touch(sl.peer)
+		e.tx.queueUp(sl)
+		e.dirty.touch(sl.peer)
 	}
 }
 
@@ -224,8 +234,9 @@ const (
 )
 
 // findHome leads sl to its peer; false: there are too many.
-func (e *Engine) findHome(sl *slot) bool {
-	p, err := e.peer(sl.sock.local, sl.addr, sl.sock.lane, sl.cl)
+func (ds *destinations) findHome(sl *slot) bool {
+	e := ds.e
+	p, err := e.peers.peer(sl.sock.local, sl.addr, sl.sock.lane, sl.cl)
 	if err != nil {
 		return false
 	}
@@ -234,66 +245,68 @@ func (e *Engine) findHome(sl *slot) bool {
 	sl.ups, sl.downs = p.ups, p.downs
 	t := sl.cl.table.Slot(sl.idx)
 	t.StoreState(uint32(p.c.State()))
-	e.setSlotCongested(sl, p.c.RemoteCong().Test(sl.port))
-	e.newReach(sl, p)
+	e.rx.setSlotCongested(sl, p.c.RemoteCong().Test(sl.port))
+	e.peers.newReach(sl, p)
 	return true
 }
 
 // findHomes leads destinations that found too many peers to theirs, if there is
 // room now. Until then they are congested, and what was sent before the client
 // saw that waits, as it does for any host that cannot be reached.
-func (e *Engine) findHomes() {
-	if at := e.homeless.at(); at == 0 || e.now < at {
+func (ds *destinations) findHomes() {
+	e := ds.e
+	if at := ds.homeless.at(); at == 0 || e.now < at {
 		e.due.by(at)
 		return
 	}
-	e.homeless.again = e.now + homeRetryNs
+	ds.homeless.again = e.now + homeRetryNs
 	// Of one user there may be too many and room for another's.
-	for range min(e.homeless.audience.N, homesATurn) {
-		sl := e.homeless.audience.Head.Of
-		if e.findHome(sl) {
-			e.sendWaiting(sl)
+	for range min(ds.homeless.audience.N, homesATurn) {
+		sl := ds.homeless.audience.Head.Of
+		if ds.findHome(sl) {
+			ds.sendWaiting(sl)
 		} else {
-			sl.leadTo(&e.homeless.audience) // at its end
+			sl.leadTo(&ds.homeless.audience) // at its end
 		}
 	}
-	e.due.by(e.homeless.at())
+	e.due.by(ds.homeless.at())
 }
 
 // closeSlot ends a destination: queued same-host messages are withdrawn;
 // messages to a peer go on, in their turn. Those of a socket that ends were
 // withdrawn before.
-func (e *Engine) closeSlot(sl *slot) {
+func (ds *destinations) closeSlot(sl *slot) {
+	e := ds.e
 	if sl.closed {
 		return
 	}
 	sl.closed = true
 	if p := sl.peer; p != nil {
-		e.refresh(sl)
+		ds.refresh(sl)
 	} else if sl.txs.N > 0 {
-		e.cancel(sl)
+		e.tx.cancel(sl)
 	} else {
-		e.stopWaiting(sl)
+		e.loop.stopWaiting(sl)
 	}
 	sl.leadTo(nil)
 	if l := sl.local; l != nil {
 		l.forget(sl.port)
 	}
 	if p := sl.peer; p != nil {
-		e.dropIfNew(p)
+		e.peers.dropIfNew(p)
 	}
 	switch {
 	case sl.sock.closed:
 		sl.cl.pendNote.Del(&sl.pend)
 	case sl.pend.On() && sl.cl.crowded():
-		e.foldNotices(sl)
+		e.clients.foldNotices(sl)
 	} // else what it has to tell is still told
 	sl.cl.gone.Del(&sl.gone)
-	e.jobs.Del(&sl.job)
+	e.loop.jobs.Del(&sl.job)
 	sl.cl.slots[sl.idx] = nil
 	sl.sock.slots.Del(&sl.inSock)
 	sl.cl.table.Slot(sl.idx).StoreGen(0)
-	e.destClosed(sl)
+	ds.destClosed(sl)
 }
 
 // slot returns the open destination i of a socket, or nil.

@@ -81,7 +81,8 @@ type receiving struct {
 
 // bind makes a socket for c. Errors carry an errno: EADDRNOTAVAIL, EADDRINUSE,
 // EINVAL, EACCES with the rule of the bind policy, ESHUTDOWN: drained.
-func (e *Engine) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, error) {
+func (as *addresses) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, error) {
+	e := as.e
 	addr := ap.Addr().Unmap()
 	switch {
 	case !addr.IsValid(), addr.IsUnspecified(), addr.IsMulticast(), addr == broadcast:
@@ -89,7 +90,7 @@ func (e *Engine) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 	case ap.Port() == 1:
 		return nil, unix.EINVAL
 	}
-	l := e.addrs.by[addr]
+	l := as.by[addr]
 	switch {
 	case l == nil:
 		return nil, unix.EADDRNOTAVAIL
@@ -101,11 +102,11 @@ func (e *Engine) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 		if port = l.freePort(e.cfg.Rand, func(from uint16) (uint16, bool) {
 			return e.cfg.Policy.NextPort(c.user.UID, c.user.GID, addr, from)
 		}); port == 0 {
-			return nil, e.noPort(c, addr)
+			return nil, as.noPort(c, addr)
 		}
-	} else if err := e.mayBind(c, addr, port); err != nil {
+	} else if err := as.mayBind(c, addr, port); err != nil {
 		return nil, err
-	} else if e.bound(l, port) != nil {
+	} else if e.clients.bound(l, port) != nil {
 		return nil, unix.EADDRINUSE
 	}
 	if rcvbuf <= 0 {
@@ -118,7 +119,7 @@ func (e *Engine) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, error)
 	c.newSock(s)
 	c.acct.sockets++
 	l.ports.set(port, s)
-	e.listSocket(s)
+	e.watch.listSocket(s)
 	return s, nil
 }
 
@@ -131,17 +132,17 @@ func (s *socket) fixLane(lane uint8) bool {
 }
 
 // mayBind asks the bind policy. EACCES, naming the rule.
-func (e *Engine) mayBind(c *Client, addr netip.Addr, port uint16) error {
-	if err := e.cfg.Policy.MayBind(c.user.UID, c.user.GID, addr, port); err != nil {
+func (as *addresses) mayBind(c *Client, addr netip.Addr, port uint16) error {
+	if err := as.e.cfg.Policy.MayBind(c.user.UID, c.user.GID, addr, port); err != nil {
 		return fmt.Errorf("%w: %w", unix.EACCES, err)
 	}
 	return nil
 }
 
 // noPort says why no port of addr is free for c.
-func (e *Engine) noPort(c *Client, addr netip.Addr) error {
-	if _, ok := e.cfg.Policy.NextPort(c.user.UID, c.user.GID, addr, firstPort); !ok {
-		return e.mayBind(c, addr, firstPort)
+func (as *addresses) noPort(c *Client, addr netip.Addr) error {
+	if _, ok := as.e.cfg.Policy.NextPort(c.user.UID, c.user.GID, addr, firstPort); !ok {
+		return as.mayBind(c, addr, firstPort)
 	}
 	return unix.EADDRINUSE
 }

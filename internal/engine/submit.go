@@ -12,6 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// sender has what processes submit on its way to connections and to this host. Engine-owned.
+type sender struct {
+	e          *Engine
+	cancelling work[slot]  // their messages are being withdrawn
+	broken     work[txMsg] // of their operations a piece has failed
+	queued     queued
+	acked      acked
+}
+
+// queued counts what all sockets have submitted: messages that were not returned yet, their
+// bytes, and operations that have not settled.
+type queued struct{ msgs, bytes, ops int }
+
 type connMsg = conn.Msg
 
 const cancelled = conn.Cancelled
@@ -67,37 +80,38 @@ const (
 
 // pollClient empties one client's submission and return rings within its
 // budget.
-func (e *Engine) pollClient(c *Client) bool {
+func (tx *sender) pollClient(c *Client) bool {
+	e := tx.e
 	n, bytes, work := 0, 0, false
 	for n < subBudget && bytes < subBytes && c.sub.Next(&c.scratch) {
 		n++
 		switch c.scratch.Kind() {
 		case uint8(shm.KindSend), uint8(shm.KindRun):
-			bytes += e.submit(c, *c.scratch.Sub(), nil)
+			bytes += tx.submit(c, *c.scratch.Sub(), nil)
 		case uint8(shm.KindSendOp):
 			sub := *c.scratch.Sub()
 			var ops [2]shm.SubOp
 			want := 1 + int(sub.Flags&shm.SubTwoOps/shm.SubTwoOps)
 			for i := range want {
 				if !c.sub.Next(&c.scratch) {
-					e.kill(c, "operation descriptor missing")
+					e.clients.kill(c, "operation descriptor missing")
 					return true
 				}
 				ops[i] = *c.scratch.SubOp()
 			}
 			n += want
-			bytes += e.submit(c, sub, ops[:want])
+			bytes += tx.submit(c, sub, ops[:want])
 		case uint8(shm.KindOpenDest):
 			bytes += openCost
-			e.openSlot(c, c.scratch.SubDest())
+			e.dests.openSlot(c, c.scratch.SubDest())
 		case uint8(shm.KindCloseDest):
 			if d := c.scratch.SubDest(); c.slot(d.Slot, d.Sock) != nil {
-				e.closeSlot(c.slots[d.Slot])
+				e.dests.closeSlot(c.slots[d.Slot])
 			}
 		case uint8(shm.KindCancel):
-			bytes += e.cancelDest(c, c.scratch.Sub())
+			bytes += tx.cancelDest(c, c.scratch.Sub())
 		default:
-			e.kill(c, "unknown descriptor kind %d", c.scratch.Kind())
+			e.clients.kill(c, "unknown descriptor kind %d", c.scratch.Kind())
 		}
 		if c.dead {
 			return true
@@ -108,7 +122,7 @@ func (e *Engine) pollClient(c *Client) bool {
 		work = true
 	}
 	if err := c.sub.Err(); err != nil {
-		e.kill(c, "submission ring: %w", err)
+		e.clients.kill(c, "submission ring: %w", err)
 		return true
 	}
 	for range 4 * subBudget {
@@ -116,8 +130,8 @@ func (e *Engine) pollClient(c *Client) bool {
 		if !ok {
 			break
 		}
-		if !e.returnRx(c, id) {
-			e.kill(c, "receive id %d returned twice or never given", id)
+		if !e.rx.returnRx(c, id) {
+			e.clients.kill(c, "receive id %d returned twice or never given", id)
 			return true
 		}
 		c.reap = true
@@ -128,10 +142,10 @@ func (e *Engine) pollClient(c *Client) bool {
 		work = true
 	}
 	if c.mayWrite() {
-		work = e.writePending(c) || work
+		work = e.clients.writePending(c) || work
 	}
 	if err := c.ringError(); err != nil {
-		e.kill(c, "%w", err)
+		e.clients.kill(c, "%w", err)
 		return true
 	}
 	return work
@@ -140,14 +154,15 @@ func (e *Engine) pollClient(c *Client) bool {
 // submit takes one message in and returns its payload length. Everything in
 // the descriptor is checked against the engine's own tables; what only a
 // broken or hostile client can do ends its session.
-func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
+func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
+	e := tx.e
 	if d.MsgID >= uint32(len(c.msgs)) || c.msgs[d.MsgID] != nil {
-		e.kill(c, "message id %d out of range or in use", d.MsgID)
+		e.clients.kill(c, "message id %d out of range or in use", d.MsgID)
 		return 0
 	}
 	pay, err := c.payload(&d)
 	if err != nil {
-		e.kill(c, "payload: %w", err)
+		e.clients.kill(c, "payload: %w", err)
 		return 0
 	}
 	s := c.sock(d.Sock)
@@ -157,27 +172,27 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	}
 	if s == nil || sl == nil || sl.sock != s {
 		if s != nil {
-			e.kill(c, "destination slot %d is not open for socket %d", d.Slot, d.Sock)
+			e.clients.kill(c, "destination slot %d is not open for socket %d", d.Slot, d.Sock)
 			return 0
 		}
 		// The socket was closed with this still in the ring.
 		c.sret.Put(d.MsgID)
-		e.news(c)
+		e.clients.news(c)
 		return 0
 	}
 	if pay.run != 0 && sl.port == 0 {
-		e.kill(c, "a run of pings")
+		e.clients.kill(c, "a run of pings")
 		return 0
 	}
 	if sl.lead == nil {
-		e.needPlace(sl)
+		e.dests.needPlace(sl)
 	}
 	sl.used = true
 	if sl.now(sl.pin).gone {
 		sl.meetAnew(len(ods))
 	}
-	e.countSent(s, &pay)
-	if len(ods) == 0 && e.passOn(c, s, sl, &d, &pay) {
+	tx.countSent(s, &pay)
+	if len(ods) == 0 && e.loop.passOn(c, s, sl, &d, &pay) {
 		return len(pay.mem)
 	}
 	t := e.pools.msgs.Get()
@@ -191,25 +206,26 @@ func (e *Engine) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	t.sum, t.buf = pay.sum, pay.buf
 	c.msgs[d.MsgID] = t
 	c.refs++
-	e.list(t)
+	tx.list(t)
 	if d.GiveUp != 0 {
-		e.limit(t, d.GiveUp)
+		tx.limit(t, d.GiveUp)
 	}
 	cost := len(pay.mem)
 	if len(ods) > 0 {
 		for i := range ods {
 			cost += segCost * int(ods[i].NSeg)
 		}
-		if !e.submitOps(t, &d, ods) {
+		if !tx.submitOps(t, &d, ods) {
 			return cost
 		}
 	}
-	e.route(t)
+	tx.route(t)
 	return cost
 }
 
 // countSent counts a message that is taken in, whichever way it goes.
-func (e *Engine) countSent(s *socket, pay *payload) {
+func (tx *sender) countSent(s *socket, pay *payload) {
+	e := tx.e
 	s.sent.add(&pay.sum)
 	e.st.C[stats.SendQueued] += uint64(pay.sum.Datagrams)
 	e.st.C[stats.SendBytes] += uint64(pay.sum.Bytes)
@@ -219,33 +235,35 @@ func (e *Engine) countSent(s *socket, pay *payload) {
 }
 
 // route hands t to its connection or to the same-host path.
-func (e *Engine) route(t *txMsg) {
-	if t.m.DestCookie != 0 && !e.grantCookie(t) {
+func (tx *sender) route(t *txMsg) {
+	e := tx.e
+	if t.m.DestCookie != 0 && !e.keys.grantCookie(t) {
 		return
 	}
 	if p := t.slot.peer; p != nil {
 		if t.nops == 0 {
 			p.from(t.sock, t.sum.Datagrams, e.now)
 		}
-		if t.slot.q.N > 0 || e.waits(t.slot) || p.flows.N > 0 || p.full(t, e.now) || e.isLong(t) {
-			e.wait(t)
-			e.touch(p)
+		if t.slot.q.N > 0 || tx.waits(t.slot) || p.flows.N > 0 || p.full(t, e.now) || tx.isLong(t) {
+			tx.wait(t)
+			e.dirty.touch(p)
 		} else {
-			e.handOver(p, t)
+			tx.handOver(p, t)
 		}
 		return
 	}
-	e.sendSameHost(t)
+	e.loop.sendSameHost(t)
 }
 
 // msgDone ends a message: the operation's status, the destination's notices,
 // and the return of the id, which gives the payload back to the client.
-func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
+func (tx *sender) msgDone(t *txMsg, o conn.Outcome) {
+	e := tx.e
 	t.done = true
 	if t.traced != 0 {
 		e.traces.end(t, o)
 	}
-	e.answered(t, o)
+	e.dests.answered(t, o)
 	n := uint64(t.sum.Datagrams)
 	if t.m.Ended != 0 {
 		n = uint64(t.m.Ended) // the others were acked
@@ -256,7 +274,7 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 	}
 	if acked > 0 {
 		e.st.C[stats.SendAcked] += acked
-		e.msgTook(t, acked)
+		e.watch.msgTook(t, acked)
 	}
 	switch o {
 	case cancelled:
@@ -266,47 +284,47 @@ func (e *Engine) msgDone(t *txMsg, o conn.Outcome) {
 			break
 		}
 		t.slot.lost += n
-		e.note(t.slot)
+		e.clients.note(t.slot)
 	case conn.NoSock:
 		t.slot.nosock += n
-		e.note(t.slot)
+		e.clients.note(t.slot)
 	case conn.OpRefused:
 		if t.nops == 0 { // the cookie it carries
 			t.slot.ungranted++
-			e.note(t.slot)
+			e.clients.note(t.slot)
 		}
 	case conn.Withdrawn, conn.GaveUp:
 		if t.nops == 0 { // an operation has a status
 			t.slot.gaveUp += n
-			e.note(t.slot)
+			e.clients.note(t.slot)
 		}
 	}
-	e.unlist(t)
+	tx.unlist(t)
 	if t.nops > 0 {
-		e.opsDone(t, o)
+		tx.opsDone(t, o)
 	}
 	if !t.inPend.On() {
-		e.giveBack(t)
+		tx.giveBack(t)
 	}
 }
 
 // giveBack ends t: its client has the id again, and with it the payload. Not
 // before its statuses have been written, so that the ids bound the statuses of a
 // client that does not take them.
-func (e *Engine) giveBack(t *txMsg) {
+func (tx *sender) giveBack(t *txMsg) {
 	if c := t.cl; c.msgs[t.id] == t {
 		c.msgs[t.id] = nil
 		if !c.dead {
 			c.sret.Put(t.id)
-			e.news(c)
+			tx.e.clients.news(c)
 		}
 	}
-	e.freeMsg(t)
+	tx.freeMsg(t)
 }
 
 // list begins t's accounting.
-func (e *Engine) list(t *txMsg) {
-	t.nth = e.tick()
+func (tx *sender) list(t *txMsg) {
+	t.nth = tx.e.peers.tick()
 	t.slot.msgs++
 	t.slot.txs.Add(&t.inTo, t)
 	if t.buf != nil {
@@ -315,12 +333,13 @@ func (e *Engine) list(t *txMsg) {
 	t.sock.txs.Add(&t.all, t)
 	t.sock.sndMsgs += t.sum.Datagrams
 	t.sock.sndBytes += t.sum.Bytes
-	e.queued.msgs += t.sum.Datagrams
-	e.queued.bytes += t.sum.Bytes
+	tx.queued.msgs += t.sum.Datagrams
+	tx.queued.bytes += t.sum.Bytes
 }
 
 // unlist ends t's accounting.
-func (e *Engine) unlist(t *txMsg) {
+func (tx *sender) unlist(t *txMsg) {
+	e := tx.e
 	e.due.limits.Drop(&t.limit)
 	if t.handed {
 		t.handed = false
@@ -328,33 +347,34 @@ func (e *Engine) unlist(t *txMsg) {
 	}
 	t.slot.txs.Del(&t.inTo)
 	if t.slot.msgs--; t.slot.msgs == 0 {
-		e.mayGiveWay(t.slot)
+		e.dests.mayGiveWay(t.slot)
 	}
 	if b := t.buf; b != nil {
 		t.buf = nil
 		b.users--
-		e.maybeFreeBuffer(b)
+		e.keys.maybeFreeBuffer(b)
 	}
 	if t.sock.txs.Del(&t.all); t.sock.txs.N == 0 {
 		e.st.C[stats.SendQueueEmpty]++
 	}
 	t.sock.sndMsgs -= t.sum.Datagrams
 	t.sock.sndBytes -= t.sum.Bytes
-	e.queued.msgs -= t.sum.Datagrams
-	e.queued.bytes -= t.sum.Bytes
+	tx.queued.msgs -= t.sum.Datagrams
+	tx.queued.bytes -= t.sum.Bytes
 }
 
 // freeMsg returns t to the pool.
-func (e *Engine) freeMsg(t *txMsg) {
+func (tx *sender) freeMsg(t *txMsg) {
+	e := tx.e
 	c := t.cl
 	for i, o := range t.ops() {
 		t.opv[i] = nil
-		e.freeOp(c, o)
+		tx.freeOp(c, o)
 	}
 	t.m = conn.Msg{}
 	t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil
 	t.sum, t.traced, t.traceSeq = frames.Sum{}, 0, 0
 	t.errno, t.nops, t.done, t.ungranted, t.toldUngranted = 0, 0, false, false, false
 	e.pools.msgs.Put(t)
-	e.unref(c)
+	e.clients.unref(c)
 }

@@ -49,6 +49,8 @@ const (
 
 // throttle is the engine's part of that.
 type throttle struct {
+	e *Engine
+
 	on    bool // there is a limit
 	rates [numRates]bucketSize
 	held  []*remote // by since when
@@ -111,7 +113,7 @@ func (e *Engine) SetRates(r Rates) {
 	for _, h := range e.peers.hosts {
 		h.ration.buckets = [numRates]bucket{}
 	}
-	e.letGo()
+	e.throttle.letGo()
 	for _, p := range e.peers.all {
 		p.c.TakeArrived()
 		p.c.meter()
@@ -130,64 +132,65 @@ func (q *byQP) meter() {
 		return
 	}
 	if q.charge == nil {
-		q.charge = func(n int) { q.e.spend(q.p.remote, rateBytes, n) }
+		q.charge = func(n int) { q.e.throttle.spend(q.p.remote, rateBytes, n) }
 	}
 	v.Meter(q.charge)
 }
 
 // took charges p for a SEND or a part of a stream of n bytes that was handled.
-func (e *Engine) took(p *peer, n int) {
-	if !e.throttle.on {
+func (t *throttle) took(p *peer, n int) {
+	if !t.on {
 		return
 	}
 	a := p.c.TakeArrived()
 	if a.Control != 0 {
-		e.spend(p.remote, rateControl, a.Control)
+		t.spend(p.remote, rateControl, a.Control)
 	}
 	if a.Messages != 0 {
-		e.spend(p.remote, rateMessages, a.Messages)
+		t.spend(p.remote, rateMessages, a.Messages)
 	}
 	if !p.c.metered() {
-		e.spend(p.remote, rateBytes, n)
+		t.spend(p.remote, rateBytes, n)
 	}
 }
 
 // spend takes n tokens of a peer's, and holds it when it has none left.
-func (e *Engine) spend(h *remote, k rateKind, n int) {
-	s := &e.throttle.rates[k]
+func (t *throttle) spend(h *remote, k rateKind, n int) {
+	s := &t.rates[k]
 	if s.limit == 0 {
 		return
 	}
 	b := &h.ration.buckets[k]
-	b.fill(s, e.now)
+	b.fill(s, t.e.now)
 	if b.tokens -= float64(n); b.tokens < 0 && !h.ration.held {
-		e.hold(h, k)
+		t.hold(h, k)
 	}
 }
 
 // mayRequest charges a peer for an incoming connection; false: it is over its
 // limit.
-func (e *Engine) mayRequest(h *remote) bool {
-	s := &e.throttle.rates[rateControl]
+func (t *throttle) mayRequest(h *remote) bool {
+	s := &t.rates[rateControl]
 	if s.limit == 0 {
 		return true
 	}
 	b := &h.ration.buckets[rateControl]
-	if b.fill(s, e.now); b.tokens < 0 {
+	if b.fill(s, t.e.now); b.tokens < 0 {
 		return false
 	}
-	e.spend(h, rateControl, requestWork)
+	t.spend(h, rateControl, requestWork)
 	return true
 }
 
 // hold has nothing more taken of what a peer sends.
-func (e *Engine) hold(h *remote, k rateKind) {
+func (t *throttle) hold(h *remote, k rateKind) {
+	e := t.e
 	h.ration.held, h.ration.by, h.ration.since = true, k, e.now
 	h.ration.holds++
 	h.ration.untold++
 	e.st.C[stats.PeerHolds]++
 	if e.now-h.ration.told >= tellHeldNs || h.ration.told == 0 {
-		e.cfg.Trace(h.local.addr, h.addr, EventSlowed, fmt.Errorf("over %s = %d, %d times since this was said last", rateKeys[k], e.throttle.rates[k].limit, h.ration.untold))
+		e.cfg.Trace(h.local.addr, h.addr, EventSlowed, fmt.Errorf("over %s = %d, %d times since this was said last", rateKeys[k], t.rates[k].limit, h.ration.untold))
 		h.ration.told, h.ration.untold = e.now, 0
 	}
 	for _, p := range h.lanes {
@@ -195,24 +198,25 @@ func (e *Engine) hold(h *remote, k rateKind) {
 			p.c.hold(true, e.now)
 		}
 	}
-	e.hasHeld(h)
+	t.hasHeld(h)
 }
 
 // hasHeld has a host that is held go on when it may.
-func (e *Engine) hasHeld(h *remote) {
-	t := &e.throttle
+func (t *throttle) hasHeld(h *remote) {
+
 	t.held = append(t.held, h)
-	if at := e.goesOn(h); t.at == 0 || at < t.at {
+	if at := t.goesOn(h); t.at == 0 || at < t.at {
 		t.at = at
-		e.due.by(at)
+		t.e.due.by(at)
 	}
 }
 
 // goesOn is when a held peer may be read again.
-func (e *Engine) goesOn(h *remote) int64 {
+func (t *throttle) goesOn(h *remote) int64 {
+	e := t.e
 	at := e.now
 	for k := range h.ration.buckets {
-		s, b := &e.throttle.rates[k], &h.ration.buckets[k]
+		s, b := &t.rates[k], &h.ration.buckets[k]
 		if s.limit == 0 {
 			continue
 		}
@@ -225,12 +229,13 @@ func (e *Engine) goesOn(h *remote) int64 {
 }
 
 // letGo lets those go on that have tokens again.
-func (e *Engine) letGo() {
-	t := &e.throttle
+func (t *throttle) letGo() {
+	e := t.e
+
 	t.at = 0
 	left := t.held[:0]
 	for _, h := range t.held {
-		if at := e.goesOn(h); at > e.now {
+		if at := t.goesOn(h); at > e.now {
 			left = append(left, h)
 			if t.at == 0 || at < t.at {
 				t.at = at
@@ -266,10 +271,10 @@ func (t *byTCP) hold(on bool, _ int64) {
 }
 
 // cameUp has a connection that is new know of the limits.
-func (e *Engine) cameUp(p *peer) {
+func (t *throttle) cameUp(p *peer) {
 	p.c.meter()
 	if p.ration.held {
-		p.c.hold(true, e.now)
+		p.c.hold(true, t.e.now)
 	}
 }
 
@@ -282,7 +287,8 @@ func (t *throttle) forget(h *remote) {
 
 // excused reports whether a peer may be late with its answers: it is held, or was
 // until just now.
-func (e *Engine) excused(h *remote) bool {
+func (t *throttle) excused(h *remote) bool {
+	e := t.e
 	return h.ration.held || h.ration.until != 0 && e.now-h.ration.until < e.cfg.RevokeTimeout
 }
 
@@ -302,18 +308,18 @@ func (q *byQP) limitable() string {
 func (t *byTCP) limitable() string { return "all" }
 
 // heldTime is how long a peer was held, in all.
-func (e *Engine) heldTime(h *remote) time.Duration {
+func (t *throttle) heldTime(h *remote) time.Duration {
 	d := h.ration.heldFor
 	if h.ration.held {
-		d += e.now - h.ration.since
+		d += t.e.now - h.ration.since
 	}
 	return time.Duration(d)
 }
 
 // limited says what the limits did to a peer.
-func (e *Engine) limited(p *peer, i *ctl.PeerInfo) {
+func (t *throttle) limited(p *peer, i *ctl.PeerInfo) {
 	r := &p.ration
-	i.Limitable, i.Held, i.Holds, i.HeldTime = p.c.limitable(), r.held, r.holds, e.heldTime(p.remote)
+	i.Limitable, i.Held, i.Holds, i.HeldTime = p.c.limitable(), r.held, r.holds, t.heldTime(p.remote)
 	if r.holds > 0 {
 		i.HeldBy = rateKeys[r.by]
 	}

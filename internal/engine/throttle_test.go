@@ -39,28 +39,28 @@ func TestControlFlood(t *testing.T) {
 	}{
 		{"REVOKE", func(e *Engine, p *peer) {
 			for p.ctls < 200 {
-				e.sendRevoke(p, wire.TypeRevoke, 12345, 1)
+				e.peers.sendRevoke(p, wire.TypeRevoke, 12345, 1)
 			}
 		}},
 		{"GRANT", func(e *Engine, p *peer) {
 			for p.ctls < 200 {
-				m := e.ctl(p, wire.TypeGrant, 1)
-				e.sendCtl(p, m, (&wire.Grant{Cookie: uint64(p.ctls), Length: 1, Rights: 1}).Append(m.buf[:0]))
+				m := e.peers.ctl(p, wire.TypeGrant, 1)
+				e.peers.sendCtl(p, m, (&wire.Grant{Cookie: uint64(p.ctls), Length: 1, Rights: 1}).Append(m.buf[:0]))
 			}
 		}},
 		{"ping", func(e *Engine, p *peer) {
 			for p.ctls < 200 {
-				m := e.ctl(p, 0, 0)
+				m := e.peers.ctl(p, 0, 0)
 				m.m.SPort, m.m.SrcInc = 7, 1
-				e.sendCtl(p, m, nil)
+				e.peers.sendCtl(p, m, nil)
 			}
 		}},
 		{"congestion", func(e *Engine, p *peer) {
 			if !p.c.Ready() && p.ctls == 0 {
-				e.sendRevoke(p, wire.TypeRevoke, 12345, 1)
+				e.peers.sendRevoke(p, wire.TypeRevoke, 12345, 1)
 			}
 			p.c.QueueCong(&p.local.cong)
-			e.touch(p)
+			e.dirty.touch(p)
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestControlFlood(t *testing.T) {
 			good.sendMsg(gs, 0, 0, 10)
 			w.run()
 			bad := w.es[1]
-			p, err := bad.peer(bad.addrs.all[0], hostAddr(0), 0, nil)
+			p, err := bad.peers.peer(bad.addrs.all[0], hostAddr(0), 0, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func TestControlFlood(t *testing.T) {
 				t.Errorf("said: %v", slowed)
 			}
 			var i ctl.PeerInfo
-			if w.es[0].limited(h.lanes[0], &i); i.HeldBy != "peers.control_per_s" || i.Limitable != "sends" || i.HeldTime == 0 {
+			if w.es[0].throttle.limited(h.lanes[0], &i); i.HeldBy != "peers.control_per_s" || i.Limitable != "sends" || i.HeldTime == 0 {
 				t.Errorf("%+v", i)
 			}
 		})
@@ -138,11 +138,11 @@ func TestRequestFlood(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	w.es[0].SetRates(Rates{Control: 5000})
 	bad := w.es[1]
-	p, err := bad.peer(bad.addrs.all[0], hostAddr(0), 0, nil)
+	p, err := bad.peers.peer(bad.addrs.all[0], hostAddr(0), 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad.sendRevoke(p, wire.TypeRevoke, 1, 1)
+	bad.peers.sendRevoke(p, wire.TypeRevoke, 1, 1)
 	w.run()
 	bad.cfg.MaxBackoff = 1
 	w.spell(3_000*ms, func() {
@@ -151,11 +151,11 @@ func TestRequestFlood(t *testing.T) {
 		}
 		if p.c.State() == conn.Down {
 			if p.ctls == 0 {
-				bad.sendRevoke(p, wire.TypeRevoke, 1, 1)
+				bad.peers.sendRevoke(p, wire.TypeRevoke, 1, 1)
 			}
 			p.c.Reset(bad.now, errAdmin) // no back-off
 		}
-		bad.touch(p)
+		bad.dirty.touch(p)
 	})
 	// 10 at once, then 10 a second.
 	if n := w.es[0].st.C[stats.PeerConnects]; n < 20 || n > 42 {
@@ -315,7 +315,7 @@ func TestHeldRevoke(t *testing.T) {
 	h.ration.held = true                   // and never let go
 	e.Turn(w.net.Now(), Wall(w.net.Now())) // the network's clock may have jumped ahead
 	done := false
-	if err := e.release(e.keys.by[g], func(error) { done = true }); err != nil || done {
+	if err := e.keys.release(e.keys.by[g], func(error) { done = true }); err != nil || done {
 		t.Fatalf("released: %v, %v", done, err)
 	}
 	// The peer does not answer: its engine stands still.

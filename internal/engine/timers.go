@@ -34,7 +34,7 @@ const ticksATurn = 128
 
 // runTimers ticks everything that has a timer due and finds the next one.
 func (e *Engine) runTimers() {
-	e.tellCong() // a timer may send
+	e.rx.tellCong() // a timer may send
 	e.due.next = 0
 	ticking := e.due.ticking[:0] // first all, for a tick may set the timer anew
 	for len(ticking) < ticksATurn {
@@ -50,10 +50,10 @@ func (e *Engine) runTimers() {
 	}
 	e.due.ticking = ticking
 	e.due.by(e.due.peers.Next())
-	e.letGo()
-	e.endStalled()
-	e.giveUps()
-	e.findHomes()
-	e.tickRegions()
-	e.sweepPeers()
+	e.throttle.letGo()
+	e.rx.endStalled()
+	e.tx.giveUps()
+	e.dests.findHomes()
+	e.keys.tickRegions()
+	e.peers.sweepPeers()
 }

@@ -29,18 +29,20 @@ type acked struct {
 }
 
 // msgTook counts the time of n datagrams of t, which are acked.
-func (e *Engine) msgTook(t *txMsg, n uint64) {
-	a, took := &e.acked, e.now-t.m.At
+func (w *watching) msgTook(t *txMsg, n uint64) {
+	e := w.e
+	a, took := &e.tx.acked, e.now-t.m.At
 	if took != a.took || t.sock.took != a.sock || t.slot.peer != a.peer {
-		e.countAcked()
+		w.countAcked()
 		a.took, a.sock, a.peer = took, t.sock.took, t.slot.peer
 	}
 	a.n += n
 }
 
 // countAcked adds what is not counted yet. Whoever reads the counts calls it first.
-func (e *Engine) countAcked() {
-	a := &e.acked
+func (w *watching) countAcked() {
+	e := w.e
+	a := &e.tx.acked
 	if a.n == 0 {
 		return
 	}
@@ -55,17 +57,19 @@ func (e *Engine) countAcked() {
 
 // passedOn is msgTook for datagrams that were delivered on this host in the turn that took
 // them in.
-func (e *Engine) passedOn(s *socket, n uint64) {
-	if a := &e.acked; a.took != 0 || a.sock != s.took || a.peer != nil {
-		e.countAcked()
+func (w *watching) passedOn(s *socket, n uint64) {
+	e := w.e
+	if a := &e.tx.acked; a.took != 0 || a.sock != s.took || a.peer != nil {
+		w.countAcked()
 		a.sock = s.took
 	}
-	e.acked.n += n
+	e.tx.acked.n += n
 }
 
 // opTook counts the time of o, whose status is known. An operation that was not posted has
 // none.
-func (e *Engine) opTook(t *txMsg, o *txOp) {
+func (w *watching) opTook(t *txMsg, o *txOp) {
+	e := w.e
 	if o.at == 0 {
 		return
 	}
@@ -80,11 +84,11 @@ func (e *Engine) opTook(t *txMsg, o *txOp) {
 }
 
 // age is how long ago at was; 0 if at is 0, which means never.
-func (e *Engine) age(at int64) int64 {
+func (w *watching) age(at int64) int64 {
 	if at == 0 {
 		return 0
 	}
-	return max(e.now-at, 1)
+	return max(w.e.now-at, 1)
 }
 
 // oldest is when the oldest message of s was taken in that is not acked; 0: there is none.
@@ -115,8 +119,9 @@ const probeAfter = 10_000_000_000
 
 // probe measures the round-trip time to p for the next look, if the last one is old. When
 // the table of peers fills up, idle peers are forgotten, and a probe would end their idleness.
-func (e *Engine) probe(p *peer, measured int64) {
-	if !e.crowdedPeers() && (measured == 0 || e.now-measured > probeAfter) {
+func (w *watching) probe(p *peer, measured int64) {
+	e := w.e
+	if !e.peers.crowdedPeers() && (measured == 0 || e.now-measured > probeAfter) {
 		p.c.Probe()
 	}
 }

@@ -37,7 +37,7 @@ func TestTook(t *testing.T) {
 		w.run()
 		a.submit(shm.Sub{Len: 5}, a.op(abi.OpWrite, r.Cookie, 100))
 		w.run()
-		e.countAcked()
+		e.watch.countAcked()
 		if n := e.st.Messages.Count(); n != 5 {
 			t.Errorf("%d hosts: %d messages were counted, want 5", hosts, n)
 		}

@@ -18,18 +18,20 @@ type turnedAway struct {
 const tellTurnedNs = 1_000_000_000
 
 // refusedTCP notes a connection by RDS/TCP that was reset.
-func (e *Engine) refusedTCP(s *rdstcp.Conn, why error) {
+func (w *watching) refusedTCP(s *rdstcp.Conn, why error) {
+	e := w.e
 	e.st.C[stats.BadHandshakes]++
 	e.cfg.Trace(s.Local.Addr(), s.Remote.Addr(), "RDS/TCP connection refused", why)
 }
 
 // countTurnedAway counts them with the handshakes that the engine refused, and
 // says so, once a second at most, however many knock.
-func (e *Engine) countTurnedAway(wall Wall) {
+func (w *watching) countTurnedAway(wall Wall) {
+	e := w.e
 	if e.cfg.TurnedAway == nil {
 		return
 	}
-	t := &e.turned
+	t := &w.turned
 	n := e.cfg.TurnedAway()
 	e.st.C[stats.BadHandshakes] += n - t.seen
 	t.seen = n

@@ -97,9 +97,9 @@ func (p *peer) full(t *txMsg, now int64) bool {
 }
 
 // handOver gives t to the connection.
-func (e *Engine) handOver(p *peer, t *txMsg) {
+func (tx *sender) handOver(p *peer, t *txMsg) {
 	if t.name != 0 && p.c.Kernel() {
-		e.txDone(t, conn.NoSock) // sockets there have no incarnation
+		tx.txDone(t, conn.NoSock) // sockets there have no incarnation
 		return
 	}
 	t.handed = true
@@ -109,16 +109,16 @@ func (e *Engine) handOver(p *peer, t *txMsg) {
 }
 
 // wait puts t behind what waits for its destination.
-func (e *Engine) wait(t *txMsg) {
+func (tx *sender) wait(t *txMsg) {
 	sl := t.slot
 	sl.q.Add(&t.inQ, t)
-	e.queueUp(sl)
+	tx.queueUp(sl)
 }
 
 // queueUp has sl take turns.
-func (e *Engine) queueUp(sl *slot) {
+func (tx *sender) queueUp(sl *slot) {
 	ce, p := sl.cell, sl.peer
-	if e.waits(sl) {
+	if tx.waits(sl) {
 		if !sl.paused.On() {
 			p.paused.Add(&sl.paused, sl)
 		}
@@ -136,7 +136,7 @@ func (e *Engine) queueUp(sl *slot) {
 
 // takeBack has t wait in its destination again, ahead of what was submitted later: the
 // connection has not posted it, and its port is stopped.
-func (e *Engine) takeBack(t *txMsg) {
+func (tx *sender) takeBack(t *txMsg) {
 	sl := t.slot
 	t.handed = false
 	sl.handed -= t.sum.Datagrams
@@ -154,26 +154,28 @@ func (e *Engine) takeBack(t *txMsg) {
 		sl.q.AddFront(&t.inQ, t)
 	}
 	sl.leaveTurn()
-	e.queueUp(sl)
+	tx.queueUp(sl)
 }
 
 // lookReleased has destinations take turns again whose ports are stopped no more. A peer may
 // release ports as often as it is sent messages, and clients may have any number wait for others.
-func (e *Engine) lookReleased(p *peer) {
+func (tx *sender) lookReleased(p *peer) {
+	e := tx.e
 	n := p.c.Released()
 	if n == p.released {
 		return
 	}
 	p.released = n
 	if p.looking.step == nil {
-		p.looking.step = func() bool { return e.chores.inSlices(func() bool { return e.lookNextPaused(p) }) }
+		p.looking.step = func() bool { return e.chores.inSlices(func() bool { return tx.lookNextPaused(p) }) }
 	}
 	p.paused.all()
 	e.chores.begin(&p.looking)
 }
 
 // lookNextPaused does that for the next one that waits; false: there is none.
-func (e *Engine) lookNextPaused(p *peer) bool {
+func (tx *sender) lookNextPaused(p *peer) bool {
+	e := tx.e
 	sl := p.paused.next()
 	if sl == nil {
 		return false
@@ -181,35 +183,35 @@ func (e *Engine) lookNextPaused(p *peer) bool {
 	if mutant.On(mutant.LookAtOnce) {
 		e.chores.left++
 	}
-	e.unpause(sl)
-	e.touch(p)
+	tx.unpause(sl)
+	e.dirty.touch(p)
 	return true
 }
 
 // waits reports whether what waits in sl has to wait for the end of messages or pieces that
 // its connection has, or for its port, which is stopped.
-func (e *Engine) waits(sl *slot) bool {
-	return sl.asks != nil || sl.peer.c.Stopped(sl.port) || sl.pieces >= maxPieces && sl.q.N > 0 && e.isLong(sl.q.Head.Of)
+func (tx *sender) waits(sl *slot) bool {
+	return sl.asks != nil || sl.peer.c.Stopped(sl.port) || sl.pieces >= maxPieces && sl.q.N > 0 && tx.isLong(sl.q.Head.Of)
 }
 
 // unpause has sl take turns again, if it need not wait any more.
-func (e *Engine) unpause(sl *slot) {
-	if !sl.paused.On() || e.waits(sl) {
+func (tx *sender) unpause(sl *slot) {
+	if !sl.paused.On() || tx.waits(sl) {
 		return
 	}
 	sl.peer.paused.Del(&sl.paused)
 	if sl.q.N > 0 {
-		e.queueUp(sl)
+		tx.queueUp(sl)
 	}
 }
 
 // leaveQueue takes t out of what waits for its destination.
-func (e *Engine) leaveQueue(t *txMsg) {
+func (tx *sender) leaveQueue(t *txMsg) {
 	sl := t.slot
 	if sl.q.Del(&t.inQ); sl.q.N == 0 && sl.peer != nil {
 		sl.leaveTurn()
 	}
-	e.unpause(sl) // what was behind t may go on
+	tx.unpause(sl) // what was behind t may go on
 }
 
 // leaveTurn ends that: nothing of sl waits any more.
@@ -227,8 +229,9 @@ func (sl *slot) leaveTurn() {
 // feed hands p's connection what it may have, socket by socket, and reports
 // whether there was any. A socket gives more than its quantum, if its message
 // is that large, and waits longer for its next turn.
-func (e *Engine) feed(p *peer) (fed bool) {
-	e.lookReleased(p)
+func (tx *sender) feed(p *peer) (fed bool) {
+	e := tx.e
+	tx.lookReleased(p)
 	for passed := 0; passed < p.flows.N && p.mayFeed(); {
 		ce := p.flows.Head.Of
 		sl := p.next(ce, e.now)
@@ -238,9 +241,9 @@ func (e *Engine) feed(p *peer) (fed bool) {
 		case sl.q.N == 0: // withdrawn
 			sl.leaveTurn()
 			continue
-		case e.waits(sl): // its port has stopped
+		case tx.waits(sl): // its port has stopped
 			sl.leaveTurn()
-			e.queueUp(sl)
+			tx.queueUp(sl)
 			continue
 		case sl.q.Head.Of.nops > 0 && p.opsWait(sl.sock, e.now):
 			passed++
@@ -251,11 +254,11 @@ func (e *Engine) feed(p *peer) (fed bool) {
 			passed, fed = 0, true
 			t := sl.q.Head.Of
 			ce.credit -= t.work(p.c.Kernel())
-			e.hand(p, sl, t)
-			if sl.q.N == 0 || e.waits(sl) {
+			tx.hand(p, sl, t)
+			if sl.q.N == 0 || tx.waits(sl) {
 				sl.leaveTurn()
 				if sl.q.N > 0 {
-					e.queueUp(sl)
+					tx.queueUp(sl)
 				}
 				continue
 			}
@@ -272,13 +275,13 @@ func (e *Engine) feed(p *peer) (fed bool) {
 }
 
 // hand gives t, the first that waits in sl, to the connection, or a piece of its operation.
-func (e *Engine) hand(p *peer, sl *slot, t *txMsg) {
-	if e.isLong(t) && e.handPiece(p, t) {
+func (tx *sender) hand(p *peer, sl *slot, t *txMsg) {
+	if tx.isLong(t) && tx.handPiece(p, t) {
 		return
 	}
 	sl.q.Del(&t.inQ)
-	if !t.ungranted || e.grantCookie(t) {
-		e.handOver(p, t)
+	if !t.ungranted || tx.e.keys.grantCookie(t) {
+		tx.handOver(p, t)
 	}
 }
 

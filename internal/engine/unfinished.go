@@ -24,32 +24,33 @@ var errUnfinished = errors.New("the peer began a message and sent nothing of it 
 
 // mayBegin reports whether p may have one more unfinished message, of n bytes,
 // and whether it may be in c's receive arena. A Linux kernel cannot be refused.
-func (e *Engine) mayBegin(p *peer, c *Client, n int) (may, inArena bool) {
+func (rx *receiver) mayBegin(p *peer, c *Client, n int) (may, inArena bool) {
 	if mutant.On(mutant.PartialUncharged) {
 		return true, true
 	}
 	h := p.remote
-	may = h.unfinished == 0 || 4*(h.unfinished+n) <= e.cfg.OverflowBytes-e.overflow.used || p.c.Kernel()
+	may = h.unfinished == 0 || 4*(h.unfinished+n) <= rx.e.cfg.OverflowBytes-rx.overflow.used || p.c.Kernel()
 	return may, c.unfinished+n <= c.recv.Windows()*shm.WindowSize/2
 }
 
 // Begin finds memory for a message that arrives in pieces.
 func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
-	return e.beginFrom(e.peerOf(c), h)
+	return e.rx.beginFrom(e.peers.peerOf(c), h)
 }
 
-func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) {
-	s := e.meant(p.local, h.DPort, h.DstInc)
+func (rx *receiver) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) {
+	e := rx.e
+	s := e.dests.meant(p.local, h.DPort, h.DstInc)
 	if s == nil || s.ping != nil {
 		return nil, nil, conn.NoSocket
 	}
 	var a arrival
 	a.set(p, h)
-	if v := e.admit(s, a.n, a.kernel); v != conn.Accepted {
+	if v := rx.admit(s, a.n, a.kernel); v != conn.Accepted {
 		return nil, nil, v
 	}
 	cl := s.cl
-	may, inArena := e.mayBegin(p, cl, a.n)
+	may, inArena := rx.mayBegin(p, cl, a.n)
 	if !may { // its port is not congested: it sends it again when it has finished others
 		return nil, nil, conn.Refused
 	}
@@ -57,19 +58,20 @@ func (e *Engine) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) 
 		if id, chunk, ok := cl.takeRx(s, a.n, s.rxIDs == 0); ok {
 			m := e.pools.rxs.Get()
 			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), run: a.run, chunk: chunk, rxid: id, began: e.now}
-			e.beginPartial(p, m)
+			rx.beginPartial(p, m)
 			return m.mem(), m, conn.Accepted
 		}
 	}
-	m := e.newOver(s, &a)
+	m := rx.newOver(s, &a)
 	if m == nil {
-		return nil, nil, e.noMemory(s, &a)
+		return nil, nil, rx.noMemory(s, &a)
 	}
-	e.beginPartial(p, m)
+	rx.beginPartial(p, m)
 	return m.mem(), m, conn.Accepted
 }
 
-func (e *Engine) beginPartial(p *peer, m *rxMsg) {
+func (rx *receiver) beginPartial(p *peer, m *rxMsg) {
+	e := rx.e
 	p.partials = append(p.partials, m)
 	m.sock.partials.Add(&m.inSock, m)
 	p.unfinished += int(m.n)
@@ -77,48 +79,49 @@ func (e *Engine) beginPartial(p *peer, m *rxMsg) {
 		m.sock.cl.unfinished += int(m.n)
 	}
 	m.from, m.missing, m.looked = p, int(m.n), e.now
-	e.unfinished.Add(&m.stall, m)
+	rx.unfinished.Add(&m.stall, m)
 	e.due.by(e.now + unfinishedNs)
 }
 
-func (e *Engine) endPartial(p *peer, m *rxMsg) {
+func (rx *receiver) endPartial(p *peer, m *rxMsg) {
 	m.sock.partials.Del(&m.inSock)
 	p.partials = remove(p.partials, m)
 	p.unfinished -= int(m.n)
 	if !m.inOver {
 		m.sock.cl.unfinished -= int(m.n)
 	}
-	e.unfinished.Del(&m.stall)
+	rx.unfinished.Del(&m.stall)
 }
 
 // endStalled breaks the connections off whose unfinished messages do not go on.
 // A peer that is read slowly, for its rate, has longer.
-func (e *Engine) endStalled() {
+func (rx *receiver) endStalled() {
+	e := rx.e
 	e.chores.besides(func() bool {
-		if e.unfinished.N == 0 {
+		if rx.unfinished.N == 0 {
 			return false
 		}
-		m := e.unfinished.Head.Of
+		m := rx.unfinished.Head.Of
 		if m.looked+unfinishedNs > e.now {
 			return false
 		}
-		e.unfinished.Del(&m.stall)
+		rx.unfinished.Del(&m.stall)
 		if left := m.from.c.Missing(m); left < m.missing || m.from.ration.held {
 			m.missing, m.looked = left, e.now
-			e.unfinished.Add(&m.stall, m)
+			rx.unfinished.Add(&m.stall, m)
 			return true
 		}
 		m.from.c.Reset(e.now, errUnfinished)
 		return true
 	})
-	if e.unfinished.N > 0 {
-		e.due.by(e.unfinished.Head.Of.looked + unfinishedNs) // past: on in the next turn
+	if rx.unfinished.N > 0 {
+		e.due.by(rx.unfinished.Head.Of.looked + unfinishedNs) // past: on in the next turn
 	}
 }
 
 // Commit delivers an assembled message.
 func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) (met uint32) {
-	met, took := e.commitFrom(e.peerOf(c), h, token)
+	met, took := e.rx.commitFrom(e.peers.peerOf(c), h, token)
 	if took > 0 {
 		c.TookRun(took)
 	}
@@ -126,15 +129,16 @@ func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) (met uint32) {
 }
 
 // commitFrom returns what deliverFrom does of a message that was accepted.
-func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32, took int) {
+func (rx *receiver) commitFrom(p *peer, h *wire.Header, token any) (met uint32, took int) {
+	e := rx.e
 	m := token.(*rxMsg)
-	e.endPartial(p, m)
+	rx.endPartial(p, m)
 	s := m.sock
 	var a arrival
 	a.set(p, h)
 	if !a.holdsIn(m.mem()) {
-		e.freeRx(m)
-		e.badRun()
+		rx.freeRx(m)
+		rx.badRun()
 		return s.inc, 0
 	}
 	if a.run != 0 {
@@ -148,12 +152,12 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32, too
 	if e.traces.On {
 		e.traces.arrived(p, s, h, &a, &x, e.epoch()+Wall(m.began))
 	}
-	e.used(p, s, &x)
-	e.charge(s, a.sum)
+	rx.used(p, s, &x)
+	rx.charge(s, a.sum)
 	a.at, a.asm = e.wall, uint32(min(e.now-m.began, math.MaxUint32))
 	m.cookie, m.at, m.asm, m.sum, m.traced, m.seq = a.cookie, a.at, a.asm, a.sum, a.traced, a.seq
 	if m.inOver {
-		e.queueOver(m)
+		rx.queueOver(m)
 		return s.inc, took
 	}
 	// It has its memory. What is in overflow by now came over other connections
@@ -161,23 +165,23 @@ func (e *Engine) commitFrom(p *peer, h *wire.Header, token any) (met uint32, too
 	if !s.cl.room() {
 		s.countOver(m, 1)
 		s.over.AddFront(&m.waits, m)
-		e.pendSock(s)
+		rx.pendSock(s)
 		if mutant.On(mutant.TakerUntold) {
 			return 0, took
 		}
 		return s.inc, took
 	}
-	e.putEvent(s, &a, m.rxid, m.chunk)
+	rx.putEvent(s, &a, m.rxid, m.chunk)
 	*m = rxMsg{}
 	e.pools.rxs.Put(m)
 	return s.inc, took
 }
 
 // Abort drops a half-assembled message; it will come again.
-func (e *Engine) Abort(c *conn.Conn, token any) { e.abortFrom(e.peerOf(c), token) }
+func (e *Engine) Abort(c *conn.Conn, token any) { e.rx.abortFrom(e.peers.peerOf(c), token) }
 
-func (e *Engine) abortFrom(p *peer, token any) {
+func (rx *receiver) abortFrom(p *peer, token any) {
 	m := token.(*rxMsg)
-	e.endPartial(p, m)
-	e.freeRx(m)
+	rx.endPartial(p, m)
+	rx.freeRx(m)
 }

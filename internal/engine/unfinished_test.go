@@ -26,7 +26,7 @@ func TestUnfinishedMessages(t *testing.T) {
 	}
 	var taken []begun
 	for lane := range uint8(60) {
-		p, err := e.peer(e.addrs.all[0], nobody(1), lane, nil)
+		p, err := e.peers.peer(e.addrs.all[0], nobody(1), lane, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,8 +51,8 @@ func TestUnfinishedMessages(t *testing.T) {
 	for _, x := range taken {
 		e.Abort(rcOf(x.p), x.token)
 	}
-	if n := e.peers.hosts[remoteKey{hostAddr(1), nobody(1)}].unfinished; n != 0 || b.cl.unfinished != 0 || e.unfinished.N != 0 {
-		t.Errorf("left: %d bytes of the peer, %d of the arena, %d messages", n, b.cl.unfinished, e.unfinished.N)
+	if n := e.peers.hosts[remoteKey{hostAddr(1), nobody(1)}].unfinished; n != 0 || b.cl.unfinished != 0 || e.rx.unfinished.N != 0 {
+		t.Errorf("left: %d bytes of the peer, %d of the arena, %d messages", n, b.cl.unfinished, e.rx.unfinished.N)
 	}
 	a.alive(true)
 	b.alive(true)
@@ -78,17 +78,17 @@ func TestStalledMessage(t *testing.T) {
 	for range 5 { // something of it comes in each period
 		e.now += unfinishedNs
 		m.missing = 100_000 // the connection knows nothing of this message: none is missing
-		e.endStalled()
+		e.rx.endStalled()
 		if p.c.State() != conn.Up {
 			t.Fatal("the connection of a slow message ended")
 		}
 	}
 	e.now += unfinishedNs
-	e.endStalled()
+	e.rx.endStalled()
 	if why := p.c.Info().LastError; !errors.Is(why, errUnfinished) {
 		t.Errorf("the connection of a message that does not go on: %v, %v", p.c.State(), why)
 	}
-	if e.unfinished.N != 0 {
+	if e.rx.unfinished.N != 0 {
 		t.Error("it is looked at again")
 	}
 	e.Abort(rcOf(p), token)
@@ -103,7 +103,7 @@ func TestWholeWithoutRoom(t *testing.T) {
 	e := w.es[1]
 	b := w.attach(1, smallParams())
 	s := b.cl.socks[b.bind(20)]
-	p, err := e.peer(e.addrs.all[0], nobody(1), 0, nil)
+	p, err := e.peers.peer(e.addrs.all[0], nobody(1), 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
