@@ -109,7 +109,7 @@ type tcpDial struct {
 	done  func(rdstcp.Socket, error)
 }
 
-const tcpDialNs = 5_000_000_000
+const tcpDialNs = 5_000_000_000 // how long an attempt may take
 
 func (t *tcpHost) Dial(ctx context.Context, a rdstcp.Attempt, done func(rdstcp.Socket, error)) {
 	w := t.h.w
@@ -147,7 +147,11 @@ func (d *tcpDial) arrives() {
 		b := &tcpEnd{t: other.tcp, local: d.a.Remote}
 		a.peer, b.peer = b, a
 		other.tcp.backlog = append(other.tcp.backlog, b)
-		w.net.At(w.now()+w.tcpDelay(), other.tcp.accepts)
+		delay := w.tcpDelay()
+		if w.rTCP.IntN(4) == 0 { // it is busy, and its kernel acknowledges what comes
+			delay += below(w.rTCP, 2_000_000)
+		}
+		w.net.At(w.now()+delay, other.tcp.accepts)
 		life := d.life
 		w.net.At(w.now()+w.tcpDelay(), func() {
 			if !t.h.up || t.h.life != life {
