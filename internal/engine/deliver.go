@@ -43,7 +43,7 @@ type rxMsg struct {
 	waits   lists.Link[rxMsg] // socket.over
 	from    *peer             // of one in assembly
 	inSock  lists.Link[rxMsg] // of one in assembly: in socket.partials
-	stall   lists.Link[rxMsg] // of one in assembly: in Engine.unfinished
+	stall   lists.Link[rxMsg] // of one in assembly: in receiver.unfinished
 	missing int               // bytes of it that had not come
 	looked  int64             // at this time
 }

@@ -218,7 +218,7 @@ func TestPeersRefused(t *testing.T) {
 	for i := 12; i < len(state); i++ {
 		b := bytes.Clone(state)
 		b[i] ^= byte(1 + rng.IntN(255))
-		e.peers = peerTable{hosts: map[remoteKey]*remote{}, byKey: map[verbs.PeerKey]*peer{}, nextKey: fresh.nextKey}
+		e.peers = peerTable{e: e, hosts: map[remoteKey]*remote{}, byKey: map[verbs.PeerKey]*peer{}, nextKey: fresh.nextKey}
 		e.pools, e.due, e.keys.revoking, owner.cl.acct.grants = pools{}, deadlines{}, rounds[region]{}, 0
 		e.devices.recvLeft, e.throttle.held = e.cfg.RecvBufs, nil
 		regions(func(g *region) {

@@ -39,7 +39,7 @@ type long struct {
 	ended   bool              // the message has ended with outcome, and waits for pieces
 	outcome conn.Outcome
 	held    bool              // stopLong goes through the pieces
-	stop    lists.Link[txMsg] // Engine.broken
+	stop    lists.Link[txMsg] // sender.broken
 }
 
 // piece is a part of an operation on its way to the peer. Pooled.

@@ -51,7 +51,7 @@ type sends struct {
 	msgs     int               // but those that were passed on at once
 	txs      lists.List[txMsg] // these, but those that are being withdrawn
 	cancelTo uint64            // those up to this Engine.clock are withdrawn
-	inCancel lists.Link[slot]  // Engine.cancelling, until that is done
+	inCancel lists.Link[slot]  // sender.cancelling, until that is done
 
 	// Messages in order, on the same host waiting for their copies or for the
 	// destination socket, else for a peer or for their turn, see turns.go.
@@ -65,7 +65,7 @@ type sends struct {
 	paused lists.Link[slot] // peer.paused, while messages wait for one of these
 	gone   lists.Link[slot] // pending.gone
 
-	job    lists.Link[slot] // Engine.jobs
+	job    lists.Link[slot] // loop.jobs
 	waitOn *socket          // refused there; resumes when it has room
 	wait   lists.Link[slot] // waitOn.waiters
 }

@@ -75,8 +75,8 @@ type receiving struct {
 	forMemory lists.Link[socket] // account.refused: it refused for want of daemon memory
 
 	waiters  lists.List[slot]   // slots of this host stopped because this socket refused
-	toWake   int                // of the first of them, while it is in Engine.rousing
-	inRoused lists.Link[socket] // Engine.rousing
+	toWake   int                // of the first of them, while it is in loop.rousing
+	inRoused lists.Link[socket] // loop.rousing
 }
 
 // bind makes a socket for c. Errors carry an errno: EADDRNOTAVAIL, EADDRINUSE,
