@@ -313,13 +313,14 @@ func (x *crossing) handOverSource(from **[16]byte) {
 	if !x.s.Reads() {
 		a = **from
 	}
-	hi, lo := binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
-	x.s.U64(&hi)
-	if x.s.U64(&lo); !x.s.Reads() {
+	for _, half := range [...][]byte{a[:8], a[8:]} {
+		v := binary.BigEndian.Uint64(half)
+		x.s.U64(&v)
+		binary.BigEndian.PutUint64(half, v)
+	}
+	if !x.s.Reads() {
 		return
 	}
-	binary.BigEndian.PutUint64(a[:8], hi)
-	binary.BigEndian.PutUint64(a[8:], lo)
 	if x.sources[a] == nil {
 		own := a
 		x.sources[a] = &own

@@ -24,6 +24,7 @@ func rationed(t *testing.T) *parting {
 func TestRationHandedOver(t *testing.T) {
 	x := rationed(t)
 	old, h := x.old, x.h
+	h.ration.by, h.ration.untold, h.ration.heldFor, h.ration.until = rateMessages, 1, 2, 3
 	goes := old.throttle.goesOn(h)
 	state := peersOf(t, old)
 	e, _ := x.heirOf(0, old, partingConfig)
@@ -38,7 +39,7 @@ func TestRationHandedOver(t *testing.T) {
 		t.Errorf("%d hosts are held until %d, want %d; it is %d", len(e.throttle.held), e.throttle.at, goes, e.now)
 	}
 	var i ctl.PeerInfo
-	if e.throttle.limited(n.lanes[0], &i); !i.Held || i.Holds != 1 || i.HeldBy != "peers.control_per_s" {
+	if e.throttle.limited(n.lanes[0], &i); !i.Held || i.Holds != 1 || i.HeldBy != "peers.messages_per_s" {
 		t.Errorf("rdsctl peers says %+v", i)
 	}
 	x.net.At(x.net.Now()+3600_000_000_000, func() {}) // the pause
