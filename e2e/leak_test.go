@@ -22,6 +22,7 @@ func resourcesOf(pid int) (r resources) {
 	for _, fd := range fds {
 		switch to, err := os.Readlink(dir + "/" + fd.Name()); {
 		case err != nil, strings.HasPrefix(to, dir): // the descriptor of this directory
+		case strings.HasPrefix(to, "/sys/fs/cgroup/"): // opened once, by older daemons only where there is a limit
 		case strings.HasPrefix(to, "socket:"):
 			r.sockets++
 		default:

@@ -16,18 +16,17 @@ import (
 
 // sample is a state with one of everything.
 type sample struct {
-	u8      uint8
-	u16     uint16
-	u32     [3]uint32
-	u64     [2]uint64
-	i64     int64
-	n       int
-	flags   [2]bool
-	blob    []byte
-	text    string
-	addrs   []netip.Addr
-	ranges  [2]Range
-	numbers [2]uint64
+	u8     uint8
+	u16    uint16
+	u32    [3]uint32
+	u64    [2]uint64
+	i64    int64
+	n      int
+	flags  [2]bool
+	blob   []byte
+	text   string
+	addrs  []netip.Addr
+	ranges [2]Range
 }
 
 func newSample() *sample {
