@@ -11,6 +11,21 @@
 // Numbers are little-endian and of fixed size. A section is its tag (2 bytes), 2 bytes
 // that are 0, the length of its body (4 bytes) and the body. A list is its length (4
 // bytes) and its elements. Byte strings are a list of bytes.
+//
+// # Changing what is written
+//
+// Whoever does so, in one commit,
+//
+//  1. raises Newest by one, adds a line to the versions below and a row in docs/adr/0030, and
+//     puts the new field behind a condition on [State.Version];
+//  2. checks the field's bounds where it is read, and says what becomes of a state without it;
+//  3. writes the golden bytes of the new version (go test ./internal/engine -run Golden
+//     -handover.write). Those of older versions stay: tests write and read each version, and
+//     the fuzz targets begin with each;
+//  4. adds a variant that leaves the field out (internal/mutant), and the check that finds it.
+//
+// e2e.TestUpgradeVersion builds the daemon of the commit before, and replaces each of the two by
+// the other under load.
 package handover
 
 // Versions of the format. A change that a reader would notice makes a new version
