@@ -16,7 +16,7 @@
 //
 // Whoever does so, in one commit,
 //
-//  1. raises Newest by one, adds a line to the versions below and a row in docs/adr/0030, and
+//  1. raises Newest by one, adds a line to the versions below and a row in docs/operations.md, and
 //     puts the new field behind a condition on [State.Version];
 //  2. checks the field's bounds where it is read, and says what becomes of a state without it;
 //  3. writes the golden bytes of the new version (go test ./internal/engine -run Golden
