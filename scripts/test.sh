@@ -70,7 +70,7 @@ gotest() {
 # or without some, then some tests of packages.
 planned() {
 	local plan pkg how tests skip='' only='' most=() some=()
-	plan=$(plan "$1")
+	plan=$(plan "$1") || echo "fail: the packages of $1 cannot be listed"
 	shift
 	[ -n "$plan" ] || return 0
 	while read -r pkg how tests; do

@@ -121,7 +121,11 @@ func handOverError(s *handover.State, e *ctl.ErrorInfo) {
 
 func handOverUID(s *handover.State, uid **uint32) {
 	known := *uid != nil
-	if s.Bool(&known); !known {
+	s.Bool(&known)
+	if s.Reads() {
+		*uid = nil // another event may have been at its place
+	}
+	if !known {
 		return
 	}
 	if s.Reads() {

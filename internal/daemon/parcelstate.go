@@ -20,9 +20,11 @@ func handOverOpening(s *handover.State, f *handover.Files, u *upgrades, ls *list
 // which follows in the section that handOver begins. stood is when the engine took nothing in any more.
 // j is a copy of the journal if it is written.
 func (d *Daemon) handOver(s *handover.State, f *handover.Files, h *heirs, stood *time.Time, j *journal) {
-	info, last := d.info, j.seq
+	info, last := d.info, uint64(0)
 	if s.Reads() {
 		info.PID = os.Getpid()
+	} else {
+		last = j.seq
 	}
 	s.Begin(handover.TagDaemon)
 	s.U64(&info.Instance)

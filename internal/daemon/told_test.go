@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
+	"golang.org/x/sys/unix"
 )
 
 // unreading has a process not read its answers until the daemon can send it no more.
@@ -54,12 +55,14 @@ func isIn(all ...string) bool {
 func TestToldBeforeFreed(t *testing.T) {
 	d := startDaemon(t, nil)
 	p := unreading(t, d)
+	frame := ipc.AppendFrame(nil, 1, &ipc.AddrsOK{})
 	for _, c := range d.connections() { // nor is there room for the last frame, which has more
-		c.SetSendTimeout(-1)
-		for err := error(nil); err == nil; {
-			err = c.SendLast(&ipc.AddrsOK{})
+		if err := unix.SetsockoptInt(c.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<30); err != nil {
+			t.Fatal(err)
 		}
-		c.SetSendTimeout(0)
+		for err := error(nil); err == nil; {
+			_, err = unix.SendmsgN(c.FD(), frame, nil, nil, unix.MSG_DONTWAIT)
+		}
 	}
 	header := bytes.Clone(p.maps[0].Mem[:64])
 	p.badSend()

@@ -288,10 +288,12 @@ func (p *predecessor) still(version uint16) (parcel succession.Parcel, err error
 func (d *Daemon) standStill(ctx context.Context) (*pause, error) {
 	if !mutant.On(mutant.RecessEndsLast) {
 		if err := d.loop.ask(ctx, func() {
+			gone := map[*session]bool{}
+			d.admission.endRest(gone) // they are no excess
 			if !mutant.On(mutant.ExcessKept) {
 				d.admission.loseExcess(d.engine.Excess(d.mostHanded))
 			}
-			d.admission.endRest(map[*session]bool{})
+			d.admission.endRest(gone)
 		}); err != nil {
 			return nil, err
 		}

@@ -39,9 +39,9 @@ func (e *Engine) Excess(most int) (end []*Client) {
 }
 
 // records is how many records of the state are about what c has, apart from its regions and
-// sockets, which have limits for all processes together.
+// sockets, which have limits for all processes together. A local segment counts as one.
 func (c *Client) records() int {
-	n := c.refs + int(c.params.MaxRx) - len(c.rxFree)
+	n := c.refs + c.segs + int(c.params.MaxRx) - len(c.rxFree)
 	for _, s := range c.socks {
 		if s != nil {
 			n += 2 * s.slots.N // and their cells

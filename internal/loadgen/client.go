@@ -166,17 +166,20 @@ func (r *run) call(ctx context.Context, method string, limit time.Duration, body
 	return json.Unmarshal(b, answer)
 }
 
-// stayAlive calls the server until the measurement ends.
-func (r *run) stayAlive() {
+// stayAlive calls the server until ctx or the measurement ends.
+func (r *run) stayAlive(ctx context.Context) {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-r.all.Done():
+		case <-ctx.Done():
 			return
 		}
-		err := r.call(r.all, callAlive, silence, nil, nil)
+		err := r.call(ctx, callAlive, silence, nil, nil)
+		if ctx.Err() != nil {
+			return
+		}
 		if wrong, is := errors.AsType[*rpc.Error](err); is {
 			r.fail(wrong)
 		} else if err != nil {
@@ -185,8 +188,9 @@ func (r *run) stayAlive() {
 	}
 }
 
-// finish waits for the operations in progress, then asks the server for its counts.
-func (r *run) finish(work *sync.WaitGroup) error {
+// finish waits for the operations in progress, then asks the server for its counts. quiet ends
+// the signs of life: a server that ends the session knows of none any more.
+func (r *run) finish(work *sync.WaitGroup, quiet func()) error {
 	// Replies to messages that were sent are still checked.
 	idle := make(chan struct{})
 	go func() {
@@ -206,6 +210,7 @@ func (r *run) finish(work *sync.WaitGroup) error {
 	}
 	rep := &r.report
 	rep.Sent = r.sent.Load()
+	quiet()
 	var f final
 	if err := r.call(r.all, callEnd, r.p.Timeout+finalWait, rep.Sent, &f); err != nil {
 		return fmt.Errorf("the server's count: %w", err)

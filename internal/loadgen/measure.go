@@ -14,7 +14,9 @@ func (r *run) measure(ctx context.Context) (*Report, error) {
 	r.start = time.Now()
 	r.describe()
 	var alive, work sync.WaitGroup
-	alive.Go(r.stayAlive)
+	living, end := context.WithCancel(r.all)
+	defer end()
+	alive.Go(func() { r.stayAlive(living) })
 	for i := range r.socks {
 		work.Go(func() {
 			if err := r.work(i); err != nil {
@@ -25,7 +27,10 @@ func (r *run) measure(ctx context.Context) (*Report, error) {
 	err := r.course(ctx)
 	r.stopSend()
 	if err == nil {
-		err = r.finish(&work)
+		err = r.finish(&work, func() {
+			end()
+			alive.Wait()
+		})
 	}
 	r.fail(nil)
 	work.Wait()

@@ -85,6 +85,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[netip.AddrPort]*session // by the client's control socket
+	making   map[netip.AddrPort]bool     // sessions that are being made, likewise
 }
 
 // NewServer binds a server to at. Port 0 takes a free port.
@@ -93,7 +94,7 @@ func NewServer(ctx context.Context, env Env, at netip.AddrPort) (*Server, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{env: env, client: c, sessions: make(map[netip.AddrPort]*session)}
+	s := &Server{env: env, client: c, sessions: map[netip.AddrPort]*session{}, making: map[netip.AddrPort]bool{}}
 	if s.ctl, err = c.Bind(at); err != nil {
 		c.Close()
 		return nil, err
@@ -132,30 +133,46 @@ func (s *Server) begin(ctx context.Context, r *rpc.Request) ([]byte, error) {
 	}
 	from := r.From
 	s.end(from, s.session(from), "begins anew")
-	se, err := newSession(ctx, &s.env, h, s.Addr().Addr(), from.Addr(), func(why error) {
-		s.ends.Go(func() { s.end(from, s.session(from), "gone: "+why.Error()) })
+	if err := s.mayMake(from); err != nil {
+		return nil, err
+	}
+	se, err := newSession(ctx, &s.env, h, s.Addr().Addr(), from.Addr(), func(se *session, why error) {
+		s.ends.Go(func() { s.end(from, se, "gone: "+why.Error()) })
 	})
+	if err == nil {
+		se.alive = time.AfterFunc(silence, func() { s.end(from, se, "gone: silent") })
+	}
+	s.made(from, se)
 	if err != nil {
 		s.env.say("%v: %v", from, err)
 		return nil, err
-	}
-	se.alive = time.AfterFunc(silence, func() { s.end(from, se, "gone: silent") })
-	if !s.add(from, se) {
-		se.close()
-		return nil, fmt.Errorf("%d measurements are running", maxSessions)
 	}
 	s.env.say("%v: %v, %d bytes, %d sockets, depth %d", from, h.Mode, h.Size, h.Sockets, h.Depth)
 	return encode(se.welcome()), nil
 }
 
-func (s *Server) add(from netip.AddrPort, se *session) bool {
+// mayMake begins the making of a session for the client at from, which made ends.
+func (s *Server) mayMake(from netip.AddrPort) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.sessions) >= maxSessions {
-		return false
+	switch {
+	case s.making[from] || s.sessions[from] != nil:
+		return errors.New("a measurement of this client begins already")
+	case len(s.sessions)+len(s.making) >= maxSessions:
+		return fmt.Errorf("%d measurements are running", maxSessions)
 	}
-	s.sessions[from] = se
-	return true
+	s.making[from] = true
+	return nil
+}
+
+// made ends mayMake with se, nil if there is none.
+func (s *Server) made(from netip.AddrPort, se *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.making, from)
+	if se != nil {
+		s.sessions[from] = se
+	}
 }
 
 // session is that of the client at from, or nil.

@@ -33,7 +33,7 @@ type session struct {
 
 // newSession makes the session of the client at from. gone is called, at most once for each
 // socket, when the session cannot go on.
-func newSession(ctx context.Context, env *Env, h *hello, at, from netip.Addr, gone func(why error)) (se *session, err error) {
+func newSession(ctx context.Context, env *Env, h *hello, at, from netip.Addr, gone func(se *session, why error)) (se *session, err error) {
 	se = &session{env: env, hello: h, changed: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -54,11 +54,12 @@ func newSession(ctx context.Context, env *Env, h *hello, at, from netip.Addr, go
 		}
 	}
 	se.mark()
+	made := se
 	for i := range se.socks {
 		l := se.answers(i)
 		se.running.Go(func() {
 			if err := l.Run(context.Background(), context.Background()); !errors.Is(err, rds.ErrClosed) {
-				gone(err)
+				gone(made, err)
 			}
 		})
 	}

@@ -15,9 +15,10 @@ type Conn struct {
 	n     *Net
 	fd    int // -1 if closed
 	added bool
-	full  bool // the last Write took fewer bytes than there were
-	ready bool // in Net.ready
-	ends  bool // the peer has ended it; it is read until its end
+	full  bool   // the last Write took fewer bytes than there were
+	ready bool   // in Net.ready
+	ends  bool   // the peer has ended it; it is read until its end
+	got   uint64 // bytes that were read
 
 	held, finished bool
 	end            bool // Finish has sent the end (FIN), which TCP counts as a byte

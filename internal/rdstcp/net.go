@@ -221,6 +221,7 @@ func (n *Net) read(c *Conn, h Handler) bool {
 			h.Closed(c, nil)
 			return false
 		}
+		c.got += uint64(k)
 		if t := c.tapped(); t != nil {
 			c.saw(t, false, dst[:min(k, len(dst))])
 			c.saw(t, false, n.buf[:max(0, k-len(dst))])

@@ -2,6 +2,7 @@ package rdstcp
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -30,6 +31,15 @@ type dialed struct {
 	err error
 
 	early bool // accepted before a pause
+
+	looked bool   // behind is complete
+	behind []mark // what had arrived before it. Only Poll's goroutine uses it
+}
+
+// mark is what had arrived on a connection: so many bytes, of which some may have been read.
+type mark struct {
+	c  *Conn
+	to uint64
 }
 
 // leave queues d for Poll. It closes an accepted connection if too many wait.
@@ -65,11 +75,9 @@ func (n *Net) mayWait(c *Conn) bool {
 // takeNews hands over the first connection, or failure, that need not wait.
 func (n *Net) takeNews(h Handler) {
 	n.mu.Lock()
-	i := slices.IndexFunc(n.waiting, func(d dialed) bool {
-		return d.c == nil || d.ctx != nil && mutant.On(mutant.TCPDialedEarly) || !n.late(d) && !n.unread(d.c)
-	})
-	if i < 0 { // Hold and the next Poll that reads try again
-		n.news.Store(len(n.ready) > 0)
+	i, again := n.first()
+	if i < 0 { // if what it waits for is held, Hold has another look taken
+		n.news.Store(again)
 		n.mu.Unlock()
 		return
 	}
@@ -90,11 +98,48 @@ func (n *Net) takeNews(h Handler) {
 	}
 }
 
-// unread reports whether another connection of c's host may have something to read.
-func (n *Net) unread(c *Conn) bool {
-	same := func(o *Conn) bool { return o != nil && o.fd >= 0 && o.Remote.Addr() == c.Remote.Addr() }
-	if slices.ContainsFunc(n.ready, same) {
-		return true
+// first is the first of the waiting that need not wait, -1 if there is none. Of one host they come
+// in their order. again says that one waits for what Poll can read. mu must be held.
+func (n *Net) first() (i int, again bool) {
+	var hosts []netip.Addr // of those that wait
+	for i := range n.waiting {
+		d := &n.waiting[i]
+		switch {
+		case d.c == nil, d.ctx != nil && mutant.On(mutant.TCPDialedEarly):
+			return i, true
+		case n.late(*d), slices.Contains(hosts, d.c.Remote.Addr()):
+			continue
+		}
+		waits, reads := n.waits(d)
+		if !waits {
+			return i, true
+		}
+		again = again || reads
+		hosts = append(hosts, d.c.Remote.Addr())
 	}
-	return n.holds > 0 && slices.ContainsFunc(n.conns, func(o *Conn) bool { return same(o) && o.held })
+	return -1, again
+}
+
+// waits reports whether something was not handed over that had arrived on other connections of d's
+// host before d came, and whether Poll can read some of that. What arrives there later does not
+// matter: a host that goes on sending would keep d waiting for ever. mu must be held.
+func (n *Net) waits(d *dialed) (waits, reads bool) {
+	if !d.looked {
+		d.looked = true
+		for _, o := range n.conns {
+			if o == nil || o.fd < 0 || o.Remote.Addr() != d.c.Remote.Addr() {
+				continue
+			}
+			if left, err := n.sys.Unread(o.fd); err == nil && (left > 0 || o.ends) {
+				d.behind = append(d.behind, mark{o, o.got + uint64(left)})
+			}
+		}
+	}
+	d.behind = slices.DeleteFunc(d.behind, func(m mark) bool {
+		return m.c.fd < 0 || m.c.got >= m.to && !m.c.ends // one that has ended is read to its end
+	})
+	for _, m := range d.behind {
+		reads = reads || !m.c.held
+	}
+	return len(d.behind) > 0, reads
 }

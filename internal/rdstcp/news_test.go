@@ -140,6 +140,48 @@ func TestDialedInOrder(t *testing.T) {
 	}
 }
 
+// A connection that was dialed does not wait for what its host goes on sending on another one,
+// which is held again and again.
+func TestDialedBesideFlood(t *testing.T) {
+	here, there := netip.MustParseAddr("127.0.77.12"), netip.MustParseAddr("127.0.77.13")
+	a, b := newOwner(t, 26390), newOwner(t, 26390)
+	if err := b.n.Listen(there); err != nil {
+		t.Fatal(err)
+	}
+	a.n.Dial(here, there, 1, false, 1)
+	until(t, "connection", func() bool { return len(a.dialed) == 1 && len(b.accepted) == 1 }, a, b)
+	first, flood := a.dialed[0], make([]byte, 64<<10)
+	fill := func() {
+		for {
+			if k, err := b.accepted[0].Write([][]byte{flood}); err != nil {
+				t.Fatal(err)
+			} else if k < len(flood) {
+				return
+			}
+		}
+	}
+	first.Hold(true)
+	fill()
+	a.n.Dial(here, there, 0, false, 1)
+	(&journal{owner: a}).waits(t, 1)
+	for range 1000 { // turns in each of which the host fills the connection again
+		first.Hold(false)
+		if a.n.Poll(holding{a}); len(a.dialed) == 2 {
+			return
+		}
+		fill()
+	}
+	t.Error("it waits for what came after it")
+}
+
+// holding is an owner that holds each connection of which something was read.
+type holding struct{ *owner }
+
+func (h holding) Data(c *Conn, b []byte) {
+	h.owner.Data(c, b)
+	c.Hold(true)
+}
+
 // The waiting connections of one host are bounded.
 func TestNewsOfOneHost(t *testing.T) {
 	n := &Net{sys: &sockets{bell: -1}}

@@ -180,6 +180,8 @@ func (s *sockets) Recv(fd int, a, b []byte) (n int, again bool, err error) {
 
 func (s *sockets) Unacked(fd int) (int, error) { return outq(fd) }
 
+func (s *sockets) Unread(fd int) (int, error) { return unix.IoctlGetInt(fd, unix.SIOCINQ) }
+
 func (s *sockets) Finish(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) }
 
 func (s *sockets) End(fd int, abort bool) {

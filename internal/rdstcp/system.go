@@ -35,6 +35,8 @@ type System interface {
 	// Unacked returns how many bytes the peer's TCP has not acknowledged. An end that was
 	// sent is one.
 	Unacked(fd int) (int, error)
+	// Unread returns how many bytes have arrived and can be read.
+	Unread(fd int) (int, error)
 	// Finish sends an end behind what was written. It fails if the connection was reset.
 	Finish(fd int) error
 	// End closes a connection, with a reset if abort is set.

@@ -30,7 +30,9 @@ func (p *producer[T]) handOver(s *handover.State) {
 	s.U64(handover.Instead(s, mutant.On(mutant.HandoverRoom), &p.head, p.tail))
 	s.Bool(&p.isBad)
 	s.U64(&p.bad)
-	p.next = p.tail
+	if s.Reads() {
+		p.next = p.tail
+	}
 	if size := uint64(len(p.ring.entries)); p.tail-p.head > size {
 		s.Fail("%d entries published and %d taken of a ring of %d", p.tail, p.head, size)
 	}

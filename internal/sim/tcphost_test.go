@@ -187,6 +187,8 @@ func (t *tcpHost) Unacked(fd int) (int, error) {
 	return n, nil
 }
 
+func (t *tcpHost) Unread(fd int) (int, error) { return len(t.fds[fd].in), nil }
+
 func (t *tcpHost) Finish(fd int) error { return t.fds[fd].finish() }
 
 func (t *tcpHost) End(fd int, abort bool) {
