@@ -22,7 +22,7 @@ func main() {
 	s := must(c.Bind(me))
 	if len(os.Args) > 3 {
 		must(s.SendTo([]byte(os.Args[3]), netip.MustParseAddrPort(os.Args[2])))
-		must(0, s.CloseWait(ctx)) // until the other host has the message
+		must(0, s.CloseWait(ctx)) // until the other host has answered
 		return
 	}
 	for m, err := range s.Messages(ctx) {
