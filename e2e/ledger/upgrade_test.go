@@ -47,24 +47,29 @@ func (h *host) upgrade() error {
 
 // replace runs rdsctl daemon upgrade.
 func (h *host) replace() (*ctl.Upgrade, error) {
-	return h.answer(ctl.KindUpgrade, func(r *ctl.Response) *ctl.Upgrade { return r.Upgrade }, "daemon", "upgrade", "-wait", patience.String())
+	r, err := h.ask(ctl.KindUpgrade, "daemon", "upgrade", "-wait", patience.String())
+	if err != nil {
+		return nil, err
+	}
+	return r.Upgrade, nil
 }
 
 // upgrades is what the daemon says of the upgrades that have led to it.
 func (h *host) upgrades() (*ctl.Upgrade, error) {
-	return h.answer(ctl.KindStatus, func(r *ctl.Response) *ctl.Upgrade { return &r.Status.Upgrade }, "status")
+	r, err := h.ask(ctl.KindStatus, "status")
+	if err != nil {
+		return nil, err
+	}
+	return &r.Status.Upgrade, nil
 }
 
-func (h *host) answer(kind ctl.Kind, of func(*ctl.Response) *ctl.Upgrade, args ...string) (*ctl.Upgrade, error) {
+// ask runs rdsctl with the daemon, and returns its answer.
+func (h *host) ask(kind ctl.Kind, args ...string) (*ctl.Response, error) {
 	out, err := h.ctl(append(args, "-o", "json")...)
 	if err != nil {
 		return nil, err
 	}
-	r, err := ctl.Parse([]byte(out), kind)
-	if err != nil {
-		return nil, err
-	}
-	return of(r), nil
+	return ctl.Parse([]byte(out), kind)
 }
 
 // upgrade replaces the daemon of h beside other faults. If one of these ends the daemon in the

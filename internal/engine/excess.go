@@ -6,22 +6,25 @@ import (
 )
 
 // Excess returns the processes that are to end so that what the others have in the state of a
-// planned restart is at most most records: messages, destinations and what was received and not
-// given back. They are those that have most, of the user that has most.
+// planned restart is at most most records. They are those that have most, of the user that has
+// most.
 func (e *Engine) Excess(most int) (end []*Client) {
-	has, all := map[*account][]*Client{}, 0
-	sum := map[*account]int{}
+	type process struct {
+		c *Client
+		n int
+	}
+	of, sum, all := map[*account][]process{}, map[*account]int{}, 0
 	for _, c := range e.clients.all {
 		n := c.records()
-		has[c.acct] = append(has[c.acct], c)
+		of[c.acct] = append(of[c.acct], process{c, n})
 		sum[c.acct] += n
 		all += n
 	}
 	if all <= most {
 		return nil
 	}
-	for _, of := range has {
-		slices.SortFunc(of, func(a, b *Client) int { return cmp.Compare(b.records(), a.records()) })
+	for _, ps := range of {
+		slices.SortFunc(ps, func(a, b process) int { return cmp.Compare(b.n, a.n) })
 	}
 	for all > most {
 		var a *account
@@ -30,21 +33,26 @@ func (e *Engine) Excess(most int) (end []*Client) {
 				a = b
 			}
 		}
-		c := has[a][0]
-		n := c.records()
-		has[a], sum[a], all = has[a][1:], sum[a]-n, all-n
-		end = append(end, c)
+		p := of[a][0]
+		of[a], sum[a], all = of[a][1:], sum[a]-p.n, all-p.n
+		end = append(end, p.c)
 	}
 	return end
 }
 
 // records is how many records of the state are about what c has, apart from its regions and
-// sockets, which have limits for all processes together. A local segment counts as one.
+// sockets, which have limits for all processes together: messages and buffers, local segments,
+// what was received and not given back, destinations, and the addresses that were sent to.
 func (c *Client) records() int {
 	n := c.refs + c.segs + int(c.params.MaxRx) - len(c.rxFree)
-	for _, s := range c.socks {
-		if s != nil {
-			n += 2 * s.slots.N // and their cells
+	for _, sl := range c.slots {
+		if sl != nil {
+			n++
+		}
+	}
+	for _, ce := range c.cells {
+		if ce != nil {
+			n++
 		}
 	}
 	return n

@@ -48,8 +48,13 @@ func TestRecords(t *testing.T) {
 	a.open(a.sock, 3, 1, hostAddr(0), b.port)
 	a.sendMsg(a.sock, 3, 3, 1)
 	w.settle()
-	if n := a.cl.records() - was[0]; n != 4*2+3 {
-		t.Errorf("%d records of 4 destinations, to 3 of which a message waits", n)
+	if n := a.cl.records() - was[0]; n != 4+2+3 {
+		t.Errorf("%d records of 4 destinations at 2 addresses, to 3 of which a message waits", n)
+	}
+	a.put(func(d *shm.Entry) { *d.SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: a.sock, Slot: 3} })
+	w.settle()
+	if n := a.cl.records() - was[0]; n != 3+2+3 {
+		t.Errorf("%d records when a destination is closed, whose address stays", n)
 	}
 	if n := b.cl.records() - was[1]; n != 1 {
 		t.Errorf("%d records of a message that was received", n)

@@ -96,32 +96,22 @@ func (s *State) U32s(all ...*uint32) {
 }
 
 // U64s has numbers go over, each as by U64.
-func (s *State) U64s(all ...*uint64) {
-	if !s.reads {
-		at := len(s.b)
-		s.b = slices.Grow(s.b, 8*len(all))[:at+8*len(all)]
-		for i, v := range all {
-			binary.LittleEndian.PutUint64(s.b[at+8*i:], kept(*v, i))
-		}
-		return
-	}
-	for _, v := range all {
-		*v = s.u64()
-	}
-}
+func (s *State) U64s(all ...*uint64) { numbers64(s, all) }
 
 // I64s has numbers go over, each as by I64.
-func (s *State) I64s(all ...*int64) {
-	if !s.reads {
-		at := len(s.b)
-		s.b = slices.Grow(s.b, 8*len(all))[:at+8*len(all)]
-		for i, v := range all {
-			binary.LittleEndian.PutUint64(s.b[at+8*i:], uint64(kept(*v, i)))
+func (s *State) I64s(all ...*int64) { numbers64(s, all) }
+
+func numbers64[T uint64 | int64](s *State, all []*T) {
+	if s.reads {
+		for _, v := range all {
+			*v = T(s.u64())
 		}
 		return
 	}
-	for _, v := range all {
-		*v = int64(s.u64())
+	at := len(s.b)
+	s.b = slices.Grow(s.b, 8*len(all))[:at+8*len(all)]
+	for i, v := range all {
+		binary.LittleEndian.PutUint64(s.b[at+8*i:], uint64(kept(*v, i)))
 	}
 }
 

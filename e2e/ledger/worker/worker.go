@@ -5,8 +5,8 @@
 //
 // It reads commands from standard input, one a line. "settle" stops the traffic; when
 // nothing of its sockets is outstanding, it answers "settled" with the sockets. "roll
-// ADDRESS..." sends a last message to each address; each such message that arrives is
-// answered with "rolled". "close" closes everything and ends.
+// ADDRESS..." sends a last message to each address and answers "sent"; each such message that
+// arrives is answered with "rolled". "close" closes everything and ends.
 package worker
 
 import (
@@ -262,6 +262,7 @@ func (s *session) settle(lines <-chan string) error {
 			for _, k := range s.open() {
 				k.roll(strings.Fields(rest))
 			}
+			fmt.Println("sent")
 		case "close":
 			for _, k := range s.open() {
 				k.close(20 * time.Second)
