@@ -12,6 +12,31 @@
 // that are 0, the length of its body (4 bytes) and the body. A list is its length (4
 // bytes) and its elements. Byte strings are a list of bytes.
 //
+// # What goes over
+//
+//   - Of the engine: the clock, the tick counter, the instance, counters of keys and instances.
+//     Local addresses are the configuration's; ports and congestion bits follow from sockets.
+//   - Of connections: the peer's instance, sequences and last ack; messages with a sequence and
+//     messages that wait, as ids; the connection's own messages (notices, grants and their ends) with
+//     their bodies; ports that refused, and what they hold back; flags of posted operations;
+//     time to settle them and back-off; the peer's congestion map; round-trip time,
+//     statistics, the last error as text; the part of a run that was sent to a kernel; of
+//     RDS/TCP the sequences of lanes and ports. Queue pair, credits, control buffer, assembly
+//     and handshake do not: the connection is down.
+//   - Of hosts: instances, sequences of forgotten lanes; grants that the host gave; revocations
+//     owed; its grants of our regions, by region and lane; limits of what it may send.
+//     Shares and counts of grants follow.
+//   - Of users and processes: user, limits, parameters, name, process id; private indices of the
+//     rings; submitted messages, their operations, delivered messages; overflow with its
+//     payload; events that wait; sockets, destinations, marks, buffers, regions; users that holes
+//     keep out. The segment, the slot table, arenas and windows are shared. Counts, the receive
+//     arena's allocator and whose turn it is are made anew. Buffers are registered again:
+//     verbs/soft gives the same keys, an adapter does not.
+//   - Of the daemon: counters and times, by name; the number of the last event, events and
+//     errors; requests in progress that are late or broken off (docs/adr/0032). Gauges are
+//     counted anew; sums of the log, the page's ten minutes, counters of devices and handshakes
+//     begin anew; traces and captures end, with a reason.
+//
 // # Changing what is written
 //
 // Whoever does so, in one commit,
@@ -24,12 +49,15 @@
 //     the fuzz targets begin with each;
 //  4. adds a variant that leaves the field out (internal/mutant), and the check that finds it.
 //
+// Two commits that change the encoding between two releases need one version, if no release has
+// the first. When Oldest rises, the conditions and the golden bytes of the versions below go.
+//
 // e2e.TestUpgradeVersion builds the daemon of the commit before, and replaces each of the two by
 // the other under load.
 package handover
 
 // Versions of the format. A change that a reader would notice makes a new version
-// (docs/adr/0030 says what else such a change needs):
+// (the package's comment says what else such a change needs):
 //
 //	1  the first
 //	2  what hosts have left of their limits (engine), recent events and errors, and which
