@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"reflect"
+
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,6 +22,8 @@ type account struct {
 	clients int          // attached, or with memory still in use
 
 	sockets, dests, ops, regions, grants int
+	segs                                 int    // local segments of these ops
+	opMemory                             uint64 // counted in quota.Memory for them, see opsHeld
 
 	leaving int // clients that are being ended: what they have counts until then
 
@@ -66,6 +71,7 @@ func (u *userTable) dropAccount(a *account) {
 	if a.clients == 0 && a.peers == 0 {
 		u.e.rx.overflow.short.Del(&a.inShort)
 		u.wanted.Del(&a.inWanted)
+		u.mem.Drop(&quota.User{Account: a.uid}, a.opMemory)
 		delete(u.accounts, a.uid)
 	}
 }
@@ -79,9 +85,45 @@ func (u *userTable) maySocket(c *Client) error {
 	return err
 }
 
-// opBegun counts an operation of c, which ends with opEnded, and mayOperate says
-// whether it may go on: ENOBUFS, there are too many with it.
-func (u *userTable) opBegun(c *Client) { c.acct.ops++ }
+// opsBegun counts n operations of c, each of which ends with opEnded, and mayOperate says
+// whether they may go on: ENOBUFS, there are too many with them.
+func (u *userTable) opsBegun(c *Client, n int) {
+	c.acct.ops += n
+	u.opsHeld(c)
+}
+
+var (
+	opBytes  = uint64(reflect.TypeFor[txOp]().Size())
+	segBytes = uint64(reflect.TypeFor[rdmaop.Seg]().Size() + reflect.TypeFor[*buffer]().Size())
+)
+
+const opBytesStep = 256 << 10
+
+// opsHeld counts what the operations of c's user take of the daemon's memory: the most that they
+// ever took, because the pools keep it.
+func (u *userTable) opsHeld(c *Client) {
+	a := c.acct
+	for uint64(a.ops)*opBytes+uint64(a.segs)*segBytes > a.opMemory && !mutant.On(mutant.OpsUncharged) {
+		u.mem.Hold(&c.user, opBytesStep)
+		a.opMemory += opBytesStep
+	}
+}
+
+// maySegment is nil if an operation of c may have one more local segment.
+func (u *userTable) maySegment(c *Client) unix.Errno {
+	if c.acct.segs >= maxSegs {
+		u.e.st.C[stats.QuotaRefused]++
+		return unix.ENOBUFS
+	}
+	return 0
+}
+
+// segments counts n more or fewer local segments of c's operations.
+func (u *userTable) segments(c *Client, n int) {
+	c.segs += n
+	c.acct.segs += n
+	u.opsHeld(c)
+}
 
 func (u *userTable) opEnded(c *Client) {
 	if !mutant.On(mutant.QuotaNotGivenBack) {

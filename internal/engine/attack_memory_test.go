@@ -92,7 +92,7 @@ func TestBufferLimits(t *testing.T) {
 }
 
 // TestSegmentBound: operations with many segments do not take memory without
-// bound, and what is refused is told with a status.
+// bound in whichever of a user's processes, and it counts as the daemon's until the last has gone.
 func TestSegmentBound(t *testing.T) {
 	w := newWorld(t, 1, Config{})
 	r := w.attach(0, smallParams())
@@ -110,9 +110,23 @@ func TestSegmentBound(t *testing.T) {
 	if errno := w.es[0].tx.addSegment(tm, op, b, 0, 1); errno != unix.ENOBUFS {
 		t.Error(errno)
 	}
+	other := w.attach(0, smallParams())
+	b2 := other.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
+	tm2 := w.es[0].pools.msgs.Get()
+	tm2.cl = other.cl
+	if errno := w.es[0].tx.addSegment(tm2, op, b2, 0, 1); errno != unix.ENOBUFS {
+		t.Error("another process of the user: ", errno)
+	}
+	w.es[0].pools.msgs.Put(tm2)
+	if n, least := w.es[0].Memory().Sum().Records, maxSegs*segBytes; n < least || n > least+opBytesStep {
+		t.Errorf("%d bytes of records, want %d", n, least)
+	}
 	w.es[0].tx.freeMsg(tm)
 	if r.cl.segs != 0 || op.Segs != nil {
 		t.Errorf("%d segments left, %d kept", r.cl.segs, cap(op.Segs))
 	}
-	w.clean(r)
+	w.clean(r, other)
+	if n := w.es[0].Memory().Sum().Records; n != 0 {
+		t.Errorf("%d bytes of records of nobody", n)
+	}
 }

@@ -15,7 +15,7 @@ const (
 	maxDests   = 1 << 17 // destination slots, barrier cells
 	maxEntries = 1 << 17 // of the submission and event rings
 	MaxBuffers = 4096
-	maxSegs    = 1 << 18 // local segments of operations not yet done
+	maxSegs    = 1 << 18 // local segments of operations not yet done, of all processes of a user
 )
 
 // GrantParams bounds what a process may ask for.

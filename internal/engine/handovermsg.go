@@ -219,7 +219,7 @@ func (x *crossing) listAgain(t *txMsg, st *txState, f uint16) {
 	x.tx.queued.bytes += t.sum.Bytes
 	t.sock.ops += t.nops
 	x.tx.queued.ops += t.nops
-	t.cl.acct.ops += t.nops
+	x.users.opsBegun(t.cl, t.nops)
 	if st.limit != 0 {
 		x.due.limits.Set(&t.limit, t, st.limit)
 	}

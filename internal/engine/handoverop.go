@@ -95,7 +95,7 @@ func (x *crossing) handOverSegments(t *txMsg, o *txOp) {
 		g.LKey = b.mr.LKey()
 		o.Segs, o.bufs = append(o.Segs, g), append(o.bufs, b)
 		b.users++
-		c.segs++
+		x.users.segments(c, 1)
 	}
 }
 

@@ -51,7 +51,7 @@ func (tx *sender) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		t.nops++
 		t.sock.ops++
 		tx.queued.ops++
-		e.users.opBegun(t.cl)
+		e.users.opsBegun(t.cl, 1)
 		tx.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvQueue})
 		tx.countOp(o)
 		silent = silent && od.Flags&abi.FlagSilent != 0
@@ -170,7 +170,7 @@ const keepSegs = 64
 // freeOp returns o to the pool.
 func (tx *sender) freeOp(c *Client, o *txOp) {
 	e := tx.e
-	c.segs -= len(o.bufs)
+	e.users.segments(c, -len(o.bufs))
 	for i, b := range o.bufs {
 		o.bufs[i] = nil
 		b.users--

@@ -66,10 +66,10 @@ func (tx *sender) addSegment(t *txMsg, o *txOp, id uint32, off, n uint64) unix.E
 	case off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off:
 		return unix.EFAULT
 	}
-	if t.cl.segs >= maxSegs {
-		return unix.ENOBUFS
+	if errno := tx.e.users.maySegment(t.cl); errno != 0 {
+		return errno
 	}
-	t.cl.segs++
+	tx.e.users.segments(t.cl, 1)
 	o.Segs = append(o.Segs, rdmaop.Seg{LKey: b.mr.LKey(), Addr: off, Len: uint32(n)})
 	b.users++
 	o.bufs = append(o.bufs, b)

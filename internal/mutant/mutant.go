@@ -77,6 +77,7 @@ const (
 	HaltChoresIn     Name = "halt-chores-in"     // chores that were begun are done while nobody is served
 	HaltChoresLong   Name = "halt-chores-long"   // the end of chores is waited for without end
 	RecessEndsLast   Name = "recess-ends-last"   // processes whose sessions were lost in a recess end while nobody is served
+	OpsUncharged     Name = "ops-uncharged"      // the daemon's records of operations do not count in its cgroup
 	RecordsUncharged Name = "records-uncharged"  // the daemon's records of what a process has do not count in its cgroup
 	ExcessKept       Name = "excess-kept"        // all of a process goes over, however much it is
 	LateAnswerKept   Name = "late-answer-kept"   // a session is handed over whose answer is still on its way
@@ -287,7 +288,7 @@ func Names() []Name {
 		HaltTold, HaltRequest, HandoverReceived, HandoverPosted, HandoverStopped, HandoverAnswered, HandoverGrants, HandoverTCPSeen, HandoverTCPAgain,
 		HandoverUs, HandoverMet, HandoverPast, HandoverUntold, HandoverWarned, HandoverParted, HandoverReach, HandoverRation, HandoverQueued,
 		HandoverExport, HandoverOpState, HandoverRoom, HandoverTaken, HandoverOffset, HaltTimePasses, FaultRefuses, FaultsApart, HaltCopies,
-		HaltChoresIn, HaltChoresLong, RecessEndsLast, RecordsUncharged, ExcessKept, LateAnswerKept, ToolViolates, HomelessStays, LongStays,
+		HaltChoresIn, HaltChoresLong, RecessEndsLast, RecordsUncharged, OpsUncharged, ExcessKept, LateAnswerKept, ToolViolates, HomelessStays, LongStays,
 		PieceByLength, SocketFileTaken, CountersByPlace, GateAjar, HandoverClock, HandoverDrains, HandoverHandles, HandoverFreeing, HandoverLane,
 		HandoverCongested, HandoverRefused, HandoverSpent, HandoverMark, HandoverShown, HandoverPin, HandoverRelief, HandoverNotices, HandoverUngranted,
 		HandoverLimit, HandoverRun, HandoverCopied, HandoverStatus, HandoverOver, HandoverSteps, HandoverWaiters, HandoverLost, RunCountWrong,

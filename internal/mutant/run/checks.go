@@ -70,6 +70,7 @@ var checks = []check{
 	{variant: mutant.HaltChoresIn, pkg: "internal/engine", test: "TestHaltChores"},
 	{variant: mutant.HaltChoresLong, pkg: "internal/engine", test: "TestHaltEndlessChore"},
 	{variant: mutant.RecessEndsLast, pkg: "internal/daemon", test: "TestRecessEndsFirst"},
+	{variant: mutant.OpsUncharged, pkg: "internal/engine", test: "TestSegmentBound"},
 	{variant: mutant.RecordsUncharged, pkg: "internal/daemon", test: "TestCgroupRecords"},
 	{variant: mutant.ExcessKept, pkg: "internal/daemon", test: "TestRecessTooMuch"},
 	{variant: mutant.LateAnswerKept, pkg: "internal/daemon", test: "TestHandOverUnanswered"},
