@@ -65,6 +65,19 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestTables: no empty line cuts a table in two, of which the second part would be shown as text.
+func TestTables(t *testing.T) {
+	rule := regexp.MustCompile(`^[|: -]+$`)
+	for _, page := range pages(t) {
+		lines := append(strings.Split(readDoc(t, page), "\n"), "")
+		for i := 1; i < len(lines)-1; i++ {
+			if lines[i-1] == "" && strings.HasPrefix(lines[i], "|") && !rule.MatchString(lines[i+1]) {
+				t.Errorf("%s:%d: a row without a table: %q", page, i+1, lines[i])
+			}
+		}
+	}
+}
+
 // TestIndex: docs/README.md leads to every page of docs, docs/adr/README.md to
 // every decision, docs/performance.md to every measurement, and each decision's title has the number of its file.
 func TestIndex(t *testing.T) {
