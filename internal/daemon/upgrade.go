@@ -163,13 +163,16 @@ func (d *Daemon) handOnce(binary string) (reload bool, err error) {
 // endSuccessor ends the successor, process pid, that has not taken over because of why. It
 // returns why, with what is known of its end.
 func (d *Daemon) endSuccessor(pid int, why error) error {
-	how, err := d.handing.starter.Kill()
+	late := errors.Is(why, os.ErrDeadlineExceeded)
+	how, err := d.handing.starter.Kill(late)
 	d.removeAside()
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w; process %d is not killed: %w", why, pid, err)
 	case errors.Is(why, succession.ErrGone):
 		return fmt.Errorf("%w (%s; its log says why)", why, how)
+	case late:
+		return fmt.Errorf("%w (the log has what it was doing)", why)
 	}
 	return why
 }

@@ -65,7 +65,7 @@ func TestLateAnswer(t *testing.T) {
 		got := fmt.Sprint(err)
 		if err == nil {
 			_, err = l.next() // the successor has ended
-			got, _ = st.Kill()
+			got, _ = st.Kill(false)
 		}
 		if !strings.Contains(got, next.says) {
 			t.Errorf("%s: %s, %v; want %q", next.program, got, err, next.says)

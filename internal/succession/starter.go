@@ -24,7 +24,11 @@ const (
 const (
 	verdictKill  = 0
 	verdictLeave = 1
+	verdictLate  = 2 // as verdictKill, after it has written where it stands
 )
+
+// stackTime is how long a late successor has to write the stacks of its goroutines.
+const stackTime = time.Second
 
 // Starter starts successors. It is a process of its own, because a daemon that serves has
 // given up what a new one needs: it may execute nothing, and whatever it started would have
@@ -130,10 +134,15 @@ func (s *Starter) Leave(signals ...syscall.Signal) error {
 	}
 }
 
-// Kill kills the successor, if it has not ended by itself, and says how it ended.
-func (s *Starter) Kill() (how string, err error) {
+// Kill kills the successor, if it has not ended by itself, and says how it ended. One that is late
+// writes the stacks of its goroutines to the log first, because nothing else says why.
+func (s *Starter) Kill(late bool) (how string, err error) {
 	s.l.limit(s.l.pause)
-	if err := s.say(kindVerdict, []byte{verdictKill}); err != nil {
+	verdict := byte(verdictKill)
+	if late {
+		verdict = verdictLate
+	}
+	if err := s.say(kindVerdict, []byte{verdict}); err != nil {
 		return "", lost(err)
 	}
 	b, err := s.hear(kindEnded)
@@ -224,7 +233,7 @@ func (o *order) next() (left bool, err error) {
 	case err != nil:
 		return false, err
 	case p.kind == kindStart && len(p.fds) == 1:
-		o.kill() // the daemon has given the last one up
+		o.kill(false) // the daemon has given the last one up
 		o.number = number
 		return false, o.start(string(body), p)
 	case p.kind == kindVerdict && len(p.fds) == 0 && len(body) > 0:
@@ -235,7 +244,7 @@ func (o *order) next() (left bool, err error) {
 			o.pass(body[1:])
 			return true, nil
 		}
-		return false, o.say(kindEnded, []byte(o.kill()))
+		return false, o.say(kindEnded, []byte(o.kill(body[0] == verdictLate)))
 	}
 	return false, fmt.Errorf("%w: %v with %d descriptors", ErrProtocol, p.kind, len(p.fds))
 }
@@ -263,11 +272,18 @@ func (o *order) pass(signals []byte) {
 }
 
 // kill ends the successor and says how it ended.
-func (o *order) kill() string {
+func (o *order) kill(late bool) string {
 	if o.cmd == nil {
 		return ""
 	}
-	_ = o.cmd.Process.Kill() // unless it has ended
+	p := o.cmd.Process
+	kill := func() { _ = p.Kill() } // unless it has ended
+	if late {
+		_ = p.Signal(unix.SIGQUIT)
+		defer time.AfterFunc(stackTime, kill).Stop()
+	} else {
+		kill()
+	}
 	_ = o.cmd.Wait()
 	defer func() { o.cmd = nil }()
 	return howEnded(o.cmd.ProcessState)

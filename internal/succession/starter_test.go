@@ -84,7 +84,7 @@ func beDaemon(role string) {
 				fmt.Println("handed over, the starter:", st.Leave(signals...))
 				return
 			}
-			how, e := st.Kill()
+			how, e := st.Kill(errors.Is(err, os.ErrDeadlineExceeded))
 			if e != nil {
 				how = e.Error()
 			}
@@ -149,6 +149,9 @@ func predecessor(l *Link) (pid int, err error) {
 	return pid, err
 }
 
+// logName is the file for what a daemon and what it starts write to standard error.
+const logName = "log"
+
 // program is a daemon under test.
 type program struct {
 	t   *testing.T
@@ -161,9 +164,13 @@ func start(t *testing.T, role, folder string) *program {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), roleEnv+"="+role, "SUCCESSION_DIR="+folder)
-	cmd.Stderr = os.Stderr
+	log, err := os.Create(filepath.Join(folder, logName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stderr = log
 	p := &program{t: t, cmd: cmd}
-	var err error
 	if p.in, err = cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -237,15 +244,20 @@ func TestStarterEndsSuccessor(t *testing.T) {
 	}
 }
 
-// TestStarterAgain: after a successor that failed the daemon serves, and the next one works.
+// TestStarterAgain: after a successor that failed the daemon serves, and the next one works. One
+// that hangs says where before it is killed.
 func TestStarterAgain(t *testing.T) {
-	for role, says := range map[string]string{"dies": "the process ended (exit status 3)", "hangs": "i/o timeout (killed)"} {
-		p := start(t, role, t.TempDir())
+	for role, says := range map[string]string{"dies": "the process ended (exit status 3)", "hangs": "i/o timeout (exit status 2)"} {
+		folder := t.TempDir()
+		p := start(t, role, folder)
 		p.line("starter")
 		for range 2 {
 			p.upgrade("")
 			p.line("started")
 			p.line("serves on:", says)
+		}
+		if b, err := os.ReadFile(filepath.Join(folder, logName)); err != nil || strings.Contains(string(b), "beSuccessor") != (role == "hangs") {
+			t.Errorf("%s: its log, %v:\n%s", role, err, b)
 		}
 	}
 }
