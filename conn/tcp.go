@@ -129,9 +129,6 @@ func (c *TCP) State() State {
 // Ready reports whether a lane is up.
 func (c *TCP) Ready() bool { return c.up > 0 }
 
-// Kernel returns true: the peer is a Linux kernel, or behaves as one.
-func (c *TCP) Kernel() bool { return true }
-
 // Instance returns 0: RDS/TCP does not tell one life of a peer from the next.
 func (c *TCP) Instance() uint64 { return 0 }
 

@@ -84,6 +84,13 @@ func (q *byQP) starved() bool                   { return q.Info().Credits == 0 }
 func (q *byQP) CutOff(now int64, why error)     { q.Reset(now, why) }
 func (q *byQP) forget()                         { q.e.devices.recvLeft += q.credits + 1 }
 
+func (q *byQP) profile() *profile {
+	if q.Kernel() {
+		return &ofKernel
+	}
+	return &ofRdsd
+}
+
 // retries: the other device is tried.
 func (q *byQP) retries() bool {
 	return q.rail.i == 0 && q.way() == FirstElseSecond && len(q.e.devices.rails) == 2
@@ -119,6 +126,24 @@ func (q *byQP) sent(now int64, wc *verbs.WC) {
 func (q *byQP) emptied(now int64) {
 	q.CQEmpty(now)
 	q.e.dirty.touch(q.p)
+}
+
+// emptied tells the connections whose queue pairs empty that their completion
+// queue was empty. What joins the list meanwhile is for the next time.
+func (ds *devices) emptied(r *rail) {
+	e := ds.e
+	list := e.dirty.emptying
+	e.dirty.emptying = e.dirty.spareEmptying[:0]
+	for _, p := range list {
+		q := p.c.to.(*byQP) // no other empties
+		if q.rail != r {
+			e.dirty.emptying = append(e.dirty.emptying, p)
+			continue
+		}
+		p.emptying = false
+		q.emptied(e.now)
+	}
+	e.dirty.spareEmptying = list
 }
 
 func (q *byQP) came(now int64, ev *verbs.CMEvent) {

@@ -25,6 +25,7 @@ type byTCP struct {
 
 func tcpOf(c *conn.TCP) *byTCP                { return c.Ctx().(*byTCP) }
 func tcpPeerOf(c *conn.TCP) *peer             { return tcpOf(c).p }
+func (t *byTCP) profile() *profile            { return &ofKernel }
 func (t *byTCP) rdma() bool                   { return false }
 func (t *byTCP) supports(*rdmaop.Op) bool     { return false }
 func (t *byTCP) queues() bool                 { return true }
@@ -42,6 +43,8 @@ func (t *byTCP) starved() bool                { return false }
 func (t *byTCP) SetSilence(int64, int64)      {}
 func (t *byTCP) Probe() bool                  { return false }
 func (t *byTCP) forget()                      {}
+func (t *byTCP) HoldOps()                     {}
+func (t *byTCP) OpsOpen() bool                { return false }
 func (t *byTCP) Past() (p conn.Past, ok bool) { return p, false }
 func (t *byTCP) IdleSince() (int64, bool)     { return 0, false }
 func (t *byTCP) Path() (p verbs.Path)         { return p }
@@ -112,6 +115,22 @@ func (e *Engine) limitsOf(l *localAddr, addr netip.Addr) shm.SlotLimits {
 func (e *Engine) pollTCP() bool { return e.tcp != nil && e.tcp.net.Poll(e.tcp) }
 
 func (e *Engine) tcpBusy() bool { return e.tcp != nil && e.tcp.net.Busy() }
+
+// tcpStands reports whether nothing of RDS/TCP is in progress.
+func (e *Engine) tcpStands() bool {
+	if e.tcp == nil {
+		return true
+	}
+	if left, _ := e.tcp.net.Left(); left > 0 {
+		return false
+	}
+	for _, p := range e.peers.all {
+		if _, is := p.c.to.(*byTCP); is && p.c.State() != conn.Down {
+			return false
+		}
+	}
+	return true
+}
 
 func (e *Engine) newTCP(p *peer) {
 	t := &byTCP{p: p}

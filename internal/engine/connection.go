@@ -8,12 +8,27 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
+// profile is what a peer can do in the protocol that its connection speaks.
+type profile struct {
+	grants       bool // keys are granted and taken back by messages; else a key is good until its registration ends
+	incarnations bool // its sockets have one, and it answers who took a message
+	runs         bool // else each datagram is a message
+	takesBack    bool // what is refused here; else it is lost with the next one
+	learns       bool // it can be told that its sequences are forgotten
+}
+
+// The profiles of rdsd and of Linux kernels. All that is reached by RDS/TCP speaks that of kernels.
+var (
+	ofRdsd   = profile{true, true, true, true, true}
+	ofKernel = profile{}
+)
+
 // facts are the questions that can be asked about a peer's connection, whatever carries it.
 // Asking changes nothing.
 type facts interface {
 	State() conn.State
 	Ready() bool
-	Kernel() bool // of a Linux kernel, as all by RDS/TCP are
+	profile() *profile
 	Instance() uint64
 	Info() conn.Info
 	Stats() *conn.Stats
@@ -85,6 +100,8 @@ type carrier interface {
 	meter()
 	// forget gives back what it was promised. The peer is forgotten.
 	forget()
+	// handOver has it go over in a planned restart.
+	handOver(*crossing)
 }
 
 // connection is a peer's connection as the rest of the engine has it. Each call after
@@ -194,3 +211,4 @@ func (c *connection) TakeArrived() conn.Arrived { return c.to.TakeArrived() }
 func (c *connection) HoldOps()                  { c.to.HoldOps() }
 func (c *connection) meter()                    { c.to.meter() }
 func (c *connection) forget()                   { c.to.forget() }
+func (c *connection) handOver(x *crossing)      { c.to.handOver(x) }

@@ -63,7 +63,7 @@ type arrival struct {
 	sum    frames.Sum // as in rxMsg
 	traced trace.Set  // as in rxMsg
 	seq    uint64     // if it is traced
-	kernel bool       // from a kernel, which takes nothing back
+	must   bool       // it must be taken: its sender takes nothing back
 }
 
 // holdsIn looks at what arrived, where it has been copied to, and notes what it holds.
@@ -92,8 +92,8 @@ func (rx *receiver) badRun() conn.Verdict {
 // empty socket takes any message, or a long one would never get in. A kernel
 // cannot be refused: what it sends may take all that the socket's user has left
 // of the daemon's memory, see overrun.
-func (rx *receiver) admit(s *socket, n int, kernel bool) conn.Verdict {
-	if has := s.buffered(); has > 0 && has+n > s.limit+rx.e.cfg.HardCap && !kernel {
+func (rx *receiver) admit(s *socket, n int, must bool) conn.Verdict {
+	if has := s.buffered(); has > 0 && has+n > s.limit+rx.e.cfg.HardCap && !must {
 		rx.setCongested(s, true)
 		return conn.Refused
 	}
@@ -103,7 +103,7 @@ func (rx *receiver) admit(s *socket, n int, kernel bool) conn.Verdict {
 // deliver hands a whole message to s.
 func (rx *receiver) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	e := rx.e
-	if v := rx.admit(s, a.n, a.kernel); v != conn.Accepted {
+	if v := rx.admit(s, a.n, a.must); v != conn.Accepted {
 		if a.run > 1 && mutant.On(mutant.RunRefusedPartly) {
 			first, _, _ := frames.Next(payload)
 			part := *a
@@ -308,7 +308,7 @@ func (rx *receiver) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn
 func (a *arrival) set(p *peer, h *wire.Header) {
 	a.src, a.sport, a.srcInc, a.n = &p.addr16, h.SPort, h.SrcInc, int(h.Len)
 	a.run, _ = h.Run()
-	a.kernel = p.c.Kernel()
+	a.must = !p.c.profile().takesBack
 }
 
 // used ends the keys of the operations that a message which s has accepted chases,

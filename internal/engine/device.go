@@ -77,24 +77,6 @@ func (e *Engine) MayBlock() bool {
 	return may
 }
 
-// emptied tells the connections whose queue pairs empty that their completion
-// queue was empty. What joins the list meanwhile is for the next time.
-func (ds *devices) emptied(r *rail) {
-	e := ds.e
-	list := e.dirty.emptying
-	e.dirty.emptying = e.dirty.spareEmptying[:0]
-	for _, p := range list {
-		q := p.c.to.(*byQP) // no other empties
-		if q.rail != r {
-			e.dirty.emptying = append(e.dirty.emptying, p)
-			continue
-		}
-		p.emptying = false
-		q.emptied(e.now)
-	}
-	e.dirty.spareEmptying = list
-}
-
 // complete routes one completion. Those of a queue pair that is gone only give
 // their receive buffer back.
 func (ds *devices) complete(r *rail, wc *verbs.WC) {

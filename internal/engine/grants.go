@@ -185,7 +185,7 @@ func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16, lane uint8, 
 		return nil
 	}
 	r.mr.Allow(p.who)
-	if p.c.Kernel() {
+	if !p.c.profile().grants {
 		return nil // the cookie is all it needs
 	}
 	m := e.peers.ctl(p, wire.TypeGrant, r.id)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
@@ -194,7 +193,7 @@ func (h *halting) stands() bool {
 			return false
 		}
 	}
-	return h.tcpStands() && e.chores.N == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
+	return e.tcpStands() && e.chores.N == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
 }
 
 // partedDown notes that p is down because of a pause. It reports whether that is so:
@@ -224,25 +223,3 @@ func (h *halting) partedLost(p *peer) {
 		h.e.dests.tell(&p.slots)
 	}
 }
-
-// tcpStands reports whether nothing of RDS/TCP is in progress.
-func (h *halting) tcpStands() bool {
-	e := h.e
-	if e.tcp == nil {
-		return true
-	}
-	if left, _ := e.tcp.net.Left(); left > 0 {
-		return false
-	}
-	for _, p := range e.peers.all {
-		if _, is := p.c.to.(*byTCP); is && p.c.State() != conn.Down {
-			return false
-		}
-	}
-	return true
-}
-
-// RDS/TCP has no operations.
-
-func (t *byTCP) HoldOps()      {}
-func (t *byTCP) OpsOpen() bool { return false }

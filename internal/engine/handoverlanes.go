@@ -24,7 +24,7 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 		if len(p.partials) > 0 || p.breaking || p.emptying || p.isUp {
 			s.Refuse(errNotStill)
 		}
-		_, onTCP = p.c.to.(*byTCP)
+		onTCP = !p.c.rdma()
 		if lane, wasUp, parted, asked = p.lane, p.wasUp, p.parted, p.askedBy != nil; asked {
 			uid = p.askedBy.uid
 		}
@@ -60,31 +60,25 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 	if p.begun > x.clock || p.warned > h.untoldAt || p.reach.why > shm.ReachOther || p.reach.last > shm.ReachOther {
 		s.Fail("lane %d of %v began at %d, was warned up to %d, and is not reached for %d or %d", lane, h.addr, p.begun, p.warned, p.reach.why, p.reach.last)
 	}
-	x.handOverConn(p)
+	p.c.handOver(x)
 }
 
-// handOverConn has the connection of p go over.
-func (x *crossing) handOverConn(p *peer) {
+func (t *byTCP) handOver(x *crossing) {
 	s := x.s
-	switch c := p.c.to.(type) {
-	case *byTCP:
-		if s.Reads() {
-			c.QueueCong(&p.local.cong)
-		}
-		if err := s.Inner(mostState, func(v uint16) ([]byte, error) { return c.Encode(v, x.number) }, func(state []byte) error { return c.Adopt(state, x.find) }); err != nil {
-			s.Refuse(fmt.Errorf("%v: %w", p.addr, err))
-		}
-	case *byQP:
-		s.Int(&c.misses, 1<<31)
-		s.I64(&c.fallUntil)
-		s.Error(&c.fellWhy, mostText)
-		x.handOverQP(c)
+	if s.Reads() {
+		t.QueueCong(&t.p.local.cong)
+	}
+	if err := s.Inner(mostState, func(v uint16) ([]byte, error) { return t.Encode(v, x.number) }, func(state []byte) error { return t.Adopt(state, x.find) }); err != nil {
+		s.Refuse(fmt.Errorf("%v: %w", t.p.addr, err))
 	}
 }
 
-// handOverQP has q's connection go over behind the internal messages that it has.
-func (x *crossing) handOverQP(q *byQP) {
+// handOver has q's connection go over behind the internal messages that it has.
+func (q *byQP) handOver(x *crossing) {
 	s, found := x.s, 0
+	s.Int(&q.misses, 1<<31)
+	s.I64(&q.fallUntil)
+	s.Error(&q.fellWhy, mostText)
 	var ctls []*ctlMsg
 	var state []byte
 	if !s.Reads() {

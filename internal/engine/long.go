@@ -62,7 +62,7 @@ func (tx *sender) isLong(t *txMsg) bool {
 // destination. It returns false if t itself is next, with the last piece.
 func (tx *sender) handPiece(p *peer, t *txMsg) bool {
 	e := tx.e
-	if t.name != 0 && p.c.Kernel() {
+	if !p.canName(t) {
 		return false // handOver ends it
 	}
 	l, o := t.long, t.opv[0]
@@ -116,8 +116,8 @@ func (tx *sender) canPostPiece(c *conn.Conn, pc *piece) bool {
 		pc.m.Bad = &pc.op
 		return false
 	}
-	if !c.Kernel() {
-		if pc.m.Bad, pc.errno = t.usePiece(tx.e.peers.peerOf(c), &pc.op); pc.errno != 0 {
+	if p := tx.e.peers.peerOf(c); p.c.profile().grants {
+		if pc.m.Bad, pc.errno = t.usePiece(p, &pc.op); pc.errno != 0 {
 			return false
 		}
 	}

@@ -101,7 +101,7 @@ func (p *peer) aim(t *txMsg) {
 	if mutant.On(mutant.NobodyUnasked) && t.pin.gone {
 		return
 	}
-	if t.m.DstInc == 0 && !t.m.Silent && sl.port != 0 && !p.c.Kernel() {
+	if t.m.DstInc == 0 && !t.m.Silent && sl.port != 0 && p.c.profile().incarnations {
 		sl.asks = t
 	}
 }
@@ -113,6 +113,9 @@ func (p *peer) means(t *txMsg) {
 		_, _ = t.meansOwner(p.owner) // CanPost refuses
 	}
 }
+
+// canName reports whether p has the socket that t names, if it names one.
+func (p *peer) canName(t *txMsg) bool { return t.name == 0 || p.c.profile().incarnations }
 
 // owner is whose the memory of an operation of the peer's is, as far as is known.
 func (p *peer) owner(o *txOp) rdmaop.Owner { return p.grants.Owner(o.RKey()) }

@@ -94,10 +94,10 @@ func (tx *sender) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	}
 	p := t.slot.peer
 	switch {
-	case p != nil && (t.name != 0 && p.c.Kernel() || !p.c.supports(&o.Op)):
+	case p != nil && (!p.canName(t) || !p.c.supports(&o.Op)):
 		return unix.EOPNOTSUPP
-	case p != nil && p.c.Kernel():
-		return 0 // it grants nothing: its device decides
+	case p != nil && !p.c.profile().grants:
+		return 0 // its device decides
 	case p != nil:
 		return p.grants.Check(&o.Op, t.sock.port)
 	case t.slot.local != nil:
@@ -118,11 +118,11 @@ func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
 		m.Bad = m.Op
 		return false
 	}
-	if c.Kernel() {
+	p := e.peers.peerOf(c)
+	if !p.c.profile().grants {
 		e.tx.opsPosted(t)
 		return true
 	}
-	p := e.peers.peerOf(c)
 	g := p.grants
 	if bad, errno := t.meansOwner(p.owner); errno != 0 {
 		m.Bad, t.errno = &bad.Op, errno

@@ -117,7 +117,7 @@ func (rx *receiver) refuseForMemory(s *socket) {
 // noMemory is the verdict on a message that found no memory. From a kernel it is
 // lost, so its socket ends.
 func (rx *receiver) noMemory(s *socket, a *arrival) conn.Verdict {
-	if a.kernel {
+	if a.must {
 		rx.overrun(s, netip.AddrFrom16(*a.src).Unmap())
 		return conn.NoSocket
 	}

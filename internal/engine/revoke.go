@@ -40,7 +40,7 @@ func (ks *keyTable) tellRevoke(r *region, keys []verbs.PeerKey) {
 		switch p := e.peers.byKey[k]; {
 		case p == nil: // same host: no operation is in flight between turns
 			ks.granted(r, nil, -r.exp.PeerRevoked(k))
-		case p.c.Kernel():
+		case !p.c.profile().grants:
 			// It cannot be asked: the end of the registration is the end. An
 			// operation of its that comes later costs it the connection.
 			ks.gaveBack(r, p)

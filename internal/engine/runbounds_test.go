@@ -68,10 +68,10 @@ func TestEmptyRunsAreBounded(t *testing.T) {
 func TestRunWork(t *testing.T) {
 	run := txMsg{m: conn.Msg{Data: make([]byte, 100*frames.Head), Run: 100}, sum: frames.Sum{Datagrams: 100}}
 	single := txMsg{m: conn.Msg{Data: make([]byte, frames.Head)}, sum: frames.Sum{Datagrams: 1}}
-	if got, want := run.work(true), 100*single.work(true); got != want {
+	if got, want := run.work(false), 100*single.work(false); got != want {
 		t.Errorf("a run of 100 costs %d, want %d", got, want)
 	}
-	if got, most := run.work(false), len(run.m.Data)+msgCost; got != most {
+	if got, most := run.work(true), len(run.m.Data)+msgCost; got != most {
 		t.Errorf("a run to a peer that takes it whole costs %d, want %d", got, most)
 	}
 }

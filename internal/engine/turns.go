@@ -34,9 +34,9 @@ const (
 )
 
 // work is what t costs in its turn: for a peer that knows no runs, one as its datagrams.
-func (t *txMsg) work(kernel bool) int {
+func (t *txMsg) work(runs bool) int {
 	n := len(t.m.Data) + msgCost
-	if kernel {
+	if !runs {
 		n += (t.sum.Datagrams - 1) * msgCost
 	}
 	for _, o := range t.ops() {
@@ -98,8 +98,8 @@ func (p *peer) full(t *txMsg, now int64) bool {
 
 // handOver gives t to the connection.
 func (tx *sender) handOver(p *peer, t *txMsg) {
-	if t.name != 0 && p.c.Kernel() {
-		tx.txDone(t, conn.NoSock) // sockets there have no incarnation
+	if !p.canName(t) {
+		tx.txDone(t, conn.NoSock)
 		return
 	}
 	t.handed = true
@@ -253,7 +253,7 @@ func (tx *sender) feed(p *peer) (fed bool) {
 		default:
 			passed, fed = 0, true
 			t := sl.q.Head.Of
-			ce.credit -= t.work(p.c.Kernel())
+			ce.credit -= t.work(p.c.profile().runs)
 			tx.hand(p, sl, t)
 			if sl.q.N == 0 || tx.waits(sl) {
 				sl.leaveTurn()

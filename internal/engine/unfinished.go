@@ -29,7 +29,7 @@ func (rx *receiver) mayBegin(p *peer, c *Client, n int) (may, inArena bool) {
 		return true, true
 	}
 	h := p.remote
-	may = h.unfinished == 0 || 4*(h.unfinished+n) <= rx.e.cfg.OverflowBytes-rx.overflow.used || p.c.Kernel()
+	may = h.unfinished == 0 || 4*(h.unfinished+n) <= rx.e.cfg.OverflowBytes-rx.overflow.used || !p.c.profile().takesBack
 	return may, c.unfinished+n <= c.recv.Windows()*shm.WindowSize/2
 }
 
@@ -46,7 +46,7 @@ func (rx *receiver) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdic
 	}
 	var a arrival
 	a.set(p, h)
-	if v := rx.admit(s, a.n, a.kernel); v != conn.Accepted {
+	if v := rx.admit(s, a.n, a.must); v != conn.Accepted {
 		return nil, nil, v
 	}
 	cl := s.cl
