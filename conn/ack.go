@@ -24,8 +24,8 @@ func (a *ackDue) count(n int, now int64, cfg *Config) {
 // ackValue is the highest sequence an ordinary frame may ack: not that of a
 // message whose notice has not been posted.
 func (c *Conn) ackValue() uint64 {
-	if m := c.out.notices.head; m != nil && !mutant.On(mutant.AckCoversNotice) {
-		return min(c.in.last, m.priv.about-1)
+	if m := c.out.notices.Head; m != nil && !mutant.On(mutant.AckCoversNotice) {
+		return min(c.in.last, m.Track.About-1)
 	}
 	return c.in.last
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -83,7 +84,7 @@ func TestAckWaitsForNotice(t *testing.T) {
 	if a := s.c.ackValue(); a != s.seq-2 {
 		t.Errorf("acks %d, the message before the notice is %d", a, s.seq-2)
 	}
-	grant := &Msg{Internal: wire.TypeGrant, Data: make([]byte, 32)}
+	grant := &msg.Msg{Internal: wire.TypeGrant, Data: make([]byte, 32)}
 	s.c.Send(grant)
 	datagram := s.msg("datagram")
 	s.q.toErr(true)
@@ -103,7 +104,7 @@ func TestAckWaitsForNotice(t *testing.T) {
 	}
 	s.open(datagram, grant)
 	s.send(frame(wire.Header{Ack: 102}, nil))
-	s.want(grant, Acked)
+	s.want(grant, msg.Acked)
 }
 
 // The body of a notice counts before the ack of its frame.
@@ -114,7 +115,7 @@ func TestNoticeBeforeItsAck(t *testing.T) {
 	n := wire.Notice{Seq: 101, DPort: 4}
 	s.seq++
 	s.send(frame(wire.Header{Seq: s.seq, Ack: 101, DPort: uint16(wire.TypeNoSock), Flags: wire.FlagInternal}, n.Append(nil)))
-	s.want(a, Acked)
-	s.want(b, NoSock)
+	s.want(a, msg.Acked)
+	s.want(b, msg.NoSock)
 	s.open(c)
 }

@@ -14,17 +14,11 @@ type Arrived struct {
 	Control int
 }
 
-// congWork is the work of a congestion map of 8 KiB.
-const congWork = 8
+// CongWork is the work of a congestion map of 8 KiB.
+const CongWork = 8
 
 // TakeArrived returns what has arrived since the last call of TakeArrived.
 func (c *Conn) TakeArrived() (a Arrived) {
 	a, c.in.arrived = c.in.arrived, Arrived{}
-	return a
-}
-
-// TakeArrived returns what has arrived since the last call of TakeArrived.
-func (c *TCP) TakeArrived() (a Arrived) {
-	a, c.arrived = c.arrived, Arrived{}
 	return a
 }

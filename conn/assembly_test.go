@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -18,7 +19,7 @@ func TestLargeMessages(t *testing.T) {
 				for i := range data {
 					data[i] = byte(i * 7)
 				}
-				m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: data, AckNow: true}
+				m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: data, AckNow: true}
 				if registered {
 					m.LKey = s.dev.reg(data)
 				}
@@ -44,7 +45,7 @@ func TestLargeMessages(t *testing.T) {
 				}
 				s.open(m)
 				s.send(frame(wire.Header{Ack: 100}, nil))
-				s.want(m, Acked)
+				s.want(m, msg.Acked)
 			})
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -17,42 +17,11 @@ import (
 // sequence, is sent again until it is acked, and goes ahead of every ack that covers the
 // message. So an ack, also HELLO's, never counts without the result.
 
-// atomic returns the atomic among m's operations; nil if there is none.
-func (m *Msg) atomic() *rdmaop.Op {
-	switch {
-	case m.Op == nil:
-		return nil
-	case m.Op.Kind.Atomic():
-		return m.Op
-	case m.Op2 != nil && m.Op2.Kind.Atomic():
-		return m.Op2
-	}
-	return nil
-}
-
-// Carried reports whether m's atomic travels in its frame. It is known from CanPost on.
-func (m *Msg) Carried() bool { return m.priv.carried }
-
-// hasRDMA says that m has an operation that needs work requests.
-func (m *Msg) hasRDMA() bool { return !m.priv.carried || m.Op != m.atomic() }
-
-// notRun says that the atomic which m carries has certainly not run: the peer has refused m,
-// or has said what it received, and m was not sent since.
-func (m *Msg) notRun() bool { return m.priv.carried && (m.priv.seq == 0 || !m.priv.posted) }
-
 // carrying says that the peer's daemon carries out atomics.
 func (c *Conn) carrying() bool { return c.link.hello.Features&wire.FeatureCarried != 0 }
 
 // carries says that m, which was not posted yet, will carry its atomic.
-func (c *Conn) carries(m *Msg) bool { return c.carrying() && m.atomic() != nil }
-
-// headLen is the length of what is ahead of the payload in m's frames.
-func (m *Msg) headLen() int {
-	if m.priv.carried {
-		return wire.HeaderLen + wire.AtomicLen
-	}
-	return wire.HeaderLen
-}
+func (c *Conn) carries(m *msg.Msg) bool { return c.carrying() && m.Atomic() != nil }
 
 // headLen is the length of what is ahead of the payload in a frame with header h.
 func headLen(h *wire.Header) int {
@@ -63,17 +32,12 @@ func headLen(h *wire.Header) int {
 }
 
 // putHead writes c.out.h, m's header, and the request behind it to b.
-func (c *Conn) putHead(b []byte, m *Msg) {
+func (c *Conn) putHead(b []byte, m *msg.Msg) {
 	c.out.h.Put(b)
-	if m.priv.carried {
-		m.putAtomic(b)
+	if m.Track.Carried {
+		r := m.Atomic().Request()
+		r.Put(b[wire.HeaderLen:])
 	}
-}
-
-// putAtomic writes the request that m carries behind the header in b.
-func (m *Msg) putAtomic(b []byte) {
-	r := m.atomic().Request()
-	r.Put(b[wire.HeaderLen:])
 }
 
 // parseAtomic takes the request behind header h from the frame b.
@@ -148,11 +112,11 @@ func (c *Conn) skipped(h *wire.Header) {
 // answerAtomic queues the answer to the atomic that came with h. Like every notice it goes
 // out before an ack covers the message.
 func (c *Conn) answerAtomic(h *wire.Header, st wire.AtomicStatus, old uint64) {
-	o := c.own.take()
+	o := c.own.Take()
 	o.Internal = wire.TypeResult
 	r := wire.Result{Notice: wire.Notice{Seq: h.Seq, DPort: h.DPort, SPort: h.SPort, SrcInc: h.SrcInc}, Status: st, Old: old}
-	o.Data = r.Append(o.body[:0])
-	o.priv.about = h.Seq
+	o.Data = r.Append(o.Body[:0])
+	o.Track.About = h.Seq
 	c.enqueue(&o.Msg)
 	if st != wire.AtomicDone {
 		c.in.arrived.Control++ // it served no socket
@@ -166,43 +130,43 @@ func (c *Conn) recvResult(r *wire.Result) error {
 	if m == nil {
 		return err
 	}
-	if !m.priv.carried || m.priv.answered {
+	if !m.Track.Carried || m.Track.Answered {
 		return fmt.Errorf("ATOMIC_RESULT of %d, whose atomic is not to be answered", r.Seq)
 	}
 	if r.Status == wire.AtomicDone {
-		m.priv.answered = true
+		m.Track.Answered = true
 		c.host.AtomicResult(c, m, r.Old)
 		return nil
 	}
-	m.WCStatus, m.Bad = verbs.WCRemAccessErr, m.atomic()
+	m.WCStatus, m.Bad = verbs.WCRemAccessErr, m.Atomic()
 	if r.Status == wire.AtomicAlign {
 		m.WCStatus = verbs.WCRemInvReqErr
 	}
-	c.out.unacked.remove(m)
-	c.end(m, OpFailed)
+	c.out.unacked.Remove(m)
+	c.end(m, msg.OpFailed)
 	return nil
 }
 
 // unanswered ends a message that was acked without the result of its atomic. The connection
 // is broken off for it.
-func (c *Conn) unanswered(m *Msg) {
+func (c *Conn) unanswered(m *msg.Msg) {
 	c.settling.unanswered = true
-	m.WCStatus, m.Bad = verbs.WCBadRespErr, m.atomic()
-	c.end(m, OpFailed)
+	m.WCStatus, m.Bad = verbs.WCBadRespErr, m.Atomic()
+	c.end(m, msg.OpFailed)
 }
 
 // dropCarried ends the messages that carry an atomic and that the peer did not accept: it
 // does not take atomics in frames any more, for it is reached by another device. ack is
 // what it received.
 func (c *Conn) dropCarried(ack uint64) {
-	match := func(m *Msg) bool {
-		return m.priv.opPosted && m.priv.carried && (m.priv.seq == 0 || m.priv.seq > ack)
+	match := func(m *msg.Msg) bool {
+		return m.Track.OpPosted && m.Track.Carried && (m.Track.Seq == 0 || m.Track.Seq > ack)
 	}
-	c.cancelIn(&c.out.rtx, match, Dropped)
-	c.cancelIn(&c.out.queue, match, Dropped)
+	c.cancelIn(&c.out.rtx, match, msg.Dropped)
+	c.cancelIn(&c.out.queue, match, msg.Dropped)
 	for _, st := range c.stops.list {
 		for _, l := range st.lists() {
-			c.cancelIn(l, match, Dropped)
+			c.cancelIn(l, match, msg.Dropped)
 		}
 	}
 }

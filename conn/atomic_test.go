@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -18,12 +19,12 @@ type atomicScript struct {
 	ran     int
 	aimed   int // and neither ran nor was let go
 	status  wire.AtomicStatus
-	results map[*Msg]uint64
+	results map[*msg.Msg]uint64
 }
 
 func newAtomicScript(t *testing.T) *atomicScript {
-	a := &atomicScript{script: newScript(t, func(c *Config) { c.Attr.Caps |= verbs.CapGlobalAtomics }), word: 5, results: map[*Msg]uint64{}}
-	a.c.host = a.c.calls.host(a)
+	a := &atomicScript{script: newScript(t, func(c *Config) { c.Attr.Caps |= verbs.CapGlobalAtomics }), word: 5, results: map[*msg.Msg]uint64{}}
+	a.c.host = checked(&a.c.calls, a)
 	return a
 }
 
@@ -44,7 +45,7 @@ func (a *atomicScript) RunAtomic(_ *Conn, r *wire.Atomic, run bool) uint64 {
 	return a.word - r.CompareAdd
 }
 
-func (a *atomicScript) AtomicResult(_ *Conn, m *Msg, old uint64) {
+func (a *atomicScript) AtomicResult(_ *Conn, m *msg.Msg, old uint64) {
 	if _, twice := a.results[m]; twice {
 		a.t.Error("two results")
 	}
@@ -61,7 +62,7 @@ func received(seq uint64) func(*wire.Hello) {
 }
 
 // add sends an atomic.
-func (a *atomicScript) add() *Msg {
+func (a *atomicScript) add() *msg.Msg {
 	m := a.op(abi.OpFetchAdd, 8)
 	m.Op.Atomic = rdmaop.AtomicArgs{CompareAdd: 3}
 	m.Op.RemoteOff = 16

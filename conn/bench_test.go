@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -58,7 +59,7 @@ type fastHost struct {
 	c      *Conn
 	qp     *fastQP
 	bufs   []*SendBuf
-	free   []*Msg
+	free   []*msg.Msg
 	got    int
 	done   int
 	local  int
@@ -77,19 +78,19 @@ func (h *fastHost) Commit(*Conn, *wire.Header, any) uint32 {
 	h.got++
 	return 0
 }
-func (h *fastHost) Bound(*Conn, *Msg, uint32)                  {}
+func (h *fastHost) Bound(*Conn, *msg.Msg, uint32)              {}
 func (h *fastHost) Abort(*Conn, any)                           {}
 func (h *fastHost) Internal(*Conn, wire.InternalType, []byte)  {}
-func (h *fastHost) CanPost(*Conn, *Msg) bool                   { return true }
-func (h *fastHost) OpLocal(*Conn, *Msg)                        { h.local++ }
+func (h *fastHost) CanPost(*Conn, *msg.Msg) bool               { return true }
+func (h *fastHost) OpLocal(*Conn, *msg.Msg)                    { h.local++ }
 func (h *fastHost) RunAtomic(*Conn, *wire.Atomic, bool) uint64 { return 5 }
-func (h *fastHost) AtomicResult(*Conn, *Msg, uint64)           {}
+func (h *fastHost) AtomicResult(*Conn, *msg.Msg, uint64)       {}
 func (h *fastHost) AimAtomic(*Conn, *wire.Header, *wire.Atomic) wire.AtomicStatus {
 	return wire.AtomicDone
 }
-func (h *fastHost) OpPlaced(*Conn, *Msg)                           {}
+func (h *fastHost) OpPlaced(*Conn, *msg.Msg)                       {}
 func (h *fastHost) HasStopped(*Conn) bool                          { return false }
-func (h *fastHost) MsgDone(_ *Conn, m *Msg, _ Outcome)             { h.done++; h.free = append(h.free, m) }
+func (h *fastHost) MsgDone(_ *Conn, m *msg.Msg, _ msg.Outcome)     { h.done++; h.free = append(h.free, m) }
 func (h *fastHost) Instance(*Conn, uint64) bool                    { return true }
 func (h *fastHost) PeerUp(*Conn, bool)                             {}
 func (h *fastHost) PeerDown(*Conn, error)                          {}
@@ -126,7 +127,7 @@ func fastPair(tb testing.TB) (a, b *fastHost) {
 	a.remote, b.remote = b, a
 	ca, cb := testConfig(addrA, addrB, 1), testConfig(addrB, addrA, 2)
 	a.c, b.c = New(ca, a), New(cb, b)
-	a.c.Send(&Msg{SPort: 1, DPort: 2})
+	a.c.Send(&msg.Msg{SPort: 1, DPort: 2})
 	a.c.Flush(1)
 	b.c.HandleRequest(1, 1, 0, a.c.private())
 	b.c.HandleCM(1, &verbs.CMEvent{Type: verbs.CMEstablished, QP: b.qp})
@@ -168,7 +169,7 @@ func (h *fastHost) move(now int64) bool {
 
 func (h *fastHost) messages(n, size int) {
 	for range n {
-		h.free = append(h.free, &Msg{SPort: 100, DPort: 200, SrcInc: 1, Data: make([]byte, size)})
+		h.free = append(h.free, &msg.Msg{SPort: 100, DPort: 200, SrcInc: 1, Data: make([]byte, size)})
 	}
 }
 
@@ -238,14 +239,14 @@ func TestNoAllocations(t *testing.T) {
 	h.messages(200, 64)
 	big := make([]byte, 100<<10)
 	h.qp.mem[1000] = big
-	h.free = append(h.free, &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: big, LKey: 1000})
-	h.free = append(h.free, &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 100<<10)})
+	h.free = append(h.free, &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: big, LKey: 1000})
+	h.free = append(h.free, &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 100<<10)})
 	for i := range 100 {
 		op := &rdmaop.Op{Kind: abi.OpWrite, Cookie: 7, Len: 64, Segs: []rdmaop.Seg{{LKey: 1, Len: 64}}}
 		if i%2 == 0 {
 			op.Kind = abi.OpRead
 		}
-		h.free = append(h.free, &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 16), Op: op})
+		h.free = append(h.free, &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 16), Op: op})
 	}
 	for _, m := range h.free[:100] {
 		m.Data, m.Run = frameRun(letters(20)...), 20

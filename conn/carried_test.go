@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -40,7 +41,7 @@ func TestCarried(t *testing.T) {
 		t.Errorf("result %d, %v", old, ok)
 	}
 	a.send(frame(wire.Header{Ack: 100}, nil))
-	a.want(m, Acked)
+	a.want(m, msg.Acked)
 	if !a.local[m] {
 		t.Error("ended, and not locally complete")
 	}
@@ -59,9 +60,9 @@ func TestCarriedSentAgain(t *testing.T) {
 	}
 	a.open(first, second)
 	a.send(a.result(100, wire.AtomicDone, 5))
-	a.want(first, Acked)
+	a.want(first, msg.Acked)
 	a.send(a.result(101, wire.AtomicDone, 8), frame(wire.Header{Ack: 101, Seq: a.next(), SPort: 1, DPort: 9}, nil))
-	a.want(second, Acked)
+	a.want(second, msg.Acked)
 	if a.results[first] != 5 || a.results[second] != 8 {
 		t.Errorf("results %v", a.results)
 	}
@@ -71,7 +72,7 @@ func (a *atomicScript) next() uint64 { a.seq++; return a.seq }
 
 // TestCarriedEnds: whatever becomes of an atomic's message, its outcome is exact.
 func TestCarriedEnds(t *testing.T) {
-	begin := func(t *testing.T) (*atomicScript, *Msg) {
+	begin := func(t *testing.T) (*atomicScript, *msg.Msg) {
 		a := newAtomicScript(t)
 		a.up(serves)
 		m := a.add()
@@ -84,18 +85,18 @@ func TestCarriedEnds(t *testing.T) {
 			behind := a.msg("behind")
 			a.run()
 			a.send(a.result(100, st, 0))
-			a.want(m, OpFailed)
+			a.want(m, msg.OpFailed)
 			if m.WCStatus != wc || m.Bad != m.Op || len(a.results) != 0 {
 				t.Errorf("%d: %v of %p, results %v", st, m.WCStatus, m.Bad, a.results)
 			}
 			a.send(frame(wire.Header{Ack: 101}, nil))
-			a.want(behind, Acked)
+			a.want(behind, msg.Acked)
 		}
 	})
 	t.Run("no socket", func(t *testing.T) {
 		a, m := begin(t)
 		a.send(a.notice(wire.TypeNoSock, 100, 4))
-		a.want(m, NoSock)
+		a.want(m, msg.NoSock)
 	})
 	t.Run("refused for room, sent again", func(t *testing.T) {
 		a, m := begin(t)
@@ -105,22 +106,22 @@ func TestCarriedEnds(t *testing.T) {
 			t.Fatalf("%+v", f)
 		}
 		a.send(a.result(101, wire.AtomicDone, 1), frame(wire.Header{Ack: 101, Seq: a.next(), SPort: 1, DPort: 9}, nil))
-		a.want(m, Acked)
+		a.want(m, msg.Acked)
 	})
 	t.Run("refused, and the limit passes", func(t *testing.T) {
 		a, m := begin(t)
 		a.cong(4)
 		a.send(a.notice(wire.TypeRefused, 100, 4))
-		if o, _ := a.c.GiveUp(m); o != Withdrawn {
+		if o, _ := a.c.GiveUp(m); o != msg.Withdrawn {
 			t.Errorf("%v", o)
 		}
 	})
 	t.Run("the limit passes", func(t *testing.T) {
 		a, m := begin(t)
-		if o, _ := a.c.GiveUp(m); o != GaveUp {
+		if o, _ := a.c.GiveUp(m); o != msg.GaveUp {
 			t.Errorf("%v", o)
 		}
-		a.want(m, GaveUp)
+		a.want(m, msg.GaveUp)
 		a.send(a.result(100, wire.AtomicDone, 5))
 		if len(a.results) != 0 || a.c.State() != Up {
 			t.Error("the result of a message that was given up counts")
@@ -129,14 +130,14 @@ func TestCarriedEnds(t *testing.T) {
 	t.Run("the peer restarts", func(t *testing.T) {
 		a, m := begin(t)
 		a.again(serves, func(h *wire.Hello) { h.Instance = 78 })
-		a.want(m, Unknown)
+		a.want(m, msg.Unknown)
 	})
 	t.Run("refused, and the peer restarts", func(t *testing.T) {
 		a, m := begin(t)
 		a.cong(4)
 		a.send(a.notice(wire.TypeRefused, 100, 4))
 		a.again(serves, func(h *wire.Hello) { h.Instance = 78 })
-		a.want(m, Dropped)
+		a.want(m, msg.Dropped)
 	})
 	t.Run("the peer stays away", func(t *testing.T) {
 		a, m := begin(t)
@@ -149,14 +150,14 @@ func TestCarriedEnds(t *testing.T) {
 	t.Run("the peer comes back without the feature", func(t *testing.T) {
 		a, m := begin(t)
 		a.again(func(h *wire.Hello) { h.Ack = 99 })
-		a.want(m, Dropped)
+		a.want(m, msg.Dropped)
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		a, m := begin(t)
-		if a.c.Cancel(m, Cancelled) {
+		if a.c.Cancel(m, msg.Cancelled) {
 			t.Error("later")
 		}
-		a.want(m, Cancelled)
+		a.want(m, msg.Cancelled)
 	})
 }
 
@@ -183,7 +184,7 @@ func TestCarriedLies(t *testing.T) {
 			a.run()
 			a.send(lie(a)...)
 			a.wantError(ErrProtocol)
-			if o, ended := a.done[m]; ended && o != OpFailed {
+			if o, ended := a.done[m]; ended && o != msg.OpFailed {
 				t.Errorf("ended with %v", o)
 			}
 		})
@@ -200,7 +201,7 @@ func TestCarriedPlain(t *testing.T) {
 		t.Fatalf("%+v, carried %v, local %v", f, m.Carried(), a.local[m])
 	}
 	a.send(frame(wire.Header{Ack: 100}, nil))
-	a.want(m, Acked)
+	a.want(m, msg.Acked)
 }
 
 // TestCarriedLong: a message in fragments has the request in each of them.
@@ -222,7 +223,7 @@ func TestCarriedLong(t *testing.T) {
 		t.Errorf("%d bytes, want %d", len(got), len(m.Data))
 	}
 	a.send(a.result(100, wire.AtomicDone, 5), frame(wire.Header{Ack: 100, Seq: a.next(), SPort: 1, DPort: 9}, nil))
-	a.want(m, Acked)
+	a.want(m, msg.Acked)
 }
 
 // TestCarriedBehindWrite: the write of a message with two operations is a work request, its
@@ -240,10 +241,10 @@ func TestCarriedBehindWrite(t *testing.T) {
 		}
 		if !received {
 			a.again(serves, func(h *wire.Hello) { h.Ack = 99 })
-			a.want(m, Dropped)
+			a.want(m, msg.Dropped)
 			continue
 		}
 		a.send(a.result(100, wire.AtomicDone, 5), frame(wire.Header{Ack: 100, Seq: a.next(), SPort: 1, DPort: 9}, nil))
-		a.want(m, Acked)
+		a.want(m, msg.Acked)
 	}
 }

@@ -3,6 +3,7 @@ package conn
 import (
 	"net/netip"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -28,7 +29,7 @@ type Config struct {
 	Kernel         bool             // the peer may be a Linux kernel; else one that says so is rejected
 	IgnorePings    bool             // messages to port 0 go to the host, who has no socket there
 	Rand           func() uint64    // random numbers for the back-off
-	Posted         func(m *Msg)     // m, a Watched message, was posted: the first time, or again. Of a run that is cut: its first datagram. Nothing but a method that reads may be called from here
+	Posted         func(m *msg.Msg) // m, a Watched message, was posted: the first time, or again. Of a run that is cut: its first datagram. Nothing but a method that reads may be called from here
 	Scratch        *Scratch         // shared with the owner's other Conns; nil: its own
 	Attr           verbs.DeviceAttr // limits for operation chains
 	Ctx            any              // the host's record of this Conn, returned by Conn.Ctx

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -39,7 +40,7 @@ func (c *Conn) RemoteCong() *cong.Map { return &c.cong.remote }
 // Conn keeps m and reads it when it sends: several changes before the next Flush
 // are sent as one.
 func (c *Conn) QueueCong(m *cong.Map) {
-	c.calls.called(callNote)
+	c.calls.Called(upcalls.Note)
 	c.cong.own = m
 	c.cong.due = true
 	c.dirty = true
@@ -64,7 +65,7 @@ func (c *Conn) recvCong(h *wire.Header, body []byte) error {
 		return err
 	}
 	c.stats.CongUpdateReceived++
-	c.in.arrived.Control += congWork
+	c.in.arrived.Control += CongWork
 	c.stops.due = true
 	c.host.Congestion(c, &c.cong.remote)
 	return nil

@@ -1,6 +1,9 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/conn/internal/timer"
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -14,7 +17,7 @@ import (
 type Conn struct {
 	cfg    Config
 	host   Host
-	calls  upcalls
+	calls  upcalls.Calls
 	state  State
 	now    int64 // of the current call
 	since  int64 // when state began
@@ -25,7 +28,7 @@ type Conn struct {
 
 	link    link
 	request request
-	redial  redial
+	redial  timer.Redial
 	crossed int64 // since when the peer says that its own request is on its way, 0: it does not
 	halt    halting
 	quiet   silence
@@ -40,8 +43,8 @@ type Conn struct {
 
 	out     outbox
 	stops   portStops
-	own     ownMsgs
-	cuts    cutter
+	own     msg.OwnMsgs
+	cuts    msg.Cutter
 	sq      sendQueue
 	ctl     ctlParts
 	credits credits
@@ -69,7 +72,7 @@ func New(cfg Config, h Host) *Conn {
 		stops:   portStops{of: make(map[uint16]*portStop)},
 		in:      receiver{refusing: make(map[uint16]struct{})},
 	}
-	c.host = c.calls.host(h)
+	c.host = checked(&c.calls, h)
 	c.takeOver(cfg.Past)
 	c.UseAttr(cfg.Attr)
 	return c
@@ -78,7 +81,7 @@ func New(cfg Config, h Host) *Conn {
 // UseAttr tells the Conn that its next queue pair is of the device with
 // attributes a. The host calls it from NewQP.
 func (c *Conn) UseAttr(a verbs.DeviceAttr) {
-	c.calls.called(callAttr)
+	c.calls.Called(upcalls.Attr)
 	c.cfg.Attr = a
 	c.k.placed = a.Caps&verbs.CapPlacedCQ != 0
 }
@@ -100,31 +103,31 @@ func (c *Conn) Stats() *Stats { return &c.stats }
 // go ahead of datagrams that wait. A message to a port that is Stopped, or stops before m is
 // posted, ends with Returned. On a closed Conn m ends Cancelled at once, and so
 // does an internal message to a kernel.
-func (c *Conn) Send(m *Msg) {
-	c.calls.called(callNote)
-	m.priv = msgPriv{}
+func (c *Conn) Send(m *msg.Msg) {
+	c.calls.Called(upcalls.Note)
+	m.Track = msg.Track{}
 	m.WCStatus = verbs.WCSuccess
-	c.stats.SendQueued += uint64(m.datagrams())
+	c.stats.SendQueued += uint64(m.Datagrams())
 	if c.closed {
-		c.finish(m, Cancelled)
+		c.finish(m, msg.Cancelled)
 		return
 	}
 	c.enqueue(m)
 }
 
-func (c *Conn) enqueue(m *Msg) {
-	m.priv.state = msgQueued
+func (c *Conn) enqueue(m *msg.Msg) {
+	m.Track.State = msg.Queued
 	switch m.Internal {
 	case 0:
-		c.out.queue.push(m)
+		c.out.queue.Push(m)
 	case wire.TypeNoSock, wire.TypeRefused, wire.TypeBound, wire.TypeResult:
-		c.out.notices.push(m)
+		c.out.notices.Push(m)
 	default:
 		if c.k.on && c.state == Up { // it would not know what to do with it
-			c.finish(m, Cancelled)
+			c.finish(m, msg.Cancelled)
 			return
 		}
-		c.out.control.push(m)
+		c.out.control.Push(m)
 	}
 	c.dirty = true
 }
@@ -134,25 +137,22 @@ func (c *Conn) enqueue(m *Msg) {
 func (c *Conn) Queued() int {
 	q := &c.out.queue
 	if c.k.on {
-		return q.bytes + frameWork*q.datagrams()
+		return q.Bytes + msg.FrameWork*q.Datagrams()
 	}
-	return q.bytes + frameWork*q.n
+	return q.Bytes + msg.FrameWork*q.N
 }
-
-// frameWork is what a message costs besides its payload, in bytes copied.
-const frameWork = 64
 
 // OpsUnderWay returns the bytes of all operations that are to be posted or are not locally
 // complete.
-func (c *Conn) OpsUnderWay() uint64 { return c.out.queue.ops + c.sq.opBytes }
+func (c *Conn) OpsUnderWay() uint64 { return c.out.queue.Ops + c.sq.opBytes }
 
 // Waiting calls f for every message of the host that would still be sent to a peer
 // that has restarted. f may call Send.
-func (c *Conn) Waiting(f func(*Msg)) {
-	c.calls.called(callWaiting)
-	each := func(l *msgList, all bool) {
-		for m := l.head; m != nil; m = m.priv.next {
-			if !m.priv.own && !m.priv.opPosted && (all || !m.priv.posted) && !(m.isCut() && m.priv.posted) {
+func (c *Conn) Waiting(f func(*msg.Msg)) {
+	c.calls.Called(upcalls.Waiting)
+	each := func(l *msg.List, all bool) {
+		for m := l.Head; m != nil; m = m.Track.Next {
+			if !m.Track.Own && !m.Track.OpPosted && (all || !m.Track.Posted) && !(m.IsCut() && m.Track.Posted) {
 				f(m)
 			}
 		}
@@ -164,8 +164,8 @@ func (c *Conn) Waiting(f func(*Msg)) {
 			each(l, true)
 		}
 	}
-	for x := c.cuts.runs; x != nil; x = x.next {
-		if run := x.run; !run.priv.posted && run.priv.list == nil && !x.stopped {
+	for x := c.cuts.Runs; x != nil; x = x.Next {
+		if run := x.Run; !run.Track.Posted && run.Track.List == nil && !x.Stopped {
 			f(run)
 		}
 	}
@@ -176,7 +176,7 @@ func (c *Conn) Waiting(f func(*Msg)) {
 // PeerDown. It is then made anew as after any other break. A Conn that is Down
 // connects at once if it has something to send.
 func (c *Conn) Reset(now int64, why error) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now = now
 	switch c.state {
 	case Up:
@@ -186,7 +186,7 @@ func (c *Conn) Reset(now int64, why error) {
 		c.abandon(why)
 		c.reconnect()
 	case Down:
-		c.redial.ceiling, c.redial.at = 0, 0
+		c.redial.Ceiling, c.redial.At = 0, 0
 		c.reconnect()
 	}
 }
@@ -195,18 +195,18 @@ func (c *Conn) Reset(now int64, why error) {
 // when the message's work requests have completed. It is complete when State is
 // Down.
 func (c *Conn) Close(now int64) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now = now
 	if c.closed {
 		return
 	}
 	c.closed = true
-	for _, l := range []*msgList{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue, &c.out.unacked} {
-		c.endAll(l, Cancelled)
+	for _, l := range []*msg.List{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue, &c.out.unacked} {
+		c.endAll(l, msg.Cancelled)
 	}
 	for _, st := range c.stops.list {
 		for _, l := range st.lists() {
-			c.endAll(l, Cancelled)
+			c.endAll(l, msg.Cancelled)
 		}
 	}
 	c.rejectPending()
@@ -216,7 +216,7 @@ func (c *Conn) Close(now int64) {
 	case Connecting:
 		c.abandon(ErrClosed)
 	}
-	c.redial.at, c.settling.expires, c.halt.again = 0, 0, 0
+	c.redial.At, c.settling.expires, c.halt.again = 0, 0, 0
 }
 
 // wanted says that there is a reason to connect.
@@ -229,33 +229,33 @@ func (c *Conn) wanted() bool {
 
 // Tick runs the timers that are due.
 func (c *Conn) Tick(now int64) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now = now
-	if due(c.settling.expires, now) {
+	if timer.Due(c.settling.expires, now) {
 		c.settleExpired()
 	}
 	switch c.state {
 	case Down:
-		if due(c.redial.at, now) {
-			c.redial.at = 0
+		if timer.Due(c.redial.At, now) {
+			c.redial.At = 0
 			if c.mayDial() {
 				c.dial()
 			}
 		}
 	case Connecting:
-		if due(c.link.deadline, now) {
+		if timer.Due(c.link.deadline, now) {
 			c.connectFailed(ErrTimeout)
 		}
 	case Up:
 		if !c.link.ready {
-			if due(c.link.deadline, now) {
+			if timer.Due(c.link.deadline, now) {
 				c.fail(ErrTimeout)
 			}
 		} else {
 			c.tickReady()
 		}
 	case Error:
-		if due(c.link.deadline, now) {
+		if timer.Due(c.link.deadline, now) {
 			c.down()
 		}
 	}
@@ -266,29 +266,20 @@ func (c *Conn) NextTimeout() int64 {
 	t := c.settling.expires
 	switch c.state {
 	case Down:
-		t = sooner(t, c.redial.at)
+		t = timer.Sooner(t, c.redial.At)
 	case Connecting, Error:
-		t = sooner(t, c.link.deadline)
+		t = timer.Sooner(t, c.link.deadline)
 	case Up:
 		if !c.link.ready {
-			t = sooner(t, c.link.deadline)
+			t = timer.Sooner(t, c.link.deadline)
 		} else {
-			t = sooner(sooner(t, c.k.prompt), c.quiet.lookAt)
+			t = timer.Sooner(timer.Sooner(t, c.k.prompt), c.quiet.lookAt)
 			if !c.ack.now {
-				t = sooner(t, c.ack.at)
+				t = timer.Sooner(t, c.ack.at)
 			}
 		}
 	}
 	return t
-}
-
-func due(t, now int64) bool { return t != 0 && t <= now }
-
-func sooner(a, b int64) int64 {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }
 
 // Ctx returns Config.Ctx.

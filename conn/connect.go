@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -33,7 +35,7 @@ func (c *Conn) prepare(active bool, req verbs.RequestID) error {
 		return err
 	}
 	c.ctl.buf, c.link.qp, c.link.num, c.link.active = ctl, qp, qp.Num(), active
-	c.redial.at = 0
+	c.redial.At = 0
 	c.link.deadline = c.now + c.cfg.ConnectTimeout
 	c.setState(Connecting)
 	return nil
@@ -42,7 +44,7 @@ func (c *Conn) prepare(active bool, req verbs.RequestID) error {
 // HandleCM takes an event of the connection manager for this Conn's queue pair.
 // Events of its former queue pairs are ignored.
 func (c *Conn) HandleCM(now int64, ev *verbs.CMEvent) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now = now
 	if c.link.qp == nil || ev.QP != c.link.qp {
 		return
@@ -84,7 +86,7 @@ func (c *Conn) established(private []byte) {
 	if c.link.active {
 		from, err := c.checkPrivate(private)
 		if err != nil {
-			c.redial.ceiling = c.cfg.MaxBackoff // it will not change its mind soon
+			c.redial.Ceiling = c.cfg.MaxBackoff // it will not change its mind soon
 			c.connectFailed(err)
 			return
 		}
@@ -148,12 +150,12 @@ func (c *Conn) reconnect() {
 	if c.state != Down || !c.mayDial() {
 		return
 	}
-	if c.redial.ceiling == 0 {
-		c.redial.ceiling = c.cfg.MinBackoff
+	if c.redial.Ceiling == 0 {
+		c.redial.Ceiling = c.cfg.MinBackoff
 		c.dial()
 		return
 	}
-	c.redial.later(c.now, c.cfg.Rand(), c.cfg.MaxBackoff)
+	c.redial.Later(c.now, c.cfg.Rand(), c.cfg.MaxBackoff)
 }
 
 // fail breaks an established connection off; its queue pair then empties.
@@ -180,14 +182,14 @@ func (c *Conn) protocolError(err error) {
 	}
 	c.link.deaf = true
 	c.stats.ProtocolErrors++
-	c.redial.ceiling = c.cfg.MaxBackoff
+	c.redial.Ceiling = c.cfg.MaxBackoff
 	c.broken(fmt.Errorf("%w: %w", ErrProtocol, err))
 }
 
 // CQEmpty tells the Conn that the completion queue was polled until it was empty.
 // A connection in Error whose work requests have all completed then goes Down.
 func (c *Conn) CQEmpty(now int64) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now = now
 	if c.state == Error && c.sq.emptied() {
 		c.down()
@@ -203,15 +205,15 @@ func (c *Conn) down() {
 	c.sq.recs = nil
 	if m := c.out.frag; m != nil {
 		c.out.frag = nil
-		if m.priv.state == msgEnding && m.priv.refs == 0 {
-			c.finish(m, m.priv.outcome)
+		if m.Track.State == msg.Ending && m.Track.Refs == 0 {
+			c.finish(m, m.Track.Outcome)
 		}
 	}
 	if c.k.on {
 		c.kernelDown()
 	}
 	c.withdrawProbe()
-	c.cuts.rejoin()
+	c.cuts.Rejoin()
 	c.out.rewind()
 	c.stopAgain()
 	if !c.k.on && c.settling.expires == 0 && c.cfg.SettleTimeout != 0 && c.hasPostedOps() {

@@ -1,6 +1,9 @@
 package conn
 
-import "github.com/rdsd/rdsd/internal/mutant"
+import (
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+	"github.com/rdsd/rdsd/internal/mutant"
+)
 
 // credits count receive buffers, in SENDs. A kernel knows none.
 type credits struct {
@@ -22,7 +25,7 @@ const maxCredits = 1 << 20
 // has none left and waits. Hold(false) ends that. It has no effect on a kernel, which
 // uses no credits.
 func (c *Conn) Hold(on bool) {
-	c.calls.called(callNote)
+	c.calls.Called(upcalls.Note)
 	if c.credits.held == on {
 		return
 	}

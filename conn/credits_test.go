@@ -3,6 +3,7 @@ package conn
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -43,7 +44,7 @@ func TestLastCredit(t *testing.T) {
 		t.Fatalf("%d frames", len(f))
 	}
 	s.msg("needs the last")
-	s.c.Send(&Msg{Internal: wire.TypeRevoke, Data: make([]byte, 8)})
+	s.c.Send(&msg.Msg{Internal: wire.TypeRevoke, Data: make([]byte, 8)})
 	s.run()
 	if f := s.frames(); len(f) != 0 {
 		t.Fatalf("the last credit was used: %+v", f)

@@ -2,11 +2,13 @@ package conn
 
 import (
 	"encoding/binary"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -65,9 +67,9 @@ func TestKernelRun(t *testing.T) {
 		t.Errorf("sent %v with sequence %d", sent, seq)
 	}
 	s.send(frame(wire.Header{Ack: 203}, nil))
-	s.want(m, Acked)
-	if m.Ended != 103 || s.c.cuts.n != 0 || s.c.cuts.runs != nil {
-		t.Errorf("%d ended, %d parts left", m.Ended, s.c.cuts.n)
+	s.want(m, msg.Acked)
+	if m.Ended != 103 || s.c.cuts.N != 0 || s.c.cuts.Runs != nil {
+		t.Errorf("%d ended, %d parts left", m.Ended, s.c.cuts.N)
 	}
 }
 
@@ -75,16 +77,16 @@ func TestKernelRun(t *testing.T) {
 func TestKernelRunInPlace(t *testing.T) {
 	s := newKernel(t)
 	long := strings.Repeat("0123456789abcdef", 1000)
-	m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: frameRun("a", long, "z"), Run: 3}
+	m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: frameRun("a", long, "z"), Run: 3}
 	m.LKey = s.dev.reg(m.Data)
 	s.c.Send(m)
 	s.hold = true
 	s.run()
-	s.c.Cancel(m, Cancelled)
+	s.c.Cancel(m, msg.Cancelled)
 	s.open(m) // its memory is in use
 	s.hold = false
 	s.run()
-	s.want(m, Cancelled)
+	s.want(m, msg.Cancelled)
 	if got := s.messages(100); !slices.Equal(got, []string{"a", long, "z"}) {
 		t.Errorf("%.40q", got)
 	}
@@ -108,7 +110,7 @@ func TestKernelRunBreaks(t *testing.T) {
 		t.Errorf("%d messages: %.100q", len(got), got)
 	}
 	s.send(frame(wire.Header{Ack: 399}, nil))
-	s.want(m, Acked)
+	s.want(m, msg.Acked)
 }
 
 // TestKernelRunRewritten: whatever the sender makes of a run while it is sent, as many
@@ -130,15 +132,15 @@ func TestKernelRunRewritten(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	s.send(frame(wire.Header{Ack: 299}, nil))
-	s.want(m, Acked)
+	s.want(m, msg.Acked)
 }
 
 // TestKernelRunCancelled: what of a cancelled run was acked is told.
 func TestKernelRunCancelled(t *testing.T) {
-	for name, cancel := range map[string]func(s *script, m *Msg){
-		"Cancel":         func(s *script, m *Msg) { s.c.Cancel(m, GaveUp) },
-		"GiveUp":         func(s *script, m *Msg) { s.c.GiveUp(m) },
-		"CancelMatching": func(s *script, m *Msg) { s.c.CancelMatching(func(o *Msg) bool { return o == m }, GaveUp) },
+	for name, cancel := range map[string]func(s *script, m *msg.Msg){
+		"Cancel":         func(s *script, m *msg.Msg) { s.c.Cancel(m, msg.GaveUp) },
+		"GiveUp":         func(s *script, m *msg.Msg) { s.c.GiveUp(m) },
+		"CancelMatching": func(s *script, m *msg.Msg) { s.c.CancelMatching(func(o *msg.Msg) bool { return o == m }, msg.GaveUp) },
 	} {
 		s := newKernel(t)
 		m, other := s.sendRun(letters(200)...), s.sendRun("x", "y")
@@ -151,16 +153,16 @@ func TestKernelRunCancelled(t *testing.T) {
 		s.open(m, other)
 		cancel(s, m)
 		s.run()
-		s.want(m, GaveUp)
+		s.want(m, msg.GaveUp)
 		if m.Ended != 190 {
 			t.Errorf("%s: %d ended, want 190", name, m.Ended)
 		}
 		s.open(other)
 		s.c.Close(s.now)
 		s.run()
-		s.want(other, Cancelled)
-		if other.Ended != 2 || s.c.cuts.n != 0 || s.c.cuts.runs != nil {
-			t.Errorf("%s: %d ended, %d parts left", name, other.Ended, s.c.cuts.n)
+		s.want(other, msg.Cancelled)
+		if other.Ended != 2 || s.c.cuts.N != 0 || s.c.cuts.Runs != nil {
+			t.Errorf("%s: %d ended, %d parts left", name, other.Ended, s.c.cuts.N)
 		}
 	}
 }
@@ -176,19 +178,19 @@ func TestKernelRunNotSent(t *testing.T) {
 	}
 	a, b := s.sendRun("a"), s.sendRun("b", "c")
 	s.c.Flush(s.now)
-	if !a.isCut() {
+	if !a.IsCut() {
 		t.Fatal("nothing waits")
 	}
-	var waiting []*Msg
-	s.c.Waiting(func(m *Msg) { waiting = append(waiting, m) })
-	if !slices.Equal(waiting, []*Msg{a, b}) {
+	var waiting []*msg.Msg
+	s.c.Waiting(func(m *msg.Msg) { waiting = append(waiting, m) })
+	if !slices.Equal(waiting, []*msg.Msg{a, b}) {
 		t.Errorf("%d messages wait", len(waiting))
 	}
-	if o, later := s.c.GiveUp(a); o != Withdrawn || later {
+	if o, later := s.c.GiveUp(a); o != msg.Withdrawn || later {
 		t.Errorf("%v, %v", o, later)
 	}
-	s.want(a, Withdrawn)
-	if s.c.Flush(s.now); !b.isCut() {
+	s.want(a, msg.Withdrawn)
+	if s.c.Flush(s.now); !b.IsCut() {
 		t.Fatal("nothing waits")
 	}
 	s.q.toErr(true)
@@ -196,7 +198,7 @@ func TestKernelRunNotSent(t *testing.T) {
 	s.run()
 	s.dropRequests()
 	s.skip()
-	if b.EverSent() || b.isCut() {
+	if b.EverSent() || b.IsCut() {
 		t.Error("it was sent")
 	}
 	s.up()
@@ -222,7 +224,7 @@ func TestKernelRunLost(t *testing.T) {
 	s.dropRequests()
 	s.skip()
 	s.up()
-	s.want(m, Lost)
+	s.want(m, msg.Lost)
 	if st := s.c.Stats(); m.Ended != 195 || st.Lost != 195 {
 		t.Errorf("%d ended, %d lost, want 195", m.Ended, st.Lost)
 	}
@@ -242,8 +244,8 @@ func TestKernelRunBound(t *testing.T) {
 		if len(s.done) > 0 {
 			break
 		}
-		if s.c.cuts.n > maxParts {
-			t.Fatalf("%d parts", s.c.cuts.n)
+		if s.c.cuts.N > msg.MaxParts {
+			t.Fatalf("%d parts", s.c.cuts.N)
 		}
 		f := s.kernelFrames()
 		asked := acked
@@ -261,12 +263,12 @@ func TestKernelRunBound(t *testing.T) {
 		}
 		s.send(frame(wire.Header{Ack: acked}, nil))
 	}
-	s.want(m, Acked)
+	s.want(m, msg.Acked)
 	parts := 0
-	for p := s.c.cuts.free; p != nil; p = p.next {
+	for v := reflect.ValueOf(&s.c.cuts).Elem().FieldByName("free"); !v.IsNil(); v = v.Elem().FieldByName("Next") {
 		parts++
 	}
-	if parts > maxParts {
+	if parts > msg.MaxParts {
 		t.Errorf("%d parts were made", parts)
 	}
 }
@@ -291,7 +293,7 @@ func fastKernel(tb testing.TB) *fastHost {
 }
 
 // kernelTurn sends m and has it acked.
-func (h *fastHost) kernelTurn(m *Msg, ack []byte) {
+func (h *fastHost) kernelTurn(m *msg.Msg, ack []byte) {
 	h.c.Send(m)
 	for done := h.done; h.done == done; {
 		h.c.Flush(1)
@@ -310,7 +312,7 @@ func (h *fastHost) kernelTurn(m *Msg, ack []byte) {
 func BenchmarkKernelRuns64(b *testing.B) {
 	const size = 100
 	h := fastKernel(b)
-	m := &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: frameRun(slices.Repeat([]string{strings.Repeat("x", 64)}, size)...), Run: size}
+	m := &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: frameRun(slices.Repeat([]string{strings.Repeat("x", 64)}, size)...), Run: size}
 	ack := make([]byte, wire.HeaderLen)
 	b.ReportAllocs()
 	for n := 0; n < b.N; n += size {
@@ -321,9 +323,9 @@ func BenchmarkKernelRuns64(b *testing.B) {
 // BenchmarkKernelMessages64 is the same for datagrams by themselves.
 func BenchmarkKernelMessages64(b *testing.B) {
 	h := fastKernel(b)
-	ms := make([]*Msg, 100)
+	ms := make([]*msg.Msg, 100)
 	for i := range ms {
-		ms[i] = &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 64)}
+		ms[i] = &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 64)}
 	}
 	ack := make([]byte, wire.HeaderLen)
 	b.ReportAllocs()
@@ -337,7 +339,7 @@ func BenchmarkKernelMessages64(b *testing.B) {
 
 func TestKernelRunNoAlloc(t *testing.T) {
 	h := fastKernel(t)
-	m := &Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: frameRun(letters(500)...), Run: 500}
+	m := &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: frameRun(letters(500)...), Run: 500}
 	ack := make([]byte, wire.HeaderLen)
 	if n := testing.AllocsPerRun(100, func() { h.kernelTurn(m, ack) }); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -16,17 +17,17 @@ type cutWorld struct {
 	*script
 	rng    *rand.Rand
 	seed   uint64
-	n      int            // datagrams sent: each holds its number
-	first  map[*Msg]int   // the number of a message's first datagram
-	size   map[*Msg]int   // its datagrams
-	open   []*Msg         // not ended
-	before map[*Msg]int   // of those that were cancelled: what was acked by then
-	last   uint64         // highest sequence that the peer has received
-	acked  uint64         // ... and has acked
-	at     map[int]uint64 // with which sequence, the peer that is there now
-	done   map[int]bool   // acked
-	posted int            // the number of the last one that arrived
-	ends   map[Outcome]int
+	n      int              // datagrams sent: each holds its number
+	first  map[*msg.Msg]int // the number of a message's first datagram
+	size   map[*msg.Msg]int // its datagrams
+	open   []*msg.Msg       // not ended
+	before map[*msg.Msg]int // of those that were cancelled: what was acked by then
+	last   uint64           // highest sequence that the peer has received
+	acked  uint64           // ... and has acked
+	at     map[int]uint64   // with which sequence, the peer that is there now
+	done   map[int]bool     // acked
+	posted int              // the number of the last one that arrived
+	ends   map[msg.Outcome]int
 	split  int // runs that ended with more than one outcome
 }
 
@@ -48,7 +49,7 @@ func (w *cutWorld) send() {
 		w.n++
 		bodies = append(bodies, body(w.n))
 	}
-	var m *Msg
+	var m *msg.Msg
 	if n == 1 && w.rng.IntN(2) == 0 {
 		m = w.msg(bodies[0])
 	} else {
@@ -114,7 +115,7 @@ func (w *cutWorld) mark() {
 }
 
 // ofMsg counts the datagrams of m that are acked.
-func (w *cutWorld) ofMsg(m *Msg) (n int) {
+func (w *cutWorld) ofMsg(m *msg.Msg) (n int) {
 	for i := range w.size[m] {
 		if w.done[w.first[m]+i] {
 			n++
@@ -133,16 +134,16 @@ func (w *cutWorld) look() {
 			continue
 		}
 		n, acked := w.size[m], w.ofMsg(m)
-		if at, cancelled := w.before[m]; cancelled && o != Acked {
+		if at, cancelled := w.before[m]; cancelled && o != msg.Acked {
 			acked = at
 		}
 		w.ends[o]++
 		switch {
-		case o == Acked && (acked != n || m.Ended != n):
+		case o == msg.Acked && (acked != n || m.Ended != n):
 			w.fatalf("%d of %d acked, told %d", acked, n, m.Ended)
-		case o != Acked && m.Ended != n-acked:
+		case o != msg.Acked && m.Ended != n-acked:
 			w.fatalf("%v of %d, %d of %d were acked", o, m.Ended, acked, n)
-		case o != Acked && m.Ended != n:
+		case o != msg.Acked && m.Ended != n:
 			w.split++
 		}
 	}
@@ -202,9 +203,9 @@ func (w *cutWorld) step() {
 // TestCutWorld: whatever happens, a kernel and a daemon get datagrams once and in order,
 // and what is told of each run is true of every datagram of it.
 func TestCutWorld(t *testing.T) {
-	ends, split := map[Outcome]int{}, 0
+	ends, split := map[msg.Outcome]int{}, 0
 	for seed := range uint64(60) {
-		w := &cutWorld{script: newKernel(t), rng: rand.New(rand.NewPCG(seed, 3)), seed: seed, first: map[*Msg]int{}, size: map[*Msg]int{}, before: map[*Msg]int{},
+		w := &cutWorld{script: newKernel(t), rng: rand.New(rand.NewPCG(seed, 3)), seed: seed, first: map[*msg.Msg]int{}, size: map[*msg.Msg]int{}, before: map[*msg.Msg]int{},
 			at: map[int]uint64{}, done: map[int]bool{}, ends: ends}
 		for range 300 {
 			w.step()
@@ -220,12 +221,12 @@ func TestCutWorld(t *testing.T) {
 			w.ack()
 			w.look()
 		}
-		if w.c.cuts.n != 0 || w.c.cuts.runs != nil || w.c.Info().Unacked+w.c.Info().Queued > 1 {
-			w.fatalf("%d parts left, %+v", w.c.cuts.n, w.c.Info())
+		if w.c.cuts.N != 0 || w.c.cuts.Runs != nil || w.c.Info().Unacked+w.c.Info().Queued > 1 {
+			w.fatalf("%d parts left, %+v", w.c.cuts.N, w.c.Info())
 		}
 		split += w.split
 	}
-	for _, o := range []Outcome{Acked, Lost, GaveUp, Withdrawn} {
+	for _, o := range []msg.Outcome{msg.Acked, msg.Lost, msg.GaveUp, msg.Withdrawn} {
 		if ends[o] == 0 {
 			t.Errorf("never saw %v", o)
 		}
@@ -243,32 +244,32 @@ func FuzzCut(f *testing.F) {
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 9, 0, 0, 0}, 2)
 	f.Add(frameRun("a", "b", "c"), 2)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
-		if n < 1 || n > len(b)/frames.Head || n > maxParts {
+		if n < 1 || n > len(b)/frames.Head || n > msg.MaxParts {
 			t.Skip()
 		}
-		var k cutter
-		var l msgList
-		m := &Msg{Data: b, Run: n, Addr: 1000}
-		l.push(m)
+		var k msg.Cutter
+		var l msg.List
+		m := &msg.Msg{Data: b, Run: n, Addr: 1000}
+		l.Push(m)
 		at := uint64(1000)
 		for i := range n {
-			p := k.next(&l, m)
-			if p == nil || l.head != p || l.datagrams() != n-i {
-				t.Fatalf("datagram %d of %d: %d in the list", i, n, l.datagrams())
+			p := k.Next(&l, m)
+			if p == nil || l.Head != p || l.Datagrams() != n-i {
+				t.Fatalf("datagram %d of %d: %d in the list", i, n, l.Datagrams())
 			}
 			end := p.Addr + uint64(len(p.Data))
 			if len(p.Data) > 0 && (p.Addr < at || end > 1000+uint64(len(b)) || &p.Data[0] != &b[p.Addr-1000]) {
 				t.Fatalf("datagram %d is from %d to %d of %d bytes, behind %d", i, p.Addr-1000, end-1000, len(b), at-1000)
 			}
 			at = max(at, end)
-			l.remove(p)
-			run, o, done := k.ended(p.Owner.(*runPart), Acked)
-			if done != (i == n-1) || done && (run != m || o != Acked || m.Ended != n || len(m.Data) != len(b) || m.Run != n) {
+			l.Remove(p)
+			run, o, done := k.Ended(p.Owner.(*msg.RunPart), msg.Acked)
+			if done != (i == n-1) || done && (run != m || o != msg.Acked || m.Ended != n || len(m.Data) != len(b) || m.Run != n) {
 				t.Fatalf("datagram %d of %d: done %v, %v", i, n, done, o)
 			}
 		}
-		if l.n != 0 || l.bytes != 0 || l.more != 0 || k.n != 0 {
-			t.Errorf("%+v is left of the list, %d parts", l, k.n)
+		if l.Datagrams() != 0 || l.Bytes != 0 || k.N != 0 {
+			t.Errorf("%+v is left of the list, %d parts", l, k.N)
 		}
 	})
 }

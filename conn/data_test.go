@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -177,21 +178,21 @@ func TestPing(t *testing.T) {
 	}
 	// A flood without credits for answers is bounded.
 	s.credits(0)
-	for range 3 * maxPongs / 300 {
+	for range 3 * msg.MaxPongs / 300 {
 		var many [][]byte
 		for range 300 {
 			many = append(many, s.data("", port(0), func(h *wire.Header) { h.SPort = 8 }))
 		}
 		s.send(many...)
 	}
-	if n := s.c.out.queue.n; n > maxPongs {
+	if n := s.c.out.queue.N; n > msg.MaxPongs {
 		t.Errorf("%d pongs wait", n)
 	}
 }
 
 func TestExtensionHeaders(t *testing.T) {
 	s := newScript(t).up()
-	m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, DstInc: 6, DestCookie: 7 | 8<<32}
+	m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, DstInc: 6, DestCookie: 7 | 8<<32}
 	s.c.Send(m)
 	o := s.op(abi.OpWrite, 16)
 	s.c.Send(o)

@@ -2,9 +2,8 @@
 // two hosts over one connection, in order and exactly once, however often the
 // queue pair beneath it breaks.
 //
-// A [Conn] is one end of such a connection. A [TCP] is one end of the
-// connections to a Linux host by RDS/TCP. Both are pure state machines: they have no clock,
-// goroutine, lock or I/O of their own. Their owner, the engine or a test, calls them
+// A [Conn] is one end of such a connection. It is a pure state machine: it has no clock,
+// goroutine, lock or I/O of its own. Its owner, the engine or a test, calls it
 // with events and the time. A Conn posts work requests to the queue pair that
 // its [Host] made, and calls the Host before its own methods return.
 //

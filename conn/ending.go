@@ -1,43 +1,47 @@
 package conn
 
-import "github.com/rdsd/rdsd/internal/mutant"
+import (
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/internal/mutant"
+)
 
 // Withdraw ends m, an internal message of the host, with Cancelled and returns true,
 // if the peer knows nothing of m. It returns false if m was posted, or if a HELLO
 // has announced its sequence number: the peer then waits for it.
-func (c *Conn) Withdraw(m *Msg) bool {
-	c.calls.called(callWithdraw)
-	l := m.priv.list
-	if l == nil || m.priv.posted || m.priv.seq != 0 && c.state == Up {
+func (c *Conn) Withdraw(m *msg.Msg) bool {
+	c.calls.Called(upcalls.Withdraw)
+	l := m.Track.List
+	if l == nil || m.Track.Posted || m.Track.Seq != 0 && c.state == Up {
 		return false
 	}
-	l.remove(m)
-	c.end(m, Cancelled)
+	l.Remove(m)
+	c.end(m, msg.Cancelled)
 	return true
 }
 
 // Cancel withdraws m as CancelMatching does. m was passed to Send and has not
 // ended. later is true if m ends when its work requests have completed, and false
 // if it has ended when Cancel returns.
-func (c *Conn) Cancel(m *Msg, o Outcome) (later bool) {
-	c.calls.called(callCancel)
-	l := m.priv.list
-	if m.isCut() {
-		c.cancelCut(m.priv.cut, o)
-		return m.isCut()
+func (c *Conn) Cancel(m *msg.Msg, o msg.Outcome) (later bool) {
+	c.calls.Called(upcalls.Cancel)
+	l := m.Track.List
+	if m.IsCut() {
+		c.cancelCut(m.Track.Cut, o)
+		return m.IsCut()
 	}
 	if l == nil {
 		return false
 	}
-	later = m.priv.refs > 0 || m == c.out.frag
-	l.remove(m)
+	later = m.Track.Refs > 0 || m == c.out.frag
+	l.Remove(m)
 	c.end(m, o)
 	return later
 }
 
 // GiveUp cancels a message whose time limit has passed. It ends with Withdrawn if
 // it was never sent, else with GaveUp. later is as in Cancel.
-func (c *Conn) GiveUp(m *Msg) (o Outcome, later bool) {
+func (c *Conn) GiveUp(m *msg.Msg) (o msg.Outcome, later bool) {
 	o = m.GivenUp()
 	return o, c.Cancel(m, o)
 }
@@ -46,11 +50,11 @@ func (c *Conn) GiveUp(m *Msg) (o Outcome, later bool) {
 // outcome o. A message that no work request uses ends inside this call, another
 // one when its work requests have completed. A message that was posted may still
 // arrive.
-func (c *Conn) CancelMatching(match func(*Msg) bool, o Outcome) {
-	c.calls.called(callCancel)
-	for x := c.cuts.runs; x != nil; {
-		next := x.next
-		if match(x.run) {
+func (c *Conn) CancelMatching(match func(*msg.Msg) bool, o msg.Outcome) {
+	c.calls.Called(upcalls.Cancel)
+	for x := c.cuts.Runs; x != nil; {
+		next := x.Next
+		if match(x.Run) {
 			c.cancelCut(x, o)
 		}
 		x = next
@@ -66,11 +70,11 @@ func (c *Conn) CancelMatching(match func(*Msg) bool, o Outcome) {
 	c.cancelIn(&c.out.unacked, match, o)
 }
 
-func (c *Conn) cancelIn(l *msgList, match func(*Msg) bool, o Outcome) {
-	for m := l.head; m != nil; {
-		next := m.priv.next
-		if !m.priv.own && !m.isCut() && match(m) {
-			l.remove(m)
+func (c *Conn) cancelIn(l *msg.List, match func(*msg.Msg) bool, o msg.Outcome) {
+	for m := l.Head; m != nil; {
+		next := m.Track.Next
+		if !m.Track.Own && !m.IsCut() && match(m) {
+			l.Remove(m)
 			c.end(m, o)
 		}
 		m = next
@@ -78,13 +82,13 @@ func (c *Conn) cancelIn(l *msgList, match func(*Msg) bool, o Outcome) {
 }
 
 // cancelCut ends a run of which parts are under way.
-func (c *Conn) cancelCut(x *cutRun, o Outcome) {
-	run := x.run
-	if x.stopped {
+func (c *Conn) cancelCut(x *msg.CutRun, o msg.Outcome) {
+	run := x.Run
+	if x.Stopped {
 		return
 	}
-	if run.priv.list != nil {
-		run.priv.list.remove(run)
+	if run.Track.List != nil {
+		run.Track.List.Remove(run)
 	}
 	c.dirty = true // another may be cut now
 	c.end(run, o)
@@ -92,74 +96,74 @@ func (c *Conn) cancelCut(x *cutRun, o Outcome) {
 
 // end decides m's outcome. m is on no list. While work requests use its
 // memory, or it is half sent, the host hears later.
-func (c *Conn) end(m *Msg, o Outcome) {
-	p := &m.priv
-	if m.isCut() {
-		if all, done := c.cuts.stop(m, o, c.end); done {
+func (c *Conn) end(m *msg.Msg, o msg.Outcome) {
+	p := &m.Track
+	if m.IsCut() {
+		if all, done := c.cuts.Stop(m, o, c.end); done {
 			c.runDone(m, all)
 		}
 		return
 	}
 	c.stops.left(m)
-	if (p.refs > 0 || m == c.out.frag) && !mutant.On(mutant.CancelEarly) {
-		p.state, p.outcome = msgEnding, o
+	if (p.Refs > 0 || m == c.out.frag) && !mutant.On(mutant.CancelEarly) {
+		p.State, p.Outcome = msg.Ending, o
 		return
 	}
 	c.finish(m, o)
 }
 
 // finish gives m back to its owner, who may use it again at once.
-func (c *Conn) finish(m *Msg, o Outcome) {
-	p := &m.priv
-	if p.opPosted && !p.opLocal {
-		p.opLocal = true
+func (c *Conn) finish(m *msg.Msg, o msg.Outcome) {
+	p := &m.Track
+	if p.OpPosted && !p.OpLocal {
+		p.OpLocal = true
 		c.host.OpLocal(c, m)
 	}
-	p.state = msgIdle
-	if p.own {
+	p.State = msg.Idle
+	if p.Own {
 		c.ownEnded(m, o)
 		return
 	}
-	m.Ended = m.datagrams()
-	c.stats.ended(o, m.Ended)
+	m.Ended = m.Datagrams()
+	c.stats.Ended(o, m.Ended)
 	c.host.MsgDone(c, m, o)
 }
 
 // ownEnded takes back a message that the Conn has made itself.
-func (c *Conn) ownEnded(m *Msg, o Outcome) {
+func (c *Conn) ownEnded(m *msg.Msg, o msg.Outcome) {
 	switch own := m.Owner.(type) {
-	case *runPart:
-		if run, all, done := c.cuts.ended(own, o); done {
+	case *msg.RunPart:
+		if run, all, done := c.cuts.Ended(own, o); done {
 			c.runDone(run, all)
 		}
-	case *ownMsg:
+	case *msg.OwnMsg:
 		if own == c.quiet.probe {
 			c.quiet.probe = nil
 		}
-		c.own.give(own)
+		c.own.Give(own)
 	}
 }
 
 // runDone gives back to its owner a run that went in parts.
-func (c *Conn) runDone(run *Msg, o Outcome) {
-	run.priv.state = msgIdle
-	c.stats.ended(o, run.Ended)
+func (c *Conn) runDone(run *msg.Msg, o msg.Outcome) {
+	run.Track.State = msg.Idle
+	c.stats.Ended(o, run.Ended)
 	c.host.MsgDone(c, run, o)
 }
 
 // unref notes that a work request on m's memory completed.
-func (c *Conn) unref(m *Msg) {
-	p := &m.priv
-	if p.refs--; p.refs == 0 && p.state == msgEnding && m != c.out.frag {
-		c.finish(m, p.outcome)
+func (c *Conn) unref(m *msg.Msg) {
+	p := &m.Track
+	if p.Refs--; p.Refs == 0 && p.State == msg.Ending && m != c.out.frag {
+		c.finish(m, p.Outcome)
 	}
 }
 
 // endAll ends every message of l.
-func (c *Conn) endAll(l *msgList, o Outcome) {
-	for l.head != nil {
-		m := l.head
-		l.remove(m)
+func (c *Conn) endAll(l *msg.List, o msg.Outcome) {
+	for l.Head != nil {
+		m := l.Head
+		l.Remove(m)
 		c.end(m, o)
 	}
 }

@@ -20,9 +20,3 @@ var (
 	ErrNoBuffer     = errors.New("conn: no send buffer free")
 	ErrCompletion   = errors.New("conn: work request failed")
 )
-
-// Why a connection over TCP ended, or an attempt.
-var (
-	ErrPoked    = errors.New("conn: the peer was asked to connect: it has the smaller address")
-	ErrLaneBusy = errors.New("conn: no lane is down")
-)

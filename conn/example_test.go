@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -29,7 +30,7 @@ type node struct {
 	free []*conn.SendBuf // buffers to send from
 	c    *conn.Conn
 	got  func(h *wire.Header, payload []byte)
-	done func(m *conn.Msg, o conn.Outcome)
+	done func(m *msg.Msg, o msg.Outcome)
 }
 
 // newNode makes the end at local of a connection to remote, in memory.
@@ -93,15 +94,15 @@ func Example() {
 	answered := false
 	b.got = func(h *wire.Header, payload []byte) {
 		fmt.Printf("b: %q from port %d to port %d\n", payload, h.SPort, h.DPort)
-		b.c.Send(&conn.Msg{SPort: h.DPort, DPort: h.SPort, SrcInc: 1, Data: []byte("hello a")})
+		b.c.Send(&msg.Msg{SPort: h.DPort, DPort: h.SPort, SrcInc: 1, Data: []byte("hello a")})
 	}
 	a.got = func(_ *wire.Header, payload []byte) {
 		fmt.Printf("a: %q\n", payload)
 		answered = true
 	}
-	a.done = func(m *conn.Msg, o conn.Outcome) { fmt.Printf("a: %q is %v\n", m.Data, o) }
+	a.done = func(m *msg.Msg, o msg.Outcome) { fmt.Printf("a: %q is %v\n", m.Data, o) }
 
-	a.c.Send(&conn.Msg{SPort: 4000, DPort: 5000, SrcInc: 1, Data: []byte("hello b")}) // connects to b first
+	a.c.Send(&msg.Msg{SPort: 4000, DPort: 5000, SrcInc: 1, Data: []byte("hello b")}) // connects to b first
 	for !answered {
 		a.turn(net.Now())
 		b.turn(net.Now())
@@ -133,7 +134,7 @@ func (n *node) Commit(_ *conn.Conn, h *wire.Header, token any) uint32 {
 
 func (n *node) HasStopped(*conn.Conn) bool { return false }
 
-func (n *node) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
+func (n *node) MsgDone(_ *conn.Conn, m *msg.Msg, o msg.Outcome) {
 	if n.done != nil {
 		n.done(m, o)
 	}
@@ -142,16 +143,16 @@ func (n *node) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
 // This example has no RDMA operations, and forgets a message that did not come whole.
 
 func (n *node) Abort(*conn.Conn, any)                           {}
-func (n *node) Bound(*conn.Conn, *conn.Msg, uint32)             {}
+func (n *node) Bound(*conn.Conn, *msg.Msg, uint32)              {}
 func (n *node) Internal(*conn.Conn, wire.InternalType, []byte)  {}
-func (n *node) CanPost(*conn.Conn, *conn.Msg) bool              { return false }
-func (n *node) OpLocal(*conn.Conn, *conn.Msg)                   {}
+func (n *node) CanPost(*conn.Conn, *msg.Msg) bool               { return false }
+func (n *node) OpLocal(*conn.Conn, *msg.Msg)                    {}
 func (n *node) RunAtomic(*conn.Conn, *wire.Atomic, bool) uint64 { return 0 }
-func (n *node) AtomicResult(*conn.Conn, *conn.Msg, uint64)      {}
+func (n *node) AtomicResult(*conn.Conn, *msg.Msg, uint64)       {}
 func (n *node) AimAtomic(*conn.Conn, *wire.Header, *wire.Atomic) wire.AtomicStatus {
 	return wire.AtomicAccess
 }
-func (n *node) OpPlaced(*conn.Conn, *conn.Msg) {}
+func (n *node) OpPlaced(*conn.Conn, *msg.Msg) {}
 
 // The PeerHost: news of the peer, for which this example has no use.
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -301,7 +302,7 @@ func (h *fakeHost) rejectReq(req verbs.RequestID, private []byte) {
 
 // baseHost implements the plumbing of Host over a fakeHost.
 type baseHost struct {
-	away []*Msg // of the application, for ports that are stopped
+	away []*msg.Msg // of the application, for ports that are stopped
 
 	dev       *fakeHost
 	bufs      []*SendBuf
@@ -365,12 +366,12 @@ func (b *baseHost) PeerUp(*Conn, bool)                         {}
 func (b *baseHost) PeerDown(*Conn, error)                      {}
 func (b *baseHost) Congestion(*Conn, *cong.Map)                {}
 func (b *baseHost) Internal(*Conn, wire.InternalType, []byte)  {}
-func (b *baseHost) Bound(*Conn, *Msg, uint32)                  {}
-func (b *baseHost) CanPost(*Conn, *Msg) bool                   { return true }
-func (b *baseHost) OpLocal(*Conn, *Msg)                        {}
-func (b *baseHost) OpPlaced(*Conn, *Msg)                       {}
+func (b *baseHost) Bound(*Conn, *msg.Msg, uint32)              {}
+func (b *baseHost) CanPost(*Conn, *msg.Msg) bool               { return true }
+func (b *baseHost) OpLocal(*Conn, *msg.Msg)                    {}
+func (b *baseHost) OpPlaced(*Conn, *msg.Msg)                   {}
 func (b *baseHost) RunAtomic(*Conn, *wire.Atomic, bool) uint64 { return 0 }
-func (b *baseHost) AtomicResult(*Conn, *Msg, uint64)           {}
+func (b *baseHost) AtomicResult(*Conn, *msg.Msg, uint64)       {}
 func (b *baseHost) AimAtomic(*Conn, *wire.Header, *wire.Atomic) wire.AtomicStatus {
 	return wire.AtomicAccess
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -50,7 +51,7 @@ func FuzzRecv(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a := newAtomicScript(t)
 		s := a.up(serves)
-		ms := []*Msg{s.msg("a"), s.op(abi.OpWrite, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}, s.op(abi.OpFetchAdd, 8)}
+		ms := []*msg.Msg{s.msg("a"), s.op(abi.OpWrite, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}, s.op(abi.OpFetchAdd, 8)}
 		s.c.Send(ms[1])
 		s.c.Send(ms[2])
 		s.c.Send(ms[3])
@@ -71,7 +72,7 @@ func FuzzRecv(f *testing.F) {
 				t.Errorf("message %.3q never ended", m.Data)
 			}
 		}
-		if _, answered := a.results[ms[3]]; a.done[ms[3]] == Acked && !answered {
+		if _, answered := a.results[ms[3]]; a.done[ms[3]] == msg.Acked && !answered {
 			t.Error("an atomic succeeded without its result")
 		}
 		if s.out != 0 || s.c.State() != Down || a.aimed != 0 {

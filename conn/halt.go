@@ -1,6 +1,9 @@
 package conn
 
-import "errors"
+import (
+	"errors"
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+)
 
 // ErrHalted is why a connection was broken off by Halt.
 var ErrHalted = errors.New("conn: this daemon stands still for a moment")
@@ -21,7 +24,7 @@ const againTries = 3
 // HoldOps has the Conn post no operation until Resume. Messages behind an operation wait
 // with it.
 func (c *Conn) HoldOps() {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.halt.ops = true
 }
 
@@ -31,8 +34,8 @@ func (c *Conn) OpsOpen() bool {
 	if c.state != Up {
 		return false
 	}
-	for m := c.out.unacked.head; m != nil; m = m.priv.next {
-		if m.opOpen() {
+	for m := c.out.unacked.Head; m != nil; m = m.Track.Next {
+		if m.OpOpen() {
 			return true
 		}
 	}
@@ -44,7 +47,7 @@ func (c *Conn) OpsOpen() bool {
 // congestion map said stays: the peer says anew on the next connection what has changed.
 // When State is Down no work request uses a message's memory.
 func (c *Conn) Halt(now int64) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now = now
 	c.halt.ops, c.halt.on = true, true
 	switch c.state {
@@ -61,7 +64,7 @@ func (c *Conn) Halt(now int64) {
 // Resume ends what HoldOps and Halt have begun. A connection that was Up before Halt is
 // made anew at once, whether there is something to send or not.
 func (c *Conn) Resume(now int64) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now = now
 	was := c.halt.on
 	c.halt.ops, c.halt.on = false, false
@@ -74,7 +77,7 @@ func (c *Conn) Resume(now int64) {
 		c.accept(c.request.id, c.request.segment, c.request.from)
 		return
 	}
-	if c.redial.at == 0 {
+	if c.redial.At == 0 {
 		c.reconnect()
 	}
 }

@@ -2,10 +2,13 @@ package conn
 
 import (
 	"errors"
+	"github.com/rdsd/rdsd/conn/internal/crossing"
 	"maps"
 	"slices"
 
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -15,47 +18,44 @@ var errNotDown = errors.New("conn: handed over before it is halted and Down")
 // allPorts is how many ports there are.
 const allPorts = 1 << 16
 
-// mostListed bounds a list of messages in a state that is read.
-const mostListed = 1 << 24
-
 // Encode returns the state that a Conn needs that takes this one's place in another
 // process, in a version of internal/handover. The Conn is halted and Down. number names a
 // message of the host for Adopt's find.
-func (c *Conn) Encode(version uint16, number func(*Msg) uint32) ([]byte, error) {
-	c.calls.called(callDrive)
+func (c *Conn) Encode(version uint16, number func(*msg.Msg) uint32) ([]byte, error) {
+	c.calls.Called(upcalls.Drive)
 	if !c.halt.on || c.state != Down || c.closed {
 		return nil, errNotDown
 	}
-	return handover.Encode(version, func(s *handover.State) { c.handOver(&crossing{s: s, number: number}) })
+	return handover.Encode(version, func(s *handover.State) { c.handOver(&crossing.Messages{S: s, Number: number}) })
 }
 
 // mostWhy bounds the text of an error that is handed over.
 const mostWhy = 1 << 10
 
 // kept are the lists that a Conn that is Down may have messages on, stopped ports aside.
-func (c *Conn) kept() [4]*msgList {
-	return [4]*msgList{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue}
+func (c *Conn) kept() [4]*msg.List {
+	return [4]*msg.List{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue}
 }
 
 // Adopt has a new Conn go on from a state that Encode returned. It is halted then, until
 // Resume. find returns the host's message of a number, or nil if there is none. After an
 // error, that the state is none or does not fit together, the Conn is not to be used.
-func (c *Conn) Adopt(state []byte, find func(number uint32) *Msg) error {
-	c.calls.called(callDrive)
+func (c *Conn) Adopt(state []byte, find func(number uint32) *msg.Msg) error {
+	c.calls.Called(upcalls.Drive)
 	c.halt.ops, c.halt.on = true, true
 	return handover.Adopt(state, func(s *handover.State) {
-		c.handOver(&crossing{s: s, find: find, own: &c.own, cuts: &c.cuts, stops: c.stops.of})
+		c.handOver(&crossing.Messages{S: s, Find: find, Own: &c.own, Cuts: &c.cuts})
 	})
 }
 
-func (c *Conn) handOver(a *crossing) {
-	s := a.s
+func (c *Conn) handOver(a *crossing.Messages) {
+	s := a.S
 	s.Begin(handover.TagConn)
 	s.U64(&c.peer)
 	s.U64(handover.Unless(s, mutant.On(mutant.HandoverReceived), &c.in.last))
 	s.U64(&c.out.nextTx)
 	s.U64(&c.settling.acked)
-	s.I64s(&c.settling.expires, &c.redial.ceiling, &c.redial.at, &c.since)
+	s.I64s(&c.settling.expires, &c.redial.Ceiling, &c.redial.At, &c.since)
 	s.Int(&c.halt.again, againTries)
 	s.Bool(&c.k.on)
 	s.Bool(&c.cong.told)
@@ -65,8 +65,8 @@ func (c *Conn) handOver(a *crossing) {
 		s.Fail("the next sequence is %d, acked are %d", c.out.nextTx, c.settling.acked)
 	case c.peer == 0 && c.in.last != 0:
 		s.Fail("received up to %d of a peer that was never met", c.in.last)
-	case c.redial.ceiling < 0 || c.redial.ceiling > c.cfg.MaxBackoff:
-		s.Fail("a back-off of %d ns", c.redial.ceiling)
+	case c.redial.Ceiling < 0 || c.redial.Ceiling > c.cfg.MaxBackoff:
+		s.Fail("a back-off of %d ns", c.redial.Ceiling)
 	}
 	s.Counters(&c.stats)
 	s.I64s(&c.rtt.Last, &c.rtt.Smoothed, &c.rtt.Least, &c.rtt.At)
@@ -77,13 +77,14 @@ func (c *Conn) handOver(a *crossing) {
 		c.in.refusing[port] = struct{}{}
 	}
 	c.handOverCong(s)
-	a.next = c.out.nextTx
+	a.Next = c.out.nextTx
 	c.handOverStops(a)
 	for _, l := range c.kept() {
-		a.list(l, l == &c.out.rtx)
+		a.List(l, l == &c.out.rtx)
 	}
 	if s.Reads() {
-		a.linkRuns()
+		a.LinkRuns()
+		c.stops.inFlight(&c.out.rtx)
 		c.keepQueued()
 		c.stops.due, c.out.untilAsk = true, askEvery
 	}
@@ -113,20 +114,20 @@ func (c *Conn) keepQueued() {
 	if mutant.On(mutant.AdoptedReturned) {
 		return
 	}
-	for m := c.out.queue.head; m != nil; {
-		next := m.priv.next
+	for m := c.out.queue.Head; m != nil; {
+		next := m.Track.Next
 		if st := c.stops.stopped(m.DPort); st != nil && m.Internal == 0 {
-			c.out.queue.remove(m)
-			m.priv.posted = true
-			st.behind.push(m)
+			c.out.queue.Remove(m)
+			m.Track.Posted = true
+			st.behind.Push(m)
 		}
 		m = next
 	}
 }
 
 // handOverStops has the ports that have refused go over.
-func (c *Conn) handOverStops(a *crossing) {
-	s := a.s
+func (c *Conn) handOverStops(a *crossing.Messages) {
+	s := a.S
 	for i := range s.Count(len(c.stops.list), allPorts, 2+1+4+4) {
 		st := handover.Nth(s, c.stops.list, i)
 		if s.Reads() {
@@ -143,14 +144,14 @@ func (c *Conn) handOverStops(a *crossing) {
 			c.stops.list = append(c.stops.list, st)
 		}
 		for _, l := range st.lists() {
-			if a.list(l, false); !s.Reads() {
+			if a.List(l, false); !s.Reads() {
 				continue
 			}
-			for at := l.head; at != nil; at = at.priv.next {
-				at.priv.posted = true // or a former version kept it: then it goes on like the others
+			for at := l.Head; at != nil; at = at.Track.Next {
+				at.Track.Posted = true // or a former version kept it: then it goes on like the others
 			}
-			if !st.stopped && l.n > 0 {
-				s.Fail("port %d was released and keeps %d messages", st.port, l.n)
+			if !st.stopped && l.N > 0 {
+				s.Fail("port %d was released and keeps %d messages", st.port, l.N)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -24,13 +25,13 @@ func (h *worldHost) goOn() {
 		h.c.Resume(w.now)
 		return
 	}
-	state, err := h.c.Encode(handover.Newest, func(m *Msg) uint32 { return uint32(m.Owner.(*sent).id) })
+	state, err := h.c.Encode(handover.Newest, func(m *msg.Msg) uint32 { return uint32(m.Owner.(*sent).id) })
 	if err != nil {
 		w.fatalf("encode: %v", err)
 	}
-	for name, is := range map[string]bool{"": true, " with what waits": h.c.out.rtx.n > 0, " with a stopped port": h.c.stops.any(),
-		" with notices": h.c.own.n > 0, " with an atomic": w.waits(&h.c.out.rtx, (*Msg).Carried),
-		" with a result": w.waits(&h.c.out.rtx, func(m *Msg) bool { return m.priv.answered })} {
+	for name, is := range map[string]bool{"": true, " with what waits": h.c.out.rtx.N > 0, " with a stopped port": h.c.stops.any(),
+		" with notices": h.c.own.N > 0, " with an atomic": w.waits(&h.c.out.rtx, (*msg.Msg).Carried),
+		" with a result": w.waits(&h.c.out.rtx, func(m *msg.Msg) bool { return m.Track.Answered })} {
 		if is {
 			w.saw["handed over"+name]++
 		}
@@ -39,7 +40,7 @@ func (h *worldHost) goOn() {
 	h.c = New(h.cfg, h)
 	h.c.QueueCong(&h.cm)
 	seen := map[*sent]bool{}
-	err = h.c.Adopt(state, func(n uint32) *Msg {
+	err = h.c.Adopt(state, func(n uint32) *msg.Msg {
 		s := w.byID[uint64(n)]
 		if s == nil || s.done || s.from != h.i {
 			w.fatalf("message %d was handed over", n)
@@ -49,7 +50,7 @@ func (h *worldHost) goOn() {
 		}
 		seen[s] = true
 		m := *s.msg
-		m.priv = msgPriv{}
+		m.Track = msg.Track{}
 		s.msg = &m
 		return &m
 	})
@@ -60,12 +61,12 @@ func (h *worldHost) goOn() {
 }
 
 // handedOver is a Conn with something of all that its state has, and its state.
-func handedOver(t *testing.T, version uint16) (*script, []byte, []*Msg) {
+func handedOver(t *testing.T, version uint16) (*script, []byte, []*msg.Msg) {
 	t.Helper()
 	a := newAtomicScript(t)
 	s := a.up(serves)
 	s.cong(9)
-	ms := []*Msg{nil, nil, a.add(), a.add()}
+	ms := []*msg.Msg{nil, nil, a.add(), a.add()}
 	s.send(a.request("carries"), a.result(100, wire.AtomicDone, 5))
 	s.hold = true
 	ms[0], ms[1] = s.msg("posted"), s.msg("too")
@@ -74,7 +75,7 @@ func handedOver(t *testing.T, version uint16) (*script, []byte, []*Msg) {
 	s.q.toErr(true)
 	s.c.Halt(s.now)
 	s.hold = false
-	op := &Msg{SPort: 3, DPort: 4, Data: []byte("op"), Op: &rdmaop.Op{}}
+	op := &msg.Msg{SPort: 3, DPort: 4, Data: []byte("op"), Op: &rdmaop.Op{}}
 	s.c.Send(op)
 	ms = append(ms, op, s.msg("waits"))
 	s.run()
@@ -84,8 +85,8 @@ func handedOver(t *testing.T, version uint16) (*script, []byte, []*Msg) {
 	s.c.refuseForTest(ms[1])
 	s.c.in.refusing[5] = struct{}{}
 	o := s.c.ask()
-	o.Internal, o.priv.about = 0, 7
-	state, err := s.c.Encode(version, func(m *Msg) uint32 { return uint32(slices.Index(ms, m)) })
+	o.Internal, o.Track.About = 0, 7
+	state, err := s.c.Encode(version, func(m *msg.Msg) uint32 { return uint32(slices.Index(ms, m)) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +94,8 @@ func handedOver(t *testing.T, version uint16) (*script, []byte, []*Msg) {
 }
 
 // refuseForTest has the peer refuse m, which waits to be sent again.
-func (c *Conn) refuseForTest(m *Msg) {
-	m.priv.list.remove(m)
+func (c *Conn) refuseForTest(m *msg.Msg) {
+	m.Track.List.Remove(m)
 	c.refuse(m)
 }
 
@@ -126,14 +127,14 @@ func testGolden(t *testing.T, version uint16) {
 		t.Errorf("written:\n%x\nthe golden bytes are\n%x", state, golden)
 	}
 	c := New(s.c.cfg, s)
-	again := make([]*Msg, len(ms))
-	err := c.Adopt(golden, func(n uint32) *Msg {
+	again := make([]*msg.Msg, len(ms))
+	err := c.Adopt(golden, func(n uint32) *msg.Msg {
 		if int(n) >= len(ms) {
 			return nil
 		}
 		if again[n] == nil {
 			m := *ms[n]
-			m.priv = msgPriv{}
+			m.Track = msg.Track{}
 			again[n] = &m
 		}
 		return again[n]
@@ -141,10 +142,10 @@ func testGolden(t *testing.T, version uint16) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, q := &again[2].priv, &again[3].priv; !p.carried || !p.answered || p.opLocal || !q.carried || q.answered {
+	if p, q := &again[2].Track, &again[3].Track; !p.Carried || !p.Answered || p.OpLocal || !q.Carried || q.Answered {
 		t.Errorf("atomics %+v, %+v", p, q)
 	}
-	state, err = c.Encode(version, func(m *Msg) uint32 { return uint32(slices.Index(again, m)) })
+	state, err = c.Encode(version, func(m *msg.Msg) uint32 { return uint32(slices.Index(again, m)) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,13 +161,13 @@ func FuzzAdopt(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, state []byte) {
 		s := newScript(t)
-		var ms [8]*Msg
-		err := s.c.Adopt(state, func(n uint32) *Msg {
+		var ms [8]*msg.Msg
+		err := s.c.Adopt(state, func(n uint32) *msg.Msg {
 			if n >= uint32(len(ms)) {
 				return nil
 			}
 			if ms[n] == nil {
-				ms[n] = &Msg{SPort: 3, DPort: uint16(n), Data: []byte("x")}
+				ms[n] = &msg.Msg{SPort: 3, DPort: uint16(n), Data: []byte("x")}
 				if n >= 2 {
 					ms[n].Op = &rdmaop.Op{Kind: abi.OpFetchAdd, Len: 8}
 				}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -135,7 +136,7 @@ func TestRestartedPeer(t *testing.T) {
 	s.dropRequests()
 	s.raw = nil
 	s.up(func(h *wire.Hello) { h.Instance = 78; h.AckInst, h.Ack = 10, 50 })
-	s.want(m, Lost)
+	s.want(m, msg.Lost)
 	s.open(later)
 	if f := s.frames(); len(f) != 1 || string(f[0].body) != "not sent" || f[0].Flags&wire.FlagRetransmitted != 0 {
 		t.Errorf("frames %+v", f)
@@ -162,7 +163,7 @@ func TestAckOfAnotherLife(t *testing.T) {
 		t.Errorf("frames %+v", f)
 	}
 	s.again(func(h *wire.Hello) { h.Ack, h.AckInst = 100, 10 })
-	s.want(m, Acked)
+	s.want(m, msg.Acked)
 }
 
 func TestResetAndClose(t *testing.T) {
@@ -183,7 +184,7 @@ func TestResetAndClose(t *testing.T) {
 	}
 	s.c.Close(s.now)
 	late := s.msg("late")
-	s.want(late, Cancelled)
+	s.want(late, msg.Cancelled)
 	if s.c.State() != Down || s.c.NeedFlush() || s.c.NextTimeout() != 0 || s.out != 0 {
 		t.Errorf("%v, timer %d, %d buffers", s.c.State(), s.c.NextTimeout(), s.out)
 	}

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -67,7 +68,7 @@ type MessageHost interface {
 	// Bound tells that the peer's socket of incarnation inc has accepted m, which
 	// named no incarnation. MsgDone follows. A kernel never sends this notice, and
 	// a peer leaves it out when it owes too many notices already.
-	Bound(c *Conn, m *Msg, inc uint32)
+	Bound(c *Conn, m *msg.Msg, inc uint32)
 	// Internal hands up the body of a GRANT, REVOKE, REVOKED or GRANT_NAK. The body
 	// is well formed.
 	Internal(c *Conn, t wire.InternalType, body []byte)
@@ -85,29 +86,29 @@ type MessageHost interface {
 	// AtomicResult tells that the atomic that m carries has run at the peer, and what its
 	// memory held before. It is called at most once, before MsgDone. If it is not, the local
 	// buffer of the atomic is not written to.
-	AtomicResult(c *Conn, m *Msg, old uint64)
+	AtomicResult(c *Conn, m *msg.Msg, old uint64)
 
 	// CanPost is asked once, when m.Op's turn has come. False ends m with OpRefused,
 	// because the operation's grant was revoked since Send. True makes it a posted
 	// operation, and exactly one OpLocal will follow. Two operations of one message
 	// share one CanPost, one OpLocal and one outcome. Nothing but a method that reads
 	// may be called from here.
-	CanPost(c *Conn, m *Msg) bool
+	CanPost(c *Conn, m *msg.Msg) bool
 	// OpLocal tells that m.Op is locally complete: no work request will touch its
 	// local buffers again. The local buffer of an atomic that m carries is the host's own
 	// affair: it is complete with MsgDone. It is called once per posted operation, before MsgDone.
 	// An operation that was not posted ends with MsgDone alone.
-	OpLocal(c *Conn, m *Msg)
+	OpLocal(c *Conn, m *msg.Msg)
 	// OpPlaced tells that the peer's device has carried out m's operations and has
 	// taken its message: the status is SUCCESS. It is called for kernel peers only, at
 	// most once and ahead of OpLocal. MsgDone, which follows when the message is
 	// acked, then says nothing about the operations.
-	OpPlaced(c *Conn, m *Msg)
+	OpPlaced(c *Conn, m *msg.Msg)
 	// MsgDone gives m back to the host. It is called exactly once per Send. m.Ended says
 	// how many of its datagrams o is for; the others, of a run, were Acked. The host may
 	// send m again from here, but with Returned not before Conn.Stopped says that it may. When
 	// a port stops, the messages to it are Returned in one call, the last one first.
-	MsgDone(c *Conn, m *Msg, o Outcome)
+	MsgDone(c *Conn, m *msg.Msg, o msg.Outcome)
 	// HasStopped reports whether the host has messages for ports that are Stopped: they are a
 	// reason to connect, as those are that the Conn has. Nothing but a method that reads may be called from here.
 	HasStopped(c *Conn) bool

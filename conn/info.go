@@ -3,6 +3,8 @@ package conn
 import (
 	"net/netip"
 
+	"github.com/rdsd/rdsd/conn/internal/timer"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
@@ -47,19 +49,19 @@ type Stats struct {
 	ProtocolErrors     uint64 // connections broken off because the peer broke the protocol
 }
 
-// ended counts how n messages of the host ended.
-func (s *Stats) ended(o Outcome, n int) {
+// Ended counts how n messages of the host ended.
+func (s *Stats) Ended(o msg.Outcome, n int) {
 	switch o {
-	case NoSock:
+	case msg.NoSock:
 		s.NoSock += uint64(n)
-	case Lost:
+	case msg.Lost:
 		if mutant.On(mutant.RunLostAsOne) {
 			n = 1
 		}
 		s.Lost += uint64(n)
-	case Dropped:
+	case msg.Dropped:
 		s.OpsDropped++
-	case Unknown:
+	case msg.Unknown:
 		s.OpsUnknown++
 	}
 }
@@ -99,22 +101,22 @@ func (c *Conn) Info() Info {
 		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane,
 		State: c.state, Ready: c.Ready(), Kernel: c.k.on, Since: c.since,
 		Instance: c.peer, Met: c.peer != 0, NextTx: c.out.nextTx, LastRx: c.in.last, LastAck: c.settling.acked,
-		Unacked: c.out.unacked.datagrams(), UnackedBytes: c.out.unacked.bytes,
+		Unacked: c.out.unacked.Datagrams(), UnackedBytes: c.out.unacked.Bytes,
 		Credits: c.credits.left, CreditsOwed: c.credits.owed,
 		OutstandingWRs: c.sq.used, MaxSend: c.link.maxSend,
-		RetryAt: c.redial.at, LastError: c.why, RTT: c.rtt.RTT, Oldest: c.out.unacked.oldest(), Stats: c.stats,
+		RetryAt: c.redial.At, LastError: c.why, RTT: c.rtt.RTT, Oldest: c.out.unacked.Oldest(), Stats: c.stats,
 	}
-	for _, l := range []*msgList{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue} {
-		i.Queued += l.datagrams()
-		i.QueuedBytes += l.bytes
-		i.Oldest = sooner(i.Oldest, l.oldest())
+	for _, l := range []*msg.List{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue} {
+		i.Queued += l.Datagrams()
+		i.QueuedBytes += l.Bytes
+		i.Oldest = timer.Sooner(i.Oldest, l.Oldest())
 	}
 	for _, st := range c.stops.list {
-		n := st.refused.datagrams() + st.behind.datagrams()
+		n := st.refused.Datagrams() + st.behind.Datagrams()
 		i.Stopped += n
 		i.Queued += n
-		i.QueuedBytes += st.refused.bytes + st.behind.bytes
-		i.Oldest = sooner(i.Oldest, sooner(st.refused.oldest(), st.behind.oldest()))
+		i.QueuedBytes += st.refused.Bytes + st.behind.Bytes
+		i.Oldest = timer.Sooner(i.Oldest, timer.Sooner(st.refused.Oldest(), st.behind.Oldest()))
 	}
 	return i
 }

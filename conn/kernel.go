@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -58,7 +59,7 @@ func (c *Conn) Kernel() bool { return c.k.on }
 func (c *Conn) kernelUp() {
 	c.credits.granted = 0
 	// Its sockets have no incarnations: whom these mean is not there.
-	c.CancelMatching(func(m *Msg) bool { return m.DstInc != 0 }, NoSock)
+	c.CancelMatching(func(m *msg.Msg) bool { return m.DstInc != 0 }, msg.NoSock)
 	k := &c.k
 	k.ack, k.nak, k.asked, k.prompt, k.congTx, k.congGot = 0, false, 0, 0, 0, 0
 	c.link.hello = wire.Hello{
@@ -72,12 +73,12 @@ func (c *Conn) kernelUp() {
 		c.link.hello.Ack = ack
 	}
 	// It would not know what to do with them.
-	c.endAll(&c.out.control, Cancelled)
-	for m := c.out.rtx.head; m != nil; {
-		next := m.priv.next
-		if m.Internal != 0 && !m.priv.own {
-			c.out.rtx.remove(m)
-			c.end(m, Cancelled)
+	c.endAll(&c.out.control, msg.Cancelled)
+	for m := c.out.rtx.Head; m != nil; {
+		next := m.Track.Next
+		if m.Internal != 0 && !m.Track.Own {
+			c.out.rtx.Remove(m)
+			c.end(m, msg.Cancelled)
 		}
 		m = next
 	}
@@ -124,15 +125,15 @@ func (c *Conn) kernelEarly(b []byte) error {
 // device has acknowledged them and their messages. The messages go on as plain
 // ones, to be sent again if the connection breaks before the peer's ack.
 func (c *Conn) kernelPlaced(r *sendRec) {
-	for m := r.ops; m != nil; m = m.priv.chain {
-		if m.priv.state != msgPosted {
+	for m := r.ops; m != nil; m = m.Track.Chain {
+		if m.Track.State != msg.Posted {
 			continue
 		}
-		m.priv.opProven = true
+		m.Track.OpProven = true
 		c.host.OpPlaced(c, m)
 		if m.Silent {
-			c.out.unacked.remove(m)
-			c.end(m, Acked)
+			c.out.unacked.Remove(m)
+			c.end(m, msg.Acked)
 		}
 	}
 }
@@ -140,9 +141,9 @@ func (c *Conn) kernelPlaced(r *sendRec) {
 // kernelDown ends the operations whose fate is open when the connection is
 // gone: no handshake will tell.
 func (c *Conn) kernelDown() {
-	o := Unknown
+	o := msg.Unknown
 	if c.k.nak {
-		o = Dropped
+		o = msg.Dropped
 	}
-	c.CancelMatching(func(m *Msg) bool { return m.opOpen() }, o)
+	c.CancelMatching(func(m *msg.Msg) bool { return m.OpOpen() }, o)
 }

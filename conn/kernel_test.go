@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -146,7 +147,7 @@ func TestKernelPrompt(t *testing.T) {
 		t.Error("a timer, and the message has asked")
 	}
 	s.send(frame(wire.Header{Ack: 100}, nil))
-	s.want(a, Acked)
+	s.want(a, msg.Acked)
 	b := s.msg("b")
 	s.run()
 	if f := s.kernelFrames(); len(f) != 2 || f[1].Flags != 0 {
@@ -167,9 +168,9 @@ func TestKernelPrompt(t *testing.T) {
 		t.Error("asks again")
 	}
 	s.send(frame(wire.Header{Ack: 102}, nil))
-	s.want(b, Acked)
-	if s.c.own.n != 0 || s.c.Info().Unacked != 0 {
-		t.Errorf("%d own messages left", s.c.own.n)
+	s.want(b, msg.Acked)
+	if s.c.own.N != 0 || s.c.Info().Unacked != 0 {
+		t.Errorf("%d own messages left", s.c.own.N)
 	}
 }
 
@@ -179,7 +180,7 @@ func TestKernelReconnect(t *testing.T) {
 	s.run()
 	s.send(s.kdata("x"))
 	s.send(frame(wire.Header{Ack: 100}, nil))
-	s.want(a, Acked)
+	s.want(a, msg.Acked)
 	s.kernelAgain()
 	f := s.kernelFrames()
 	if len(f) != 2 || string(f[0].body) != "b" || string(f[1].body) != "c" || f[0].Seq != 101 ||
@@ -192,7 +193,7 @@ func TestKernelReconnect(t *testing.T) {
 	s.open(b, c)
 	// ack_seq, of who says it, frees what it covers.
 	s.kernelAgain(func(p *wire.Private) { p.AckSeq = 101 })
-	s.want(b, Acked)
+	s.want(b, msg.Acked)
 	if f = s.kernelFrames(); len(f) != 1 || f[0].Seq != 102 {
 		t.Errorf("%+v", f)
 	}
@@ -200,7 +201,7 @@ func TestKernelReconnect(t *testing.T) {
 	s.kernelAgain(func(p *wire.Private) { p.AckSeq = 5000 })
 	s.open(c)
 	s.send(frame(wire.Header{Ack: 102}, nil))
-	s.want(c, Acked)
+	s.want(c, msg.Acked)
 }
 
 func TestKernelCongestion(t *testing.T) {
@@ -283,7 +284,7 @@ func TestKernelAfterDaemon(t *testing.T) {
 	s.run()
 	s.hold = true
 	late := s.msg("late")
-	g := &Msg{Internal: wire.TypeRevoke, Data: make([]byte, wire.RevokeLen)}
+	g := &msg.Msg{Internal: wire.TypeRevoke, Data: make([]byte, wire.RevokeLen)}
 	s.q.toErr(true)
 	s.c.Send(g)
 	s.run()
@@ -291,14 +292,14 @@ func TestKernelAfterDaemon(t *testing.T) {
 	s.dropRequests()
 	s.skip()
 	s.kernelConnect()
-	s.want(sent, Lost)
-	s.want(g, Cancelled)
+	s.want(sent, msg.Lost)
+	s.want(g, msg.Cancelled)
 	if f := s.kernelFrames(); len(f) != 1 || string(f[0].body) != "late" {
 		t.Errorf("%+v", f)
 	}
 	s.open(late)
 	s.again(func(h *wire.Hello) { h.AckInst = 0 })
-	s.want(late, Lost)
+	s.want(late, msg.Lost)
 	if !slices.Equal(s.ups, []bool{false, true, true}) {
 		t.Errorf("PeerUp %v", s.ups)
 	}
@@ -307,7 +308,7 @@ func TestKernelAfterDaemon(t *testing.T) {
 // An internal message that the host sends while a kernel comes up is not for the
 // kernel, whatever up-call it is sent from.
 func TestKernelInternalFromUpcall(t *testing.T) {
-	revoke := func() *Msg { return &Msg{Internal: wire.TypeRevoke, Data: make([]byte, wire.RevokeLen)} }
+	revoke := func() *msg.Msg { return &msg.Msg{Internal: wire.TypeRevoke, Data: make([]byte, wire.RevokeLen)} }
 	for _, c := range []struct {
 		name string
 		have func(s *script, send func())
@@ -327,7 +328,7 @@ func TestKernelInternalFromUpcall(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScript(t, placed, mayBeKernel).up()
-			var late *Msg
+			var late *msg.Msg
 			c.have(s, func() {
 				if late == nil {
 					late = revoke()
@@ -344,7 +345,7 @@ func TestKernelInternalFromUpcall(t *testing.T) {
 			if late == nil {
 				t.Fatal("nothing was sent")
 			}
-			s.want(late, Cancelled)
+			s.want(late, msg.Cancelled)
 			if f := s.kernelFrames(); len(f) != 0 {
 				t.Errorf("sent to the kernel: %+v", f)
 			}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -85,7 +86,7 @@ func FuzzKernelRecv(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newKernel(t)
-		ms := []*Msg{s.msg("a"), s.op(abi.OpWrite, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}}
+		ms := []*msg.Msg{s.msg("a"), s.op(abi.OpWrite, 16), {SPort: 1, DPort: 4, Data: make([]byte, 40_000)}}
 		s.c.Send(ms[1])
 		s.c.Send(ms[2])
 		s.run()

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -30,7 +31,7 @@ func TestKernelOperation(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 			s.send(frame(wire.Header{Ack: 100}, nil))
-			s.want(m, Acked)
+			s.want(m, msg.Acked)
 		})
 	}
 }
@@ -40,13 +41,13 @@ func TestKernelAtomicNotCarried(t *testing.T) {
 	s := newKernel(t)
 	m := s.op(abi.OpFetchAdd, 8)
 	s.c.Send(m)
-	m.priv.carried = true // it waited for room in the send queue
+	m.Track.Carried = true // it waited for room in the send queue
 	s.run()
 	if !s.placed[m] || m.Carried() {
 		t.Errorf("placed %v, carried %v", s.placed[m], m.Carried())
 	}
 	s.send(frame(wire.Header{Ack: 100}, nil))
-	s.want(m, Acked)
+	s.want(m, msg.Acked)
 }
 
 // One whose completion does not come before the connection goes is open for ever.
@@ -59,7 +60,7 @@ func TestKernelOperationLost(t *testing.T) {
 	s.run()
 	s.q.toErr(true)
 	s.run()
-	s.want(m, Unknown)
+	s.want(m, msg.Unknown)
 	if s.placed[m] || !s.local[m] {
 		t.Errorf("placed %v, local %v", s.placed[m], s.local[m])
 	}
@@ -78,17 +79,17 @@ func TestKernelOperationRefused(t *testing.T) {
 	s := newKernel(t)
 	good, bad, behind := s.op(abi.OpRead, 8), s.op(abi.OpRead, 16), s.op(abi.OpRead, 24)
 	s.q.onRDMA = func(wr *verbs.SendWR) bool { return wr.SGL[0].Length != 16 }
-	for _, m := range []*Msg{good, bad, behind} {
+	for _, m := range []*msg.Msg{good, bad, behind} {
 		s.c.Send(m)
 	}
 	s.run()
-	s.want(bad, OpFailed)
-	s.want(good, Dropped) // its message never left
-	s.want(behind, Dropped)
+	s.want(bad, msg.OpFailed)
+	s.want(good, msg.Dropped) // its message never left
+	s.want(behind, msg.Dropped)
 	if bad.WCStatus != verbs.WCRemAccessErr || bad.Bad != bad.Op {
 		t.Errorf("status %v of %p", bad.WCStatus, bad.Bad)
 	}
-	for _, m := range []*Msg{good, bad, behind} {
+	for _, m := range []*msg.Msg{good, bad, behind} {
 		if !s.local[m] {
 			t.Error("not locally complete")
 		}
@@ -106,8 +107,8 @@ func TestKernelSilent(t *testing.T) {
 	if f := s.kernelFrames(); len(f) != 0 {
 		t.Errorf("%+v", f)
 	}
-	s.want(a, Acked)
-	s.want(b, Acked)
+	s.want(a, msg.Acked)
+	s.want(b, msg.Acked)
 	if !s.placed[a] || !s.placed[b] || !s.local[a] || !s.local[b] {
 		t.Error("not settled")
 	}
@@ -120,7 +121,7 @@ func TestKernelSilent(t *testing.T) {
 	if f := s.kernelFrames(); len(f) != 1 {
 		t.Errorf("%+v", f)
 	}
-	s.want(c, Acked)
+	s.want(c, msg.Acked)
 	s.open(d)
 	// The last one's error is its own.
 	bad := s.op(abi.OpRead, 8)
@@ -128,7 +129,7 @@ func TestKernelSilent(t *testing.T) {
 	s.q.onRDMA = func(*verbs.SendWR) bool { return false }
 	s.c.Send(bad)
 	s.run()
-	s.want(bad, OpFailed)
+	s.want(bad, msg.OpFailed)
 	if bad.Bad != bad.Op {
 		t.Error("another operation is named")
 	}
@@ -144,18 +145,18 @@ func TestKernelNotPlaced(t *testing.T) {
 	s.c.Send(m)
 	s.c.Send(silent)
 	s.run()
-	s.want(silent, OpRefused)
+	s.want(silent, msg.OpRefused)
 	s.open(m)
 	if len(s.placed) != 0 || !s.local[m] {
 		t.Error("settled by a completion")
 	}
 	s.send(frame(wire.Header{Ack: 100}, nil))
-	s.want(m, Acked)
+	s.want(m, msg.Acked)
 	m = s.op(abi.OpWrite, 8)
 	s.c.Send(m)
 	s.run()
 	s.kernelAgain()
-	s.want(m, Unknown)
+	s.want(m, msg.Unknown)
 }
 
 // An operation with a long message, and what is cancelled meanwhile.
@@ -173,13 +174,13 @@ func TestKernelLongOperation(t *testing.T) {
 			t.Errorf("%d frames, placed %v", len(f), s.placed[m])
 		}
 		s.hold = true
-		c := &Msg{SPort: 3, DPort: 4, Data: make([]byte, 100_000)}
+		c := &msg.Msg{SPort: 3, DPort: 4, Data: make([]byte, 100_000)}
 		s.c.Send(c)
 		s.run()
-		s.c.Cancel(c, Cancelled)
+		s.c.Cancel(c, msg.Cancelled)
 		s.hold = false
 		s.run()
-		s.want(c, Cancelled)
+		s.want(c, msg.Cancelled)
 		if f := s.kernelFrames(); len(f) != 25 {
 			t.Errorf("%d frames: a message once begun is finished", len(f))
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -11,8 +12,8 @@ import (
 func (c *Conn) recvKernel(b []byte) error {
 	c.stats.RecvFrames++
 	c.dirty = true
-	if c.own.n > maxOwing {
-		return fmt.Errorf("%d pongs not taken", c.own.n)
+	if c.own.N > msg.MaxOwing {
+		return fmt.Errorf("%d pongs not taken", c.own.N)
 	}
 	h := &c.in.h
 	if err := wire.Parse(b, h); err != nil {

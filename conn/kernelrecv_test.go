@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -19,7 +20,7 @@ func TestKernelFragments(t *testing.T) {
 		for _, n := range []int{0, 1, 63, 4095, 4096, 4097, 8192, 8193, 40_000, 1 << 20} {
 			t.Run(fmt.Sprint(n, registered), func(t *testing.T) {
 				s := newKernel(t)
-				m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, DstInc: 6, Data: make([]byte, n), DestCookie: 0x1000_0000_1234}
+				m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, DstInc: 6, Data: make([]byte, n), DestCookie: 0x1000_0000_1234}
 				for i := range m.Data {
 					m.Data[i] = byte(i * 7)
 				}
@@ -54,7 +55,7 @@ func TestKernelFragments(t *testing.T) {
 				}
 				s.open(m)
 				s.send(frame(wire.Header{Ack: 100}, nil))
-				s.want(m, Acked)
+				s.want(m, msg.Acked)
 				if s.out != 1 { // the connection's own
 					t.Errorf("%d send buffers in use", s.out)
 				}
@@ -92,17 +93,17 @@ func TestKernelNoNotices(t *testing.T) {
 	s.send(s.kdata("a", port(20), flags(wire.FlagAckRequired)))
 	s.send(s.kdata("b", port(21), flags(wire.FlagAckRequired)))
 	s.send(s.kdata("c", port(21)))
-	if f := s.kernelFrames(); len(f) != 2 || f[0].Ack != 1 || f[1].Ack != 2 || s.c.own.n != 0 {
+	if f := s.kernelFrames(); len(f) != 2 || f[0].Ack != 1 || f[1].Ack != 2 || s.c.own.N != 0 {
 		t.Errorf("%+v", f)
 	}
 	if st := s.c.Stats(); st.RecvDropNoSock != 1 || st.RecvRefused != 2 {
 		t.Errorf("%+v", st)
 	}
 	// Nor of what is rdsd's alone.
-	g := &Msg{Internal: wire.TypeGrant, Data: make([]byte, wire.GrantLen)}
+	g := &msg.Msg{Internal: wire.TypeGrant, Data: make([]byte, wire.GrantLen)}
 	s.c.Send(g)
 	s.run()
-	s.want(g, Cancelled)
+	s.want(g, msg.Cancelled)
 	if len(s.raw) != 0 {
 		t.Error("a GRANT to a kernel")
 	}

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -28,7 +29,7 @@ func (c *Conn) kernelNext() bool {
 	switch {
 	case m == nil:
 		return false
-	case m.opNew():
+	case m.OpNew():
 		return c.kernelOps()
 	case len(m.Data) <= kernelPiece:
 		return c.kernelSmall()
@@ -37,27 +38,27 @@ func (c *Conn) kernelNext() bool {
 		return false
 	}
 	c.kernelTake(m)
-	m.priv.sent = 0
+	m.Track.Sent = 0
 	c.out.frag = m
 	return true
 }
 
 // kernelHead returns the message whose turn it is, as head, but of a run a datagram.
-func (c *Conn) kernelHead() *Msg {
+func (c *Conn) kernelHead() *msg.Msg {
 	m := c.head()
 	if m != nil && m.Run != 0 {
-		return c.cuts.next(&c.out.queue, m)
+		return c.cuts.Next(&c.out.queue, m)
 	}
 	return m
 }
 
 // kernelTake is take, and notes for the run of m, if it has one, that it was posted.
-func (c *Conn) kernelTake(m *Msg) {
+func (c *Conn) kernelTake(m *msg.Msg) {
 	c.take(m)
-	if m.isPart() {
-		run := m.priv.cut.run
-		first := !run.priv.posted
-		run.priv.posted, run.priv.seq = true, m.priv.seq
+	if m.IsPart() {
+		run := m.Track.Cut.Run
+		first := !run.Track.Posted
+		run.Track.Posted, run.Track.Seq = true, m.Track.Seq
 		if run.Watched && first {
 			c.cfg.Posted(run)
 		}
@@ -65,10 +66,10 @@ func (c *Conn) kernelTake(m *Msg) {
 }
 
 // kernelHeader fills c.txh for a frame of m.
-func (c *Conn) kernelHeader(m *Msg) {
+func (c *Conn) kernelHeader(m *msg.Msg) {
 	h := &c.out.h
-	*h = wire.Header{Seq: m.priv.seq, Ack: c.k.ack, Len: uint32(len(m.Data)), SPort: m.SPort, DPort: m.DPort,
-		Flags: m.priv.flags & (wire.FlagAckRequired | wire.FlagRetransmitted)}
+	*h = wire.Header{Seq: m.Track.Seq, Ack: c.k.ack, Len: uint32(len(m.Data)), SPort: m.SPort, DPort: m.DPort,
+		Flags: m.Track.Flags & (wire.FlagAckRequired | wire.FlagRetransmitted)}
 	if m.Op != nil {
 		h.SetExtRDMA(m.Op.RKey())
 		if m.Op2 != nil && m.Op2.RKey() != m.Op.RKey() {
@@ -83,7 +84,7 @@ func (c *Conn) kernelHeader(m *Msg) {
 	}
 	if h.Flags&wire.FlagAckRequired != 0 {
 		c.stats.SendAckRequired++
-		c.k.asked = max(c.k.asked, m.priv.seq)
+		c.k.asked = max(c.k.asked, m.Track.Seq)
 	}
 	c.ack = ackDue{}
 }
@@ -120,7 +121,7 @@ func (c *Conn) kernelSmall() bool {
 	room := min(c.room(), kernelBatch)
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
 	off := 0
-	for m := c.kernelHead(); m != nil && !m.opNew() && len(m.Data) <= kernelPiece && len(c.wrs) < room; m = c.kernelHead() {
+	for m := c.kernelHead(); m != nil && !m.OpNew() && len(m.Data) <= kernelPiece && len(c.wrs) < room; m = c.kernelHead() {
 		if off+wire.HeaderLen+len(m.Data) > len(buf.Mem) {
 			break
 		}
@@ -133,7 +134,7 @@ func (c *Conn) kernelSmall() bool {
 
 // kernelPut writes the only frame of m into buf at off and adds its SEND. It
 // returns where the next one may begin.
-func (c *Conn) kernelPut(m *Msg, buf *SendBuf, off int, flags verbs.SendFlags) int {
+func (c *Conn) kernelPut(m *msg.Msg, buf *SendBuf, off int, flags verbs.SendFlags) int {
 	c.kernelHeader(m)
 	c.out.h.Put(buf.Mem[off:])
 	n := wire.HeaderLen + copy(buf.Mem[off+wire.HeaderLen:], m.Data)
@@ -167,16 +168,16 @@ func (c *Conn) kernelPieces(b *opBatch) bool {
 		step = kernelFrame
 	} else {
 		rec.large = m
-		m.priv.refs++
+		m.Track.Refs++
 	}
 	c.kernelHeader(m)
 	room := min(c.room()-len(c.wrs), kernelBatch)
 	done := false
 	for off := 0; !done && room > 0 && off+step <= len(buf.Mem); off += wire.Pad(step) {
-		n := min(len(m.Data)-m.priv.sent, kernelPiece)
-		piece := m.Data[m.priv.sent : m.priv.sent+n]
-		at := m.Addr + uint64(m.priv.sent)
-		m.priv.sent += n
+		n := min(len(m.Data)-m.Track.Sent, kernelPiece)
+		piece := m.Data[m.Track.Sent : m.Track.Sent+n]
+		at := m.Addr + uint64(m.Track.Sent)
+		m.Track.Sent += n
 		room--
 		c.out.h.Put(buf.Mem[off:])
 		first := len(c.sges)
@@ -189,7 +190,7 @@ func (c *Conn) kernelPieces(b *opBatch) bool {
 		}
 		flags := fence
 		fence = 0
-		if done = m.priv.sent == len(m.Data); done {
+		if done = m.Track.Sent == len(m.Data); done {
 			flags |= verbs.SendSolicited
 		}
 		c.kernelSend(c.sges[first:len(c.sges):len(c.sges)], flags)
@@ -199,8 +200,8 @@ func (c *Conn) kernelPieces(b *opBatch) bool {
 		c.out.frag = nil
 	}
 	c.kernelPost(rec)
-	if done && m.priv.state == msgEnding && m.priv.refs == 0 {
-		c.finish(m, m.priv.outcome)
+	if done && m.Track.State == msg.Ending && m.Track.Refs == 0 {
+		c.finish(m, m.Track.Outcome)
 	}
 	return true
 }
@@ -258,12 +259,12 @@ func (c *Conn) kernelOps() bool {
 	sends := 0
 	size := 0
 	blocked := false
-	for m := c.head(); m != nil && m.opNew(); m = c.head() {
+	for m := c.head(); m != nil && m.OpNew(); m = c.head() {
 		long := len(m.Data) > kernelPiece
 		if long && b.n > 0 {
 			break
 		}
-		m.priv.carried = false // as it may have been for a peer before this one
+		m.Track.Carried = false // as it may have been for a peer before this one
 		n, reads, ok := c.opWRs(m)
 		if ok && m.Silent && !c.k.placed {
 			// Nothing would ever say that it has been carried out.
@@ -292,7 +293,7 @@ func (c *Conn) kernelOps() bool {
 		}
 		if long {
 			c.host.PutSendBuf(b.buf) // kernelPieces takes it
-			m.priv.sent = 0
+			m.Track.Sent = 0
 			c.out.frag = m
 			return c.kernelPieces(&b)
 		}
@@ -308,7 +309,7 @@ func (c *Conn) kernelOps() bool {
 		return !blocked
 	}
 	rec := sendRec{buf: b.buf, ops: b.first, reads: b.reads, bytes: b.bytes}
-	for m := b.first; m != nil; m = m.priv.chain {
+	for m := b.first; m != nil; m = m.Track.Chain {
 		if m.Silent {
 			c.sentWhole(m)
 			continue
@@ -324,7 +325,7 @@ func (c *Conn) kernelOps() bool {
 func (c *Conn) kernelPrompt() {
 	k := &c.k
 	switch {
-	case c.out.unacked.tail == nil || c.out.unacked.tail.priv.seq <= k.asked, c.out.rtx.n+c.out.queue.n > 0, c.out.frag != nil:
+	case c.out.unacked.Tail == nil || c.out.unacked.Tail.Track.Seq <= k.asked, c.out.rtx.N+c.out.queue.N > 0, c.out.frag != nil:
 		k.prompt = 0 // or what is to come sees to it
 	case k.prompt == 0:
 		k.prompt = c.now + promptDelay*c.cfg.AckDelay

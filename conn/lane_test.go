@@ -3,6 +3,7 @@ package conn
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -98,7 +99,7 @@ func TestNoticeToAnotherLife(t *testing.T) {
 // withdrawn: the peer settles nothing before it.
 func TestWithdrawAnnounced(t *testing.T) {
 	s := newScript(t)
-	m := &Msg{Internal: wire.TypeRevoke, Data: make([]byte, 8)}
+	m := &msg.Msg{Internal: wire.TypeRevoke, Data: make([]byte, 8)}
 	s.c.Send(m)
 	s.connect() // our HELLO is out, the peer's is not here
 	if s.c.Withdraw(m) {
@@ -112,7 +113,7 @@ func TestWithdrawAnnounced(t *testing.T) {
 	}
 	s = newScript(t)
 	s.c.Send(m)
-	if !s.c.Withdraw(m) || s.done[m] != Cancelled {
+	if !s.c.Withdraw(m) || s.done[m] != msg.Cancelled {
 		t.Errorf("a message that nobody knows of: withdrawn %v", s.done)
 	}
 }

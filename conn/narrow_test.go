@@ -19,7 +19,7 @@ type narrowScript struct {
 
 func newNarrow(t *testing.T) *narrowScript {
 	s := &narrowScript{script: newScript(t, func(c *Config) { c.Silence = 20 * second })}
-	s.c.host = s.c.calls.host(s)
+	s.c.host = checked(&s.c.calls, s)
 	return s
 }
 

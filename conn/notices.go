@@ -4,26 +4,27 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // maxBounds: above so many notices owed the peer is not told who accepted its
 // messages. Its next message that names no incarnation asks again.
-const maxBounds = maxOwing / 2
+const maxBounds = msg.MaxOwing / 2
 
 // tellBound queues the answer to the message of h, which named no incarnation: the
 // socket that accepted it. Like every notice it goes out before an ack covers the
 // message.
 func (c *Conn) tellBound(h *wire.Header, inc uint32) {
-	if c.own.n >= maxBounds {
+	if c.own.N >= maxBounds {
 		return
 	}
-	o := c.own.take()
+	o := c.own.Take()
 	o.Internal = wire.TypeBound
 	b := wire.Bound{Notice: wire.Notice{Seq: h.Seq, DPort: h.DPort, SPort: h.SPort, SrcInc: h.SrcInc}, DstInc: inc}
-	o.Data = b.Append(o.body[:0])
-	o.priv.about = h.Seq
+	o.Data = b.Append(o.Body[:0])
+	o.Track.About = h.Seq
 	c.enqueue(&o.Msg)
 }
 
@@ -33,7 +34,7 @@ func (c *Conn) recvBound(b *wire.Bound) error {
 		return errors.New("BOUND without an incarnation")
 	}
 	m, err := c.noticed(wire.TypeBound, &b.Notice)
-	if m != nil && !m.priv.own {
+	if m != nil && !m.Track.Own {
 		c.host.Bound(c, m, b.DstInc)
 	}
 	return err
@@ -41,11 +42,11 @@ func (c *Conn) recvBound(b *wire.Bound) error {
 
 // notify queues a notice about the message of h.
 func (c *Conn) notify(t wire.InternalType, h *wire.Header) {
-	o := c.own.take()
+	o := c.own.Take()
 	o.Internal = t
 	n := wire.Notice{Seq: h.Seq, DPort: h.DPort, SPort: h.SPort, SrcInc: h.SrcInc}
-	o.Data = n.Append(o.body[:0])
-	o.priv.about = h.Seq
+	o.Data = n.Append(o.Body[:0])
+	o.Track.About = h.Seq
 	c.enqueue(&o.Msg)
 }
 
@@ -53,13 +54,13 @@ func (c *Conn) notify(t wire.InternalType, h *wire.Header) {
 // cancelled meanwhile. Notices come in the order of what they are about, so
 // everything before it that is still here was accepted; that also keeps the
 // search short whatever the peer sends.
-func (c *Conn) noticed(t wire.InternalType, n *wire.Notice) (*Msg, error) {
+func (c *Conn) noticed(t wire.InternalType, n *wire.Notice) (*msg.Msg, error) {
 	if n.Seq == 0 || n.Seq >= c.out.nextTx {
 		return nil, fmt.Errorf("%v of %d, the next sequence is %d", t, n.Seq, c.out.nextTx)
 	}
 	c.settleTo(n.Seq - 1)
-	m := c.out.unacked.head
-	if m == nil || m.priv.seq != n.Seq {
+	m := c.out.unacked.Head
+	if m == nil || m.Track.Seq != n.Seq {
 		return nil, nil
 	}
 	if m == c.out.frag || m.Internal != 0 {
@@ -75,14 +76,14 @@ func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
 	if m == nil {
 		return err
 	}
-	if m.priv.answered {
+	if m.Track.Answered {
 		return fmt.Errorf("%v of %d, whose atomic has run", t, n.Seq)
 	}
-	c.out.unacked.remove(m)
-	if t == wire.TypeNoSock || m.priv.own || mutant.On(mutant.RefusedDropped) {
-		c.end(m, NoSock)
+	c.out.unacked.Remove(m)
+	if t == wire.TypeNoSock || m.Track.Own || mutant.On(mutant.RefusedDropped) {
+		c.end(m, msg.NoSock)
 	} else {
-		c.stats.Refusals += uint64(m.datagrams())
+		c.stats.Refusals += uint64(m.Datagrams())
 		c.refuse(m)
 	}
 	return nil

@@ -5,12 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // bound is an up-call of script.
 type bound struct {
-	m   *Msg
+	m   *msg.Msg
 	inc uint32
 }
 
@@ -72,10 +73,10 @@ func TestBound(t *testing.T) {
 	if want := []bound{{b, 9}}; !slices.Equal(s.bounds, want) {
 		t.Errorf("%+v, want %+v", s.bounds, want)
 	}
-	s.want(a, Acked)
+	s.want(a, msg.Acked)
 	s.open(b)
 	s.send(frame(wire.Header{Ack: 101}, nil))
-	s.want(b, Acked)
+	s.want(b, msg.Acked)
 	tell(101, 9) // of one that has ended
 	if len(s.bounds) != 1 || s.c.State() != Up {
 		t.Errorf("%+v, %v", s.bounds, s.lastTrace)

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -26,8 +27,8 @@ func (c *Conn) sendOps() bool {
 	b := opBatch{wrid: wridOp | c.sq.tail}
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
 	blocked := false // the first one has to wait
-	for m := c.head(); m != nil && m.opNew(); m = c.head() {
-		m.priv.carried = c.carries(m)
+	for m := c.head(); m != nil && m.OpNew(); m = c.head() {
+		m.Track.Carried = c.carries(m)
 		if !c.small(m) {
 			if b.n > 0 {
 				break
@@ -51,7 +52,7 @@ func (c *Conn) sendOps() bool {
 				return false
 			}
 		}
-		need := m.headLen() + len(m.Data)
+		need := m.HeadLen() + len(m.Data)
 		if b.n > 0 && (b.off+need > min(c.link.maxSend, len(b.buf.Mem)) || b.bytes >= batchBytes || b.n == batchOps) {
 			break
 		}
@@ -72,7 +73,7 @@ func (c *Conn) sendOps() bool {
 }
 
 // sendLargeOp posts an operation whose payload travels alone.
-func (c *Conn) sendLargeOp(m *Msg) bool {
+func (c *Conn) sendLargeOp(m *msg.Msg) bool {
 	b := opBatch{wrid: wridOp | c.sq.tail}
 	n, reads, ok := c.opWRs(m)
 	if !ok {
@@ -92,16 +93,16 @@ func (c *Conn) sendLargeOp(m *Msg) bool {
 	if !c.postOp(m, &b) {
 		return true
 	}
-	m.priv.sent = 0
+	m.Track.Sent = 0
 	c.out.frag = m
 	return c.postPiece(sendRec{ops: b.first, reads: b.reads, bytes: b.bytes}, b.fence)
 }
 
 // opBatch is a batch under construction; its work requests are in c.wrs.
 type opBatch struct {
-	wrid        uint64 // of the operation to add, but for its position
-	first, last *Msg   // with work requests
-	chained     int    // how many those are
+	wrid        uint64   // of the operation to add, but for its position
+	first, last *msg.Msg // with work requests
+	chained     int      // how many those are
 	n           int
 	bytes       uint64
 	reads       int
@@ -111,24 +112,24 @@ type opBatch struct {
 }
 
 // postOp asks the host and adds m's work requests; false: m was refused.
-func (c *Conn) postOp(m *Msg, b *opBatch) bool {
+func (c *Conn) postOp(m *msg.Msg, b *opBatch) bool {
 	if !c.host.CanPost(c, m) {
 		c.refuseOp(m)
 		return false
 	}
-	p := &m.priv
+	p := &m.Track
 	c.take(m)
 	b.n++
-	if p.carried {
+	if p.Carried {
 		c.stats.SendRDMA++
-		c.stats.RecvRDMABytes += m.atomic().Len
+		c.stats.RecvRDMABytes += m.Atomic().Len
 	}
-	if !m.hasRDMA() {
+	if !m.HasRDMA() {
 		return true
 	}
-	p.refs++
+	p.Refs++
 	if b.last != nil {
-		b.last.priv.chain = m
+		b.last.Track.Chain = m
 	} else {
 		b.first = m
 	}
@@ -136,7 +137,7 @@ func (c *Conn) postOp(m *Msg, b *opBatch) bool {
 	wrid := b.wrid | uint64(b.chained)<<wridOpShift
 	b.chained++
 	c.addOp(m.Op, wrid, b)
-	if m.Op2 != nil && !p.carried {
+	if m.Op2 != nil && !p.Carried {
 		c.addOp(m.Op2, wrid|wridOp2, b)
 	}
 	return true
@@ -186,13 +187,13 @@ func (c *Conn) waits(n, reads int, b *opBatch) bool {
 // opWRs returns how many work requests m's operations make, and how many of
 // them have a response. ok is false if one of the operations can never be posted:
 // m says why.
-func (c *Conn) opWRs(m *Msg) (n, reads int, ok bool) {
+func (c *Conn) opWRs(m *msg.Msg) (n, reads int, ok bool) {
 	a := &c.cfg.Attr
 	for _, op := range [...]*rdmaop.Op{m.Op, m.Op2} {
 		if op == nil {
 			break
 		}
-		if m.priv.carried && op.Kind.Atomic() {
+		if m.Track.Carried && op.Kind.Atomic() {
 			continue
 		}
 		if !op.Supported(a.Caps & c.peerCaps()) {
@@ -239,7 +240,7 @@ func features(caps verbs.Caps) (f uint32) {
 }
 
 // refuseOp ends a message whose operations are never posted.
-func (c *Conn) refuseOp(m *Msg) {
-	m.priv.list.remove(m)
-	c.end(m, OpRefused)
+func (c *Conn) refuseOp(m *msg.Msg) {
+	m.Track.List.Remove(m)
+	c.end(m, msg.OpRefused)
 }

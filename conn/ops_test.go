@@ -4,15 +4,16 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
 // op is a message with an operation on the peer's memory.
-func (s *script) op(k abi.OpKind, n int) *Msg {
+func (s *script) op(k abi.OpKind, n int) *msg.Msg {
 	key := s.dev.reg(make([]byte, n))
-	return &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("op"), Op: &rdmaop.Op{
+	return &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("op"), Op: &rdmaop.Op{
 		Kind: k, Cookie: uint64(s.key), Len: uint64(n), Segs: []rdmaop.Seg{{LKey: key, Len: uint32(n)}},
 	}}
 }
@@ -23,7 +24,7 @@ func (s *script) posted() []*fakeWR { return s.dev.qps[len(s.dev.qps)-1].posted 
 func TestOperationBatch(t *testing.T) {
 	s := newScript(t).up()
 	s.hold = true
-	ops := []*Msg{s.op(abi.OpWrite, 16), s.op(abi.OpRead, 32), s.op(abi.OpWrite, 8)}
+	ops := []*msg.Msg{s.op(abi.OpWrite, 16), s.op(abi.OpRead, 32), s.op(abi.OpWrite, 8)}
 	refused := s.op(abi.OpWrite, 8)
 	s.refuse[refused] = true
 	s.c.Send(ops[0])
@@ -31,7 +32,7 @@ func TestOperationBatch(t *testing.T) {
 	s.c.Send(refused)
 	s.c.Send(ops[2])
 	s.run()
-	s.want(refused, OpRefused)
+	s.want(refused, msg.OpRefused)
 	w := s.posted()
 	if len(w) != 4 {
 		t.Fatalf("%d requests", len(w))
@@ -63,7 +64,7 @@ func TestOperationBatch(t *testing.T) {
 	}
 	s.open(ops...)
 	s.send(frame(wire.Header{Ack: 101}, nil))
-	s.want(ops[1], Acked)
+	s.want(ops[1], msg.Acked)
 	s.open(ops[2])
 }
 
@@ -71,7 +72,7 @@ func TestOperationBatch(t *testing.T) {
 func TestRefusedThenRoom(t *testing.T) {
 	s := newScript(t, func(c *Config) { c.MaxSendWR = 8; c.Attr.MaxSGE = 1 }).up()
 	s.hold = true
-	long := func() *Msg { // 4 requests
+	long := func() *msg.Msg { // 4 requests
 		m := s.op(abi.OpWrite, 16)
 		for len(m.Op.Segs) < 4 {
 			m.Op.Segs = append(m.Op.Segs, m.Op.Segs[0])
@@ -86,7 +87,7 @@ func TestRefusedThenRoom(t *testing.T) {
 	s.c.Send(refused)
 	s.c.Send(long())
 	s.run()
-	s.want(refused, OpRefused)
+	s.want(refused, msg.OpRefused)
 	if n := len(s.posted()); n != 5 || s.c.State() != Up {
 		t.Errorf("%d requests posted, want 5 until there is room; %v", n, s.c.State())
 	}
@@ -166,7 +167,7 @@ func TestLargeOperation(t *testing.T) {
 		t.Errorf("%d frames, local %v", len(f), s.local[m])
 	}
 	s.send(frame(wire.Header{Ack: 100}, nil))
-	s.want(m, Acked)
+	s.want(m, msg.Acked)
 }
 
 func TestOperationFails(t *testing.T) {
@@ -174,11 +175,11 @@ func TestOperationFails(t *testing.T) {
 	a, b, c := s.op(abi.OpWrite, 16), s.op(abi.OpRead, 16), s.op(abi.OpWrite, 16)
 	n := 0
 	s.q.onRDMA = func(*verbs.SendWR) bool { n++; return n != 2 }
-	for _, m := range []*Msg{a, b, c} {
+	for _, m := range []*msg.Msg{a, b, c} {
 		s.c.Send(m)
 	}
 	s.run()
-	if s.want(b, OpFailed); b.WCStatus != verbs.WCRemAccessErr {
+	if s.want(b, msg.OpFailed); b.WCStatus != verbs.WCRemAccessErr {
 		t.Errorf("status %d", b.WCStatus)
 	}
 	s.open(a, c)
@@ -187,6 +188,6 @@ func TestOperationFails(t *testing.T) {
 	}
 	s.dropRequests()
 	s.up()
-	s.want(a, Dropped)
-	s.want(c, Dropped)
+	s.want(a, msg.Dropped)
+	s.want(c, msg.Dropped)
 }

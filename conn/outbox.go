@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -9,24 +10,24 @@ import (
 // a stopped port's, half sent, or ending.
 type outbox struct {
 	nextTx   uint64      // next sequence to assign
-	rtx      msgList     // sequence assigned; goes first, in order
-	notices  msgList     // NOSOCK, REFUSED, BOUND and ATOMIC_RESULT
-	control  msgList     // GRANT, REVOKE, REVOKED
-	queue    msgList     // datagrams and operations
-	unacked  msgList     // posted, by sequence
-	frag     *Msg        // half sent
+	rtx      msg.List    // sequence assigned; goes first, in order
+	notices  msg.List    // NOSOCK, REFUSED, BOUND and ATOMIC_RESULT
+	control  msg.List    // GRANT, REVOKE, REVOKED
+	queue    msg.List    // datagrams and operations
+	unacked  msg.List    // posted, by sequence
+	frag     *msg.Msg    // half sent
 	untilAsk int         // datagrams to send until one asks for an ack
 	h        wire.Header // of the frame that is being put together
 }
 
 // askAck decides whether the message of p, n datagrams that are sent now, asks for an
 // ack.
-func (o *outbox) askAck(p *msgPriv, n int) {
+func (o *outbox) askAck(p *msg.Track, n int) {
 	switch {
-	case p.flags&wire.FlagRetransmitted != 0:
-		p.flags |= wire.FlagAckRequired
+	case p.Flags&wire.FlagRetransmitted != 0:
+		p.Flags |= wire.FlagAckRequired
 	case o.untilAsk < n:
-		p.flags |= wire.FlagAckRequired
+		p.Flags |= wire.FlagAckRequired
 		o.untilAsk = askEvery
 	default:
 		o.untilAsk -= n
@@ -42,27 +43,27 @@ func (o *outbox) askAck(p *msgPriv, n int) {
 const askEvery = 8
 
 // n is how many messages there are, those in stopped ports aside.
-func (o *outbox) n() int { return o.rtx.n + o.notices.n + o.control.n + o.queue.n + o.unacked.n }
+func (o *outbox) n() int { return o.rtx.N + o.notices.N + o.control.N + o.queue.N + o.unacked.N }
 
 // number gives m the next sequence.
-func (o *outbox) number(m *Msg) {
-	m.priv.seq = o.nextTx
+func (o *outbox) number(m *msg.Msg) {
+	m.Track.Seq = o.nextTx
 	o.nextTx++
 }
 
 // announce gives the notices and control messages that wait their sequences, and
 // returns the highest sequence of a message that the peer has to wait for.
 func (o *outbox) announce() uint64 {
-	for _, l := range []*msgList{&o.notices, &o.control} {
-		for m := l.head; m != nil; m = l.head {
-			l.remove(m)
+	for _, l := range []*msg.List{&o.notices, &o.control} {
+		for m := l.Head; m != nil; m = l.Head {
+			l.Remove(m)
 			o.number(m)
-			o.rtx.push(m)
+			o.rtx.Push(m)
 		}
 	}
-	for m := o.rtx.tail; m != nil; m = m.priv.prev {
+	for m := o.rtx.Tail; m != nil; m = m.Track.Prev {
 		if m.Internal != 0 {
-			return m.priv.seq
+			return m.Track.Seq
 		}
 	}
 	return 0
@@ -70,11 +71,11 @@ func (o *outbox) announce() uint64 {
 
 // rewind has what is unacked go first on the next connection.
 func (o *outbox) rewind() {
-	for m := o.unacked.head; m != nil; m = m.priv.next {
-		m.priv.state, m.priv.sent = msgQueued, 0
+	for m := o.unacked.Head; m != nil; m = m.Track.Next {
+		m.Track.State, m.Track.Sent = msg.Queued, 0
 		if m.Internal == wire.TypeResult && mutant.On(mutant.ResultForgotten) {
 			m.Internal = wire.TypeBound + 100 // a type that nobody knows
 		}
 	}
-	o.rtx.prepend(&o.unacked)
+	o.rtx.Prepend(&o.unacked)
 }

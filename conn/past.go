@@ -29,7 +29,7 @@ func (c *Conn) takeOver(p Past) {
 // IdleSince returns when an idle connection sent or received last. ok is false if
 // the connection is not idle: something waits, is outstanding or half received.
 func (c *Conn) IdleSince() (since int64, ok bool) {
-	if c.wanted() || c.halt.again > 0 || c.own.n > 0 || c.request.waits || c.settling.expires != 0 {
+	if c.wanted() || c.halt.again > 0 || c.own.N > 0 || c.request.waits || c.settling.expires != 0 {
 		return 0, false
 	}
 	switch c.state {

@@ -3,6 +3,8 @@ package conn
 import (
 	"fmt"
 
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -62,7 +64,7 @@ func (c *Conn) postWRs(rec sendRec) {
 
 // HandleSend takes a send completion.
 func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now = now
 	if !c.link.has(wc) {
 		return
@@ -97,10 +99,10 @@ func (c *Conn) sendFailed(wc *verbs.WC) {
 		c.k.nak = true
 	}
 	if _, named := rdmaop.StatusOf(wc.Status); named {
-		if m, op := c.sq.opOf(wc.WRID, c.k.on); m != nil && m.priv.state == msgPosted {
+		if m, op := c.sq.opOf(wc.WRID, c.k.on); m != nil && m.Track.State == msg.Posted {
 			m.WCStatus, m.Bad = wc.Status, op
-			c.out.unacked.remove(m)
-			c.end(m, OpFailed)
+			c.out.unacked.Remove(m)
+			c.end(m, msg.OpFailed)
 		}
 	}
 	if c.state == Up {
@@ -125,10 +127,10 @@ func (c *Conn) complete() {
 		c.host.PutSendBuf(rec.buf)
 	}
 	for m := rec.ops; m != nil; {
-		next := m.priv.chain
-		m.priv.chain = nil
-		if !m.priv.opLocal {
-			m.priv.opLocal = true
+		next := m.Track.Chain
+		m.Track.Chain = nil
+		if !m.Track.OpLocal {
+			m.Track.OpLocal = true
 			c.host.OpLocal(c, m)
 		}
 		c.unref(m)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -13,7 +14,7 @@ func TestPostFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t).up()
 			op := s.op(abi.OpWrite, 16)
-			plain := &Msg{SPort: 3, DPort: 4}
+			plain := &msg.Msg{SPort: 3, DPort: 4}
 			s.c.Send(op)
 			s.dev.postFail = func([]verbs.SendWR) int { s.dev.postFail = nil; return accept }
 			s.run()
@@ -24,7 +25,7 @@ func TestPostFailure(t *testing.T) {
 			s.open(op)
 			s.dropRequests()
 			s.up()
-			s.want(op, Dropped)
+			s.want(op, msg.Dropped)
 			if f := s.frames(); len(f) != 1 {
 				t.Errorf("%+v", f)
 			}
@@ -60,7 +61,7 @@ func TestSendQueueRoom(t *testing.T) {
 	}
 	s.c.Send(big)
 	s.run()
-	if s.want(big, OpRefused); big.WCStatus != verbs.WCLocLenErr || big.Bad != big.Op {
+	if s.want(big, msg.OpRefused); big.WCStatus != verbs.WCLocLenErr || big.Bad != big.Op {
 		t.Errorf("status %d", big.WCStatus)
 	}
 	for range 20 {

@@ -4,16 +4,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
-)
-
-// A peer can make this side owe it notices and pongs and never take any. Above
-// maxPongs pings go unanswered, above maxOwing the connection is broken off.
-const (
-	maxPongs = 1 << 10
-	maxOwing = 1 << 16
 )
 
 // receiver is the receiving side of a connection.
@@ -30,7 +25,7 @@ type receiver struct {
 // host posts the buffer again after the call: a credit is owed for it. What
 // breaks the protocol breaks the connection.
 func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now = now
 	if !c.link.has(wc) || c.link.deaf || c.closed {
 		return
@@ -77,8 +72,8 @@ func (c *Conn) recvFrames(b []byte) error {
 	}
 	c.stats.RecvFrames++
 	c.dirty = true
-	if c.own.n > maxOwing {
-		return fmt.Errorf("%d notices not taken", c.own.n)
+	if c.own.N > msg.MaxOwing {
+		return fmt.Errorf("%d notices not taken", c.own.N)
 	}
 	if len(b) > c.link.maxSend {
 		return fmt.Errorf("a SEND of %d bytes, largest %d", len(b), c.link.maxSend)
@@ -270,12 +265,12 @@ func (c *Conn) verdict(h *wire.Header, v Verdict, met uint32) {
 // pong answers a ping. A ping from port 0 has nobody to answer.
 func (c *Conn) pong(h *wire.Header) {
 	c.in.arrived.Control++
-	if h.SPort == 0 || c.cong.remote.Test(h.SPort) || c.own.n >= maxPongs {
+	if h.SPort == 0 || c.cong.remote.Test(h.SPort) || c.own.N >= msg.MaxPongs {
 		return
 	}
 	c.stats.RecvPing++
 	c.stats.SendPong++
-	o := c.own.take()
+	o := c.own.Take()
 	o.DPort, o.DstInc = h.SPort, h.SrcInc
 	c.enqueue(&o.Msg)
 }

@@ -1,5 +1,7 @@
 package conn
 
+import "github.com/rdsd/rdsd/conn/internal/upcalls"
+
 // RTT is what a connection has measured of the time from the post of a message that asks
 // for an ack until its ack is handled. The peer acks such a message in the turn in which
 // it takes it in, so the time has the way there and back, the queues between and a turn of
@@ -40,24 +42,10 @@ func (r *rtt) acked(seq uint64, now int64) {
 // nothing and returns false while something is outstanding, or the connection is not
 // ready. Nothing is posted before Flush.
 func (c *Conn) Probe() bool {
-	c.calls.called(callNote)
-	if !c.Ready() || c.wanted() || c.own.n > 0 || c.quiet.probe != nil {
+	c.calls.Called(upcalls.Note)
+	if !c.Ready() || c.wanted() || c.own.N > 0 || c.quiet.probe != nil {
 		return false
 	}
 	c.quiet.probe = c.ask()
 	return true
-}
-
-// oldest returns when the host took in the message of l that has waited for longest,
-// as far as the first few tell; 0: none of them is the host's.
-func (l *msgList) oldest() int64 {
-	const most = 8 // those of the Conn itself may be ahead
-	m := l.head
-	for n := 0; m != nil && m.At == 0 && n < most; n++ {
-		m = m.priv.next
-	}
-	if m == nil {
-		return 0
-	}
-	return m.At
 }

@@ -3,6 +3,7 @@ package conn
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -19,25 +20,25 @@ func TestRTT(t *testing.T) {
 	if r := s.c.Info().RTT; r != (RTT{}) {
 		t.Errorf("before anything was sent: %+v", r)
 	}
-	send := func(m *Msg) *Msg {
+	send := func(m *msg.Msg) *msg.Msg {
 		m.SPort, m.DPort, m.SrcInc, m.Data = 3, 4, 5, []byte("x")
 		s.c.Send(m)
 		s.run()
 		return m
 	}
-	ask := send(&Msg{AckNow: true, At: s.now})
+	ask := send(&msg.Msg{AckNow: true, At: s.now})
 	pass(400)
 	if i := s.c.Info(); i.Oldest != ask.At {
 		t.Errorf("the oldest is of %d, want %d", i.Oldest, ask.At)
 	}
-	send(&Msg{AckNow: true, At: s.now}) // not measured: another one is
+	send(&msg.Msg{AckNow: true, At: s.now}) // not measured: another one is
 	pass(400)
 	ack()
 	want(800, 800, 800)
 	if i := s.c.Info(); i.Oldest != 0 {
 		t.Errorf("nothing waits, the oldest is of %d", i.Oldest)
 	}
-	send(&Msg{}) // asks for nothing, and is not measured
+	send(&msg.Msg{}) // asks for nothing, and is not measured
 	pass(9000)
 	ack()
 	want(800, 800, 800)
@@ -71,7 +72,7 @@ func TestRTTOfABrokenConnection(t *testing.T) {
 		t.Error("it is not measured")
 	}
 	s.now += second
-	s.again(func(h *wire.Hello) { h.Ack, h.AckInst = m.priv.seq, s.c.cfg.Instance })
+	s.again(func(h *wire.Hello) { h.Ack, h.AckInst = m.Track.Seq, s.c.cfg.Instance })
 	s.run()
 	if r := s.c.Info().RTT; r.At != 0 {
 		t.Errorf("measured: %+v", r)

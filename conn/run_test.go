@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -21,8 +22,8 @@ func frameRun(payloads ...string) (run []byte) {
 }
 
 // sendRun sends a run of the payloads as s.msg sends a datagram.
-func (s *script) sendRun(payloads ...string) *Msg {
-	m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: frameRun(payloads...), Run: len(payloads)}
+func (s *script) sendRun(payloads ...string) *msg.Msg {
+	m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: frameRun(payloads...), Run: len(payloads)}
 	for _, p := range payloads {
 		m.Payload += len(p)
 	}
@@ -55,7 +56,7 @@ func TestRunSent(t *testing.T) {
 		t.Errorf("%d messages of %d bytes sent, %d not acked, %d queued", st.SendMsgs, st.SendBytes, i.Unacked, i.Queued)
 	}
 	s.send(frame(wire.Header{Ack: 101}, nil))
-	s.want(m, Acked)
+	s.want(m, msg.Acked)
 }
 
 // TestRunInPieces: a run that does not fit a SEND travels as any long message.
@@ -89,7 +90,7 @@ func TestRunEnds(t *testing.T) {
 	s.send(s.notice(wire.TypeRefused, 100, 4))
 	s.send(s.notice(wire.TypeNoSock, 101, 4))
 	s.open(refused)
-	s.want(nobody, NoSock)
+	s.want(nobody, msg.NoSock)
 	st := s.c.Stats()
 	if i := s.c.Info(); st.Refusals != 3 || st.NoSock != 2 || i.Stopped != 3 || i.Queued != 3 {
 		t.Errorf("%d refused, %d without a socket, %d wait", st.Refusals, st.NoSock, i.Stopped)
@@ -105,7 +106,7 @@ func TestRunEnds(t *testing.T) {
 		t.Errorf("%d sent again", st.Retransmitted)
 	}
 	s.again(func(h *wire.Hello) { h.Instance = 78 })
-	s.want(refused, Lost)
+	s.want(refused, msg.Lost)
 	if st.Lost != 3 {
 		t.Errorf("%d lost, want 3", st.Lost)
 	}

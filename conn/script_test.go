@@ -7,12 +7,12 @@ import (
 
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// A script is one Conn (127.0.0.1) and a peer (127.0.0.2) that is a bare queue
-// pair: the test writes and reads its frames.
+// A script is one Conn and a peer that is a bare queue pair: the test writes and reads its frames.
 type script struct {
 	*baseHost
 	t    *testing.T
@@ -29,10 +29,10 @@ type script struct {
 	delivered []string
 	headers   []wire.Header
 	verdict   func(h *wire.Header) Verdict
-	done      map[*Msg]Outcome
-	local     map[*Msg]bool
-	placed    map[*Msg]bool
-	refuse    map[*Msg]bool
+	done      map[*msg.Msg]msg.Outcome
+	local     map[*msg.Msg]bool
+	placed    map[*msg.Msg]bool
+	refuse    map[*msg.Msg]bool
 	internals []wire.InternalType
 	ups       []bool
 	downs     []error
@@ -47,7 +47,7 @@ type script struct {
 
 func newScript(t *testing.T, change ...func(*Config)) *script {
 	n := newFakeNet(1)
-	s := &script{t: t, peer: n.host(addrB), now: 1e9, done: map[*Msg]Outcome{}, local: map[*Msg]bool{}, placed: map[*Msg]bool{}, refuse: map[*Msg]bool{}}
+	s := &script{t: t, peer: n.host(addrB), now: 1e9, done: map[*msg.Msg]msg.Outcome{}, local: map[*msg.Msg]bool{}, placed: map[*msg.Msg]bool{}, refuse: map[*msg.Msg]bool{}}
 	s.baseHost = newBaseHost(n.host(addrA), 8, 32<<10, 64)
 	cfg := testConfig(addrA, addrB, 10)
 	cfg.StartSeq = 100
@@ -91,29 +91,29 @@ func (s *script) took(h *wire.Header, b []byte) {
 		s.c.TookRun(sum.Bytes)
 	}
 }
-func (s *script) Bound(_ *Conn, m *Msg, inc uint32) { s.bounds = append(s.bounds, bound{m, inc}) }
-func (s *script) Abort(*Conn, any)                  { s.aborts++ }
+func (s *script) Bound(_ *Conn, m *msg.Msg, inc uint32) { s.bounds = append(s.bounds, bound{m, inc}) }
+func (s *script) Abort(*Conn, any)                      { s.aborts++ }
 func (s *script) Internal(_ *Conn, t wire.InternalType, body []byte) {
 	s.internals = append(s.internals, t)
 }
-func (s *script) CanPost(_ *Conn, m *Msg) bool   { return !s.refuse[m] }
-func (s *script) PeerUp(_ *Conn, restarted bool) { s.ups = append(s.ups, restarted) }
-func (s *script) PeerDown(_ *Conn, why error)    { s.downs = append(s.downs, why) }
-func (s *script) Congestion(*Conn, *cong.Map)    { s.congs++ }
-func (s *script) OpLocal(_ *Conn, m *Msg) {
+func (s *script) CanPost(_ *Conn, m *msg.Msg) bool { return !s.refuse[m] }
+func (s *script) PeerUp(_ *Conn, restarted bool)   { s.ups = append(s.ups, restarted) }
+func (s *script) PeerDown(_ *Conn, why error)      { s.downs = append(s.downs, why) }
+func (s *script) Congestion(*Conn, *cong.Map)      { s.congs++ }
+func (s *script) OpLocal(_ *Conn, m *msg.Msg) {
 	if s.local[m] {
 		s.t.Error("OpLocal twice")
 	}
 	s.local[m] = true
 }
-func (s *script) OpPlaced(_ *Conn, m *Msg) {
+func (s *script) OpPlaced(_ *Conn, m *msg.Msg) {
 	if _, done := s.done[m]; s.placed[m] || s.local[m] || done {
 		s.t.Errorf("OpPlaced: placed %v, local %v, done %v", s.placed[m], s.local[m], done)
 	}
 	s.placed[m] = true
 }
-func (s *script) MsgDone(_ *Conn, m *Msg, o Outcome) {
-	if o == Returned {
+func (s *script) MsgDone(_ *Conn, m *msg.Msg, o msg.Outcome) {
+	if o == msg.Returned {
 		s.returned(m)
 		return
 	}
@@ -349,8 +349,8 @@ func (s *script) frames() (out []got) {
 	return out
 }
 
-func (s *script) msg(payload string) *Msg {
-	m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte(payload)}
+func (s *script) msg(payload string) *msg.Msg {
+	m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte(payload)}
 	s.baseHost.send(s.c, m)
 	return m
 }
@@ -374,14 +374,14 @@ func (s *script) notice(t wire.InternalType, seq uint64, dport uint16) []byte {
 	return frame(wire.Header{Seq: s.seq, DPort: uint16(t), Flags: wire.FlagInternal}, n.Append(nil))
 }
 
-func (s *script) want(m *Msg, o Outcome) {
+func (s *script) want(m *msg.Msg, o msg.Outcome) {
 	s.t.Helper()
 	if g, ok := s.done[m]; !ok || g != o {
 		s.t.Errorf("message %q: ended %v with %d, want %d", m.Data, ok, g, o)
 	}
 }
 
-func (s *script) open(ms ...*Msg) {
+func (s *script) open(ms ...*msg.Msg) {
 	s.t.Helper()
 	for _, m := range ms {
 		if o, ok := s.done[m]; ok {

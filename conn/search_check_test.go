@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -14,7 +15,7 @@ import (
 // rdma is asked before an RDMA request runs in h's memory.
 func (h *searchHost) rdma(wr *verbs.SendWR) bool {
 	s := h.w.all[wr.RKey-keyBase-1]
-	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != GaveUp {
+	if s.done && s.outcome != msg.Cancelled && s.outcome != msg.Unknown && s.outcome != msg.GaveUp {
 		failf("the RDMA of message %d runs after its end, %v", s.id, s.outcome)
 	}
 	if h.retired {
@@ -44,7 +45,7 @@ func (h *searchHost) Deliver(_ *Conn, hd *wire.Header, b []byte) (Verdict, uint3
 	if s.got++; s.got > 1 {
 		failf("message %d delivered twice", s.id)
 	}
-	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != Lost && s.outcome != GaveUp {
+	if s.done && s.outcome != msg.Cancelled && s.outcome != msg.Unknown && s.outcome != msg.Lost && s.outcome != msg.GaveUp {
 		failf("message %d delivered after its end, %v", s.id, s.outcome)
 	}
 	if s.op() && (s.applied != 1 || s.appLife != h.life) {
@@ -82,11 +83,11 @@ func (h *searchHost) Internal(_ *Conn, t wire.InternalType, _ []byte) {
 func (h *searchHost) giveBack() {
 	if h.owes && h.active == 0 {
 		h.owes = false
-		h.c.Send(&Msg{Owner: (*searchMsg)(nil), Internal: wire.TypeRevoked, Data: (&wire.Revoke{RKey: keyBase, Lanes: 1}).Append(nil)})
+		h.c.Send(&msg.Msg{Owner: (*searchMsg)(nil), Internal: wire.TypeRevoked, Data: (&wire.Revoke{RKey: keyBase, Lanes: 1}).Append(nil)})
 	}
 }
 
-func (h *searchHost) CanPost(_ *Conn, m *Msg) bool {
+func (h *searchHost) CanPost(_ *Conn, m *msg.Msg) bool {
 	s := m.Owner.(*searchMsg)
 	if s.asked {
 		failf("asked twice whether message %d may be posted", s.id)
@@ -99,7 +100,7 @@ func (h *searchHost) CanPost(_ *Conn, m *Msg) bool {
 	return true
 }
 
-func (h *searchHost) OpLocal(_ *Conn, m *Msg) {
+func (h *searchHost) OpLocal(_ *Conn, m *msg.Msg) {
 	s := m.Owner.(*searchMsg)
 	if s.local || !s.asked || s.done {
 		failf("message %d locally complete: again %v, posted %v, ended %v", s.id, s.local, s.asked, s.done)
@@ -129,12 +130,12 @@ func (h *searchHost) complete(s *searchMsg) {
 	}
 }
 
-func (h *searchHost) MsgDone(_ *Conn, m *Msg, o Outcome) {
+func (h *searchHost) MsgDone(_ *Conn, m *msg.Msg, o msg.Outcome) {
 	s := m.Owner.(*searchMsg)
 	if s == nil { // a REVOKED
 		return
 	}
-	if o == Returned {
+	if o == msg.Returned {
 		h.returned(m)
 		return
 	}
@@ -149,26 +150,26 @@ func (h *searchHost) MsgDone(_ *Conn, m *Msg, o Outcome) {
 		h.complete(s)
 	}
 	switch o {
-	case Acked:
+	case msg.Acked:
 		if s.got != 1 && s.kind != 'R' || s.op() && s.applied != 1 {
 			failf("message %d acked: delivered %d times, its RDMA ran %d times", s.id, s.got, s.applied)
 		}
-	case NoSock, Dropped, Withdrawn:
+	case msg.NoSock, msg.Dropped, msg.Withdrawn:
 		if s.got != 0 {
 			failf("message %d ended %v and was delivered", s.id, o)
 		}
-	case OpRefused:
+	case msg.OpRefused:
 		if s.got != 0 || s.applied != 0 || !h.revoked {
 			failf("message %d ended %v: delivered %d, ran %d, revoked %v", s.id, o, s.got, s.applied, h.revoked)
 		}
-	case Lost, Unknown:
+	case msg.Lost, msg.Unknown:
 		if !h.w.died {
 			failf("message %d ended %v, and nobody restarted", s.id, o)
 		}
-	case OpFailed:
+	case msg.OpFailed:
 		failf("message %d: its operation failed, status %d", s.id, m.WCStatus)
 	}
-	if (o == Cancelled || o == GaveUp || o == Withdrawn) && !s.ended {
+	if (o == msg.Cancelled || o == msg.GaveUp || o == msg.Withdrawn) && !s.ended {
 		failf("message %d ended %v by itself", s.id, o)
 	}
 }
@@ -201,10 +202,10 @@ func (w *searchWorld) atRest() {
 			if !s.done {
 				failf("message %d never ended", s.id)
 			}
-			if s.outcome == NoSock && w.c.unbound == false {
+			if s.outcome == msg.NoSock && w.c.unbound == false {
 				failf("message %d found no socket", s.id)
 			}
-			if s.outcome == Dropped && w.c.cuts == 0 && !w.died {
+			if s.outcome == msg.Dropped && w.c.cuts == 0 && !w.died {
 				failf("message %d dropped without a break", s.id)
 			}
 		}

@@ -45,8 +45,8 @@ var searchSeed = maphash.MakeSeed()
 // once, scratch, statistics, or free lists.
 var notState = map[string]bool{
 	"Conn.cfg": true, "Conn.host": true, "Conn.calls": true, "Conn.now": true, "Conn.since": true, "Conn.stats": true, "Conn.why": true,
-	"Scratch.wrs": true, "Scratch.sges": true, "outbox.h": true, "receiver.h": true, "link.num": true, "ownMsgs.free": true,
-	"redial.ceiling":    true,                             // always MinBackoff here
+	"Scratch.wrs": true, "Scratch.sges": true, "outbox.h": true, "receiver.h": true, "link.num": true, "OwnMsgs.free": true,
+	"Redial.Ceiling":    true,                             // always MinBackoff here
 	"congestion.own":    true,                             // the host's
 	"congestion.remote": true,                             // see below
 	"portStops.turn":    true, "portStops.released": true, // there is one port
@@ -54,7 +54,7 @@ var notState = map[string]bool{
 }
 
 // clocks are the fields that are times.
-var clocks = map[string]bool{"redial.at": true, "link.deadline": true, "settlement.expires": true, "ackDue.at": true}
+var clocks = map[string]bool{"Redial.At": true, "link.deadline": true, "settlement.expires": true, "ackDue.at": true}
 
 var (
 	qpType  = reflect.TypeFor[*fakeQP]()

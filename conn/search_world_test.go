@@ -10,6 +10,8 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/internal/timer"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -34,7 +36,7 @@ type searchMsg struct {
 	from    int
 	kind    byte
 	life    int // of its sender, once sent
-	msg     *Msg
+	msg     *msg.Msg
 	barrier uint64
 	place   barrier.Op
 	lkey    uint32
@@ -45,7 +47,7 @@ type searchMsg struct {
 	local   bool
 	done    bool
 	ended   bool // withdrawn by its owner
-	outcome Outcome
+	outcome msg.Outcome
 }
 
 func (m *searchMsg) op() bool { return m.kind == 'w' || m.kind == 'r' || m.kind == 'a' }
@@ -153,7 +155,7 @@ func (w *searchWorld) can(a action) bool {
 	case actEmpty:
 		return len(h.dev.cq) == 0 && h.c.State() == Error
 	case actFlush:
-		return h.c.NeedFlush() || slices.ContainsFunc(h.away, func(m *Msg) bool { return !h.c.Stopped(m.DPort) })
+		return h.c.NeedFlush() || slices.ContainsFunc(h.away, func(m *msg.Msg) bool { return !h.c.Stopped(m.DPort) })
 	case actTick:
 		t := h.c.NextTimeout()
 		return t != 0 && t <= w.now+1000
@@ -164,7 +166,7 @@ func (w *searchWorld) can(a action) bool {
 	case actFree:
 		return h.full
 	case actWait:
-		return sooner(w.h[0].c.NextTimeout(), w.h[1].c.NextTimeout()) > w.now
+		return timer.Sooner(w.h[0].c.NextTimeout(), w.h[1].c.NextTimeout()) > w.now
 	case actCut, actFlushed, actHalf:
 		return w.cuts > 0 && slices.ContainsFunc(h.dev.qps, (*fakeQP).joined)
 	case actReset:
@@ -229,7 +231,7 @@ func (w *searchWorld) do(a action) {
 	case actFree:
 		h.setFull(false)
 	case actWait:
-		w.now = sooner(w.h[0].c.NextTimeout(), w.h[1].c.NextTimeout())
+		w.now = timer.Sooner(w.h[0].c.NextTimeout(), w.h[1].c.NextTimeout())
 		w.h[0].c.Tick(w.now)
 		w.h[1].c.Tick(w.now)
 	default:
@@ -270,7 +272,7 @@ func (w *searchWorld) fault(h *searchHost, k actKind) {
 	case actCancel:
 		w.cancl--
 		h.script[0].ended = true
-		h.c.Cancel(h.script[0].msg, Cancelled)
+		h.c.Cancel(h.script[0].msg, msg.Cancelled)
 	case actGiveUp:
 		w.quits--
 		h.script[0].ended = true
@@ -310,7 +312,7 @@ func (h *searchHost) setFull(full bool) {
 
 func (h *searchHost) send(s *searchMsg) {
 	s.life = h.life
-	m := &Msg{Owner: s, SPort: 100, DPort: searchPort, SrcInc: uint32(h.life), Data: make([]byte, 8)}
+	m := &msg.Msg{Owner: s, SPort: 100, DPort: searchPort, SrcInc: uint32(h.life), Data: make([]byte, 8)}
 	binary.BigEndian.PutUint64(m.Data, uint64(s.id))
 	s.msg = m
 	switch {

@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
@@ -14,7 +16,7 @@ const copyMax = 8 << 10
 func (c *Conn) NeedFlush() bool {
 	switch c.state {
 	case Down:
-		return c.redial.at == 0 && c.mayDial()
+		return c.redial.At == 0 && c.mayDial()
 	case Up:
 		return c.link.ready && (c.dirty || c.LetsGo())
 	}
@@ -25,7 +27,7 @@ func (c *Conn) NeedFlush() bool {
 // map, and an ack or credits that are due. When Down with something to send
 // and no back-off pending it starts to connect.
 func (c *Conn) Flush(now int64) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now = now
 	switch c.state {
 	case Down:
@@ -69,7 +71,7 @@ func (c *Conn) sendNext() bool {
 	switch {
 	case m == nil:
 		return false
-	case m.opNew():
+	case m.OpNew():
 		return c.sendOps()
 	case c.small(m):
 		return c.sendSmall()
@@ -78,17 +80,17 @@ func (c *Conn) sendNext() bool {
 }
 
 // head returns the message whose turn it is, nil if none may be sent now.
-func (c *Conn) head() *Msg {
-	for _, l := range [...]*msgList{&c.out.rtx, &c.out.notices, &c.out.control} {
-		if l.head != nil {
-			return l.head
+func (c *Conn) head() *msg.Msg {
+	for _, l := range [...]*msg.List{&c.out.rtx, &c.out.notices, &c.out.control} {
+		if l.Head != nil {
+			return l.Head
 		}
 	}
-	for m := c.out.queue.head; m != nil; m = c.out.queue.head {
+	for m := c.out.queue.Head; m != nil; m = c.out.queue.Head {
 		if c.turnAway(m) {
 			continue
 		}
-		if m.opNew() && (c.settling.on || c.halt.ops) {
+		if m.OpNew() && (c.settling.on || c.halt.ops) {
 			// A REVOKE may still be on its way, or the daemon is about to pause.
 			return nil
 		}
@@ -98,39 +100,39 @@ func (c *Conn) head() *Msg {
 }
 
 // small says that m is copied into a SEND, with others if possible. It fits into one with its header.
-func (c *Conn) small(m *Msg) bool {
+func (c *Conn) small(m *msg.Msg) bool {
 	n := len(m.Data)
-	return (n <= copyMax || m.LKey == 0) && m.headLen()+n <= c.link.maxSend
+	return (n <= copyMax || m.LKey == 0) && m.HeadLen()+n <= c.link.maxSend
 }
 
 // take moves m from its queue to the unacked list and gives it a sequence.
-func (c *Conn) take(m *Msg) {
-	p := &m.priv
-	p.list.remove(m)
-	if p.seq == 0 {
+func (c *Conn) take(m *msg.Msg) {
+	p := &m.Track
+	p.List.Remove(m)
+	if p.Seq == 0 {
 		c.out.number(m)
 	}
-	if p.flags&wire.FlagRetransmitted != 0 {
-		c.stats.Retransmitted += uint64(m.datagrams())
+	if p.Flags&wire.FlagRetransmitted != 0 {
+		c.stats.Retransmitted += uint64(m.Datagrams())
 	}
-	p.state, p.posted, p.opPosted = msgPosted, true, m.Op != nil
+	p.State, p.Posted, p.OpPosted = msg.Posted, true, m.Op != nil
 	if m.Watched {
 		c.cfg.Posted(m)
 	}
-	c.out.askAck(p, m.datagrams())
+	c.out.askAck(p, m.Datagrams())
 	if len(c.stops.list) != 0 {
 		c.stops.resumed(m)
 	}
-	c.out.unacked.push(m)
+	c.out.unacked.Push(m)
 }
 
 // header fills c.txh for m. Every frame carries the ack and what credits fit.
-func (c *Conn) header(m *Msg) {
+func (c *Conn) header(m *msg.Msg) {
 	h := &c.out.h
-	h.Seq = m.priv.seq
+	h.Seq = m.Track.Seq
 	h.Len = uint32(len(m.Data))
 	h.SPort, h.DPort = m.SPort, m.DPort
-	h.Flags = m.priv.flags
+	h.Flags = m.Track.Flags
 	h.SrcInc, h.DstInc = m.SrcInc, m.DstInc
 	h.Ext = [wire.ExtLen]byte{}
 	if m.Run != 0 {
@@ -156,7 +158,7 @@ func (c *Conn) header(m *Msg) {
 	if m.DestCookie != 0 {
 		h.SetExtDest(m.DestCookie)
 	}
-	if m.priv.carried {
+	if m.Track.Carried {
 		h.Flags |= wire.FlagAtomic
 	}
 	if m.AckNow || m.Op != nil {
@@ -169,10 +171,10 @@ func (c *Conn) header(m *Msg) {
 }
 
 // put writes m's frame to b and returns its length, pad included.
-func (c *Conn) put(b []byte, m *Msg) int {
+func (c *Conn) put(b []byte, m *msg.Msg) int {
 	c.header(m)
 	c.putHead(b, m)
-	head := m.headLen()
+	head := m.HeadLen()
 	n := head + len(m.Data)
 	end := wire.Pad(n)
 	if end <= len(b) {
@@ -183,12 +185,12 @@ func (c *Conn) put(b []byte, m *Msg) int {
 	return end
 }
 
-func (c *Conn) sentWhole(m *Msg) {
-	if c.rtt.seq == 0 && (m.AckNow || m.priv.flags&wire.FlagAckRequired != 0) && m.Op == nil {
-		c.rtt.begin(m.priv.seq, c.now)
+func (c *Conn) sentWhole(m *msg.Msg) {
+	if c.rtt.seq == 0 && (m.AckNow || m.Track.Flags&wire.FlagAckRequired != 0) && m.Op == nil {
+		c.rtt.begin(m.Track.Seq, c.now)
 	}
-	c.stats.SendMsgs += uint64(m.datagrams())
-	c.stats.SendBytes += uint64(m.payload())
+	c.stats.SendMsgs += uint64(m.Datagrams())
+	c.stats.SendBytes += uint64(m.PayloadLen())
 }
 
 // buffer takes a send buffer; nil if the pool is empty, then Flush must be
@@ -225,8 +227,8 @@ func (c *Conn) sendSmall() bool {
 		off = c.putCong(buf.Mem)
 		end = off
 	}
-	for m := c.head(); m != nil && !m.opNew() && c.small(m); m = c.head() {
-		n := m.headLen() + len(m.Data)
+	for m := c.head(); m != nil && !m.OpNew() && c.small(m); m = c.head() {
+		n := m.HeadLen() + len(m.Data)
 		if off+n > limit {
 			break
 		}
@@ -240,12 +242,12 @@ func (c *Conn) sendSmall() bool {
 }
 
 // startLarge begins a message that travels alone.
-func (c *Conn) startLarge(m *Msg) bool {
+func (c *Conn) startLarge(m *msg.Msg) bool {
 	if !c.canSend() {
 		return false
 	}
 	c.take(m)
-	m.priv.sent = 0
+	m.Track.Sent = 0
 	c.out.frag = m
 	return true
 }
@@ -263,18 +265,18 @@ func (c *Conn) sendPiece() bool {
 // registered memory is not copied.
 func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
 	m := c.out.frag
-	head := m.headLen()
-	n := min(len(m.Data)-m.priv.sent, c.link.maxSend-head)
-	piece := m.Data[m.priv.sent : m.priv.sent+n]
+	head := m.HeadLen()
+	n := min(len(m.Data)-m.Track.Sent, c.link.maxSend-head)
+	piece := m.Data[m.Track.Sent : m.Track.Sent+n]
 	var buf *SendBuf
 	if m.LKey == 0 {
 		if buf = c.buffer(); buf == nil {
 			return false
 		}
 	}
-	addr := m.Addr + uint64(m.priv.sent)
-	m.priv.sent += n
-	last := m.priv.sent == len(m.Data)
+	addr := m.Addr + uint64(m.Track.Sent)
+	m.Track.Sent += n
+	last := m.Track.Sent == len(m.Data)
 	if last {
 		c.sentWhole(m)
 		c.out.frag = nil
@@ -291,12 +293,12 @@ func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
 			c.ctl.sge(head),
 			verbs.SGE{Addr: addr, Length: uint32(n), LKey: m.LKey})
 		rec.large, rec.ctl = m, true
-		m.priv.refs++
+		m.Track.Refs++
 		c.credits.left--
 		c.post(rec, c.sges[first:], flags)
 	}
-	if last && m.priv.state == msgEnding && m.priv.refs == 0 {
-		c.finish(m, m.priv.outcome)
+	if last && m.Track.State == msg.Ending && m.Track.Refs == 0 {
+		c.finish(m, m.Track.Outcome)
 	}
 	return true
 }

@@ -3,14 +3,15 @@ package conn
 import (
 	"math/bits"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
 // sendRec is what a posted SEND keeps until it completes.
 type sendRec struct {
 	buf   *SendBuf // goes back to the pool
-	large *Msg     // its Data is part of the SEND
-	ops   *Msg     // first of the chain of operations posted ahead of it
+	large *msg.Msg // its Data is part of the SEND
+	ops   *msg.Msg // first of the chain of operations posted ahead of it
 	wrs   int      // work requests, operations' included
 	reads int      // READs and atomics of them
 	bytes uint64   // that its operations move
@@ -123,7 +124,7 @@ func (q *sendQueue) emptied() bool {
 
 // opOf returns the operation a work request belonged to, and its message; nil if
 // it was a SEND. kernel: the peer is one.
-func (q *sendQueue) opOf(wrid uint64, kernel bool) (*Msg, *rdmaop.Op) {
+func (q *sendQueue) opOf(wrid uint64, kernel bool) (*msg.Msg, *rdmaop.Op) {
 	r := wrid & wridRec
 	if r < q.head || r >= q.tail {
 		return nil, nil
@@ -136,7 +137,7 @@ func (q *sendQueue) opOf(wrid uint64, kernel bool) (*Msg, *rdmaop.Op) {
 		return nil, nil
 	}
 	for i := wrid &^ (wridOp | wridOp2) >> wridOpShift; i > 0 && m != nil; i-- {
-		m = m.priv.chain
+		m = m.Track.Chain
 	}
 	switch {
 	case m == nil:
@@ -149,10 +150,10 @@ func (q *sendQueue) opOf(wrid uint64, kernel bool) (*Msg, *rdmaop.Op) {
 
 // bareOp returns the last operation of a chain without a SEND behind it: the
 // record's request is its. A kernel peer is told nothing of silent ones.
-func bareOp(m *Msg) (*Msg, *rdmaop.Op) {
+func bareOp(m *msg.Msg) (*msg.Msg, *rdmaop.Op) {
 	for m != nil && m.Silent {
-		if m.priv.chain != nil {
-			m = m.priv.chain
+		if m.Track.Chain != nil {
+			m = m.Track.Chain
 			continue
 		}
 		if m.Op2 != nil {

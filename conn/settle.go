@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -30,9 +31,9 @@ func (c *Conn) hasPostedOps() bool {
 	return false
 }
 
-func hasPostedOp(l *msgList) bool {
-	for m := l.head; m != nil; m = m.priv.next {
-		if m.priv.opPosted && !m.priv.carried {
+func hasPostedOp(l *msg.List) bool {
+	for m := l.Head; m != nil; m = m.Track.Next {
+		if m.Track.OpPosted && !m.Track.Carried {
 			return true
 		}
 	}
@@ -53,24 +54,24 @@ func (c *Conn) resume() {
 	if !c.carrying() {
 		c.dropCarried(ack)
 	}
-	for m := c.out.rtx.head; m != nil; {
-		next := m.priv.next
+	for m := c.out.rtx.Head; m != nil; {
+		next := m.Track.Next
 		switch {
-		case m.priv.seq <= ack:
-			c.out.rtx.remove(m)
-			m.priv.state = msgPosted
-			c.out.unacked.push(m)
-		case m.opOpen() && mutant.On(mutant.OperationReplayed):
-			m.priv.opPosted, m.priv.opLocal = false, false
-			m.priv.list.remove(m)
-			c.out.queue.push(m)
-		case m.opOpen():
-			c.out.rtx.remove(m)
-			c.end(m, Dropped)
-		case m.priv.posted:
-			m.priv.flags |= wire.FlagRetransmitted
-			if m.priv.carried { // the peer has not run it
-				m.priv.posted = false
+		case m.Track.Seq <= ack:
+			c.out.rtx.Remove(m)
+			m.Track.State = msg.Posted
+			c.out.unacked.Push(m)
+		case m.OpOpen() && mutant.On(mutant.OperationReplayed):
+			m.Track.OpPosted, m.Track.OpLocal = false, false
+			m.Track.List.Remove(m)
+			c.out.queue.Push(m)
+		case m.OpOpen():
+			c.out.rtx.Remove(m)
+			c.end(m, msg.Dropped)
+		case m.Track.Posted:
+			m.Track.Flags |= wire.FlagRetransmitted
+			if m.Track.Carried { // the peer has not run it
+				m.Track.Posted = false
 			}
 		}
 		m = next
@@ -86,32 +87,32 @@ func (c *Conn) resume() {
 // forget ends what belonged to the peer's old instance; what was never posted
 // is for the new one.
 func (c *Conn) forget() {
-	for x := c.cuts.runs; x != nil; {
-		next := x.next
-		if x.run.priv.posted {
-			c.cancelCut(x, Lost)
+	for x := c.cuts.Runs; x != nil; {
+		next := x.Next
+		if x.Run.Track.Posted {
+			c.cancelCut(x, msg.Lost)
 		}
 		x = next
 	}
-	for m := c.out.rtx.head; m != nil; {
-		next := m.priv.next
+	for m := c.out.rtx.Head; m != nil; {
+		next := m.Track.Next
 		switch {
-		case m.priv.own && m.Internal != 0: // a notice to the old instance
-			c.out.rtx.remove(m)
-			c.end(m, Lost)
-		case m.priv.opPosted: // ends below
-		case m.priv.posted:
-			c.out.rtx.remove(m)
-			c.end(m, Lost)
+		case m.Track.Own && m.Internal != 0: // a notice to the old instance
+			c.out.rtx.Remove(m)
+			c.end(m, msg.Lost)
+		case m.Track.OpPosted: // ends below
+		case m.Track.Posted:
+			c.out.rtx.Remove(m)
+			c.end(m, msg.Lost)
 		}
 		m = next
 	}
-	c.endAll(&c.out.notices, Lost)
+	c.endAll(&c.out.notices, msg.Lost)
 	// A refused operation's data went to the old instance. Refused datagrams
 	// are still here, and go to the new one. A refused message whose atomic it carries
 	// was not delivered, and its atomic did not run.
-	c.CancelMatching(func(m *Msg) bool { return m.priv.opPosted && m.notRun() }, Dropped)
-	c.endPostedOps(func(*Msg) bool { return true }, Unknown)
+	c.CancelMatching(func(m *msg.Msg) bool { return m.Track.OpPosted && m.NotRun() }, msg.Dropped)
+	c.endPostedOps(func(*msg.Msg) bool { return true }, msg.Unknown)
 	c.settling.on = false
 	c.settling.expires = 0
 	c.clearCong()
@@ -132,26 +133,26 @@ func (c *Conn) settle() { c.settleTo(c.settling.acked) }
 
 // settleTo ends the messages up to seq, which the peer has accepted.
 func (c *Conn) settleTo(seq uint64) {
-	for m := c.out.unacked.head; m != nil && m.priv.seq <= seq; m = c.out.unacked.head {
-		c.out.unacked.remove(m)
-		if m.priv.carried && !m.priv.answered && !mutant.On(mutant.ResultUnneeded) {
+	for m := c.out.unacked.Head; m != nil && m.Track.Seq <= seq; m = c.out.unacked.Head {
+		c.out.unacked.Remove(m)
+		if m.Track.Carried && !m.Track.Answered && !mutant.On(mutant.ResultUnneeded) {
 			c.unanswered(m)
 			continue
 		}
-		c.end(m, Acked)
+		c.end(m, msg.Acked)
 	}
 }
 
 // settleExpired gives up waiting for the fate of posted operations.
 func (c *Conn) settleExpired() {
 	c.settling.expires = 0
-	c.endPostedOps(func(m *Msg) bool { return !m.priv.carried }, Unknown)
+	c.endPostedOps(func(m *msg.Msg) bool { return !m.Track.Carried }, msg.Unknown)
 }
 
 // endPostedOps ends every posted operation that has not settled and for which match is
 // true, refused ones that wait to be sent again included.
-func (c *Conn) endPostedOps(match func(*Msg) bool, o Outcome) {
-	c.CancelMatching(func(m *Msg) bool { return m.priv.opPosted && match(m) }, o)
+func (c *Conn) endPostedOps(match func(*msg.Msg) bool, o msg.Outcome) {
+	c.CancelMatching(func(m *msg.Msg) bool { return m.Track.OpPosted && match(m) }, o)
 }
 
 // handleAck retires what the peer has received, once the body that came with

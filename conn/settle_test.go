@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // What the handshake acks is SUCCESS, the rest DROPPED; plain messages go again.
 func TestSettleByHandshake(t *testing.T) {
 	s := newScript(t).up()
-	var m [6]*Msg
+	var m [6]*msg.Msg
 	for i := range m {
 		if i%2 == 0 {
 			m[i] = s.op(abi.OpWrite, 16)
@@ -37,10 +38,10 @@ func TestSettleByHandshake(t *testing.T) {
 	s.dropRequests()
 	s.raw = nil
 	s.up(func(h *wire.Hello) { h.Ack = 102 })
-	for i, want := range []Outcome{Acked, Acked, Acked} {
+	for i, want := range []msg.Outcome{msg.Acked, msg.Acked, msg.Acked} {
 		s.want(m[i], want)
 	}
-	s.want(m[4], Dropped)
+	s.want(m[4], msg.Dropped)
 	s.open(m[3], m[5], unposted)
 	f := s.frames()
 	if len(f) != 3 || f[0].Seq != 103 || f[1].Seq != 105 || f[0].Flags&wire.FlagRetransmitted == 0 ||
@@ -68,12 +69,12 @@ func TestSettleTimeout(t *testing.T) {
 		}
 		s.c.Tick(s.now)
 	}
-	s.want(m, Unknown)
+	s.want(m, msg.Unknown)
 	s.open(plain)
 	s.dropRequests()
 	s.raw = nil
 	s.up(func(h *wire.Hello) { h.Ack = 101 })
-	s.want(plain, Acked)
+	s.want(plain, msg.Acked)
 }
 
 func TestRestartWithOperations(t *testing.T) {
@@ -88,8 +89,8 @@ func TestRestartWithOperations(t *testing.T) {
 	s.c.Send(queued)
 	s.dropRequests()
 	s.up(func(h *wire.Hello) { h.Instance, h.AckInst = 78, 0 })
-	s.want(posted, Unknown)
-	s.want(queued, OpRefused)
+	s.want(posted, msg.Unknown)
+	s.want(queued, msg.OpRefused)
 }
 
 // HELLO's ack settles nothing, and no operation is posted, before the notices
@@ -111,11 +112,11 @@ func TestGate(t *testing.T) {
 		t.Errorf("an operation was posted: %+v", f)
 	}
 	s.send(s.notice(wire.TypeNoSock, 101, 4))
-	s.want(b, NoSock)
-	s.want(a, Acked) // notices are in order: there is none for it
+	s.want(b, msg.NoSock)
+	s.want(a, msg.Acked) // notices are in order: there is none for it
 	s.open(o)
 	s.send(s.notice(wire.TypeNoSock, 102, 4))
-	s.want(o, NoSock)
+	s.want(o, msg.NoSock)
 	if f := s.frames(); len(f) != 2 || string(f[1].body) != "plain behind it" {
 		t.Errorf("after the gate: %+v", f)
 	}

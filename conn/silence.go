@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdsd/rdsd/conn/internal/timer"
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
@@ -18,10 +21,10 @@ var ErrSilent = errors.New("conn: the peer is silent")
 // asks the peer for an ack, and breaks off when none has come for
 // Config.Silence.
 type silence struct {
-	heardAt int64   // when the peer was heard of last, or when the wait for it began
-	lookAt  int64   // when to look at heardAt again, 0 = nothing is outstanding
-	probe   *ownMsg // sent to be acked, and not acked yet
-	excused bool    // the host does not read what the peer sends
+	heardAt int64       // when the peer was heard of last, or when the wait for it began
+	lookAt  int64       // when to look at heardAt again, 0 = nothing is outstanding
+	probe   *msg.OwnMsg // sent to be acked, and not acked yet
+	excused bool        // the host does not read what the peer sends
 }
 
 // maxProbeGap is the most time between two probes of a silent peer.
@@ -95,10 +98,10 @@ func (c *Conn) look() {
 
 // ask sends a ping from port 0: a peer acks it and does not answer. Without its
 // byte a kernel would take it for an ack.
-func (c *Conn) ask() *ownMsg {
-	o := c.own.take()
-	o.Data, o.AckNow = o.body[:1], true
-	o.body[0] = 0
+func (c *Conn) ask() *msg.OwnMsg {
+	o := c.own.Take()
+	o.Data, o.AckNow = o.Body[:1], true
+	o.Body[0] = 0
 	c.enqueue(&o.Msg)
 	return o
 }
@@ -106,16 +109,16 @@ func (c *Conn) ask() *ownMsg {
 // withdrawProbe ends the probe of a connection that is down: nobody has to be
 // connected to for it.
 func (c *Conn) withdrawProbe() {
-	if o := c.quiet.probe; o != nil && o.priv.list != nil {
-		o.priv.list.remove(&o.Msg)
-		c.end(&o.Msg, Cancelled)
+	if o := c.quiet.probe; o != nil && o.Track.List != nil {
+		o.Track.List.Remove(&o.Msg)
+		c.end(&o.Msg, msg.Cancelled)
 	}
 }
 
 // SetSilence changes Config.Silence to ns nanoseconds, counted from now. A value of 0
 // or less sets no limit.
 func (c *Conn) SetSilence(now, ns int64) {
-	c.calls.called(callDrive)
+	c.calls.Called(upcalls.Drive)
 	c.now, c.cfg.Silence = now, ns
 	if c.Ready() {
 		c.watchFrom()
@@ -126,7 +129,7 @@ func (c *Conn) SetSilence(now, ns int64) {
 // or reads it again. While the host does not read, the peer's silence is not
 // counted. Afterwards it counts from now.
 func (c *Conn) Excuse(now int64, on bool) {
-	c.calls.called(callNote)
+	c.calls.Called(upcalls.Note)
 	c.now, c.quiet.excused = now, on
 	c.heard()
 	c.narrow.stuck = false
@@ -134,7 +137,7 @@ func (c *Conn) Excuse(now int64, on bool) {
 
 // tickReady is Tick of a connection whose handshake is complete.
 func (c *Conn) tickReady() {
-	look, ask, ack := due(c.quiet.lookAt, c.now), due(c.k.prompt, c.now), due(c.ack.at, c.now)
+	look, ask, ack := timer.Due(c.quiet.lookAt, c.now), timer.Due(c.k.prompt, c.now), timer.Due(c.ack.at, c.now)
 	if look {
 		c.look()
 	}

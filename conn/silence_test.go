@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -51,23 +52,23 @@ func TestSilence(t *testing.T) {
 		name string
 		owe  func(s *script)
 	}{
-		{"a message", func(s *script) { s.c.Send(&Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")}); s.run() }},
+		{"a message", func(s *script) { s.c.Send(&msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")}); s.run() }},
 		{"a cancelled operation", func(s *script) {
 			s.hold = true
 			m := s.op(abi.OpRead, 16)
 			s.c.Send(m)
 			s.run()
-			s.c.Cancel(m, Cancelled)
+			s.c.Cancel(m, msg.Cancelled)
 			if s.local[m] {
 				t.Fatal("local while its request is outstanding")
 			}
 		}},
 		{"a refused message", func(s *script) {
-			m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")}
+			m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")}
 			s.c.Send(m)
 			s.run()
 			s.c.cong.remote.Set(4)
-			s.send(s.notice(wire.TypeRefused, m.priv.seq, 4))
+			s.send(s.notice(wire.TypeRefused, m.Track.Seq, 4))
 			if s.c.Info().Stopped != 1 {
 				t.Fatal("the message is not held back")
 			}
@@ -103,7 +104,7 @@ func TestSilence(t *testing.T) {
 // A peer that answers stays, and one that owes nothing is left alone.
 func TestSilenceAnswered(t *testing.T) {
 	s := quietScript(t)
-	m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")}
+	m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")}
 	s.c.Send(m)
 	s.run()
 	for range 10 {
@@ -114,14 +115,14 @@ func TestSilenceAnswered(t *testing.T) {
 		t.Fatalf("a peer that is heard of every 15 s: %v, %v", s.c.State(), s.lastTrace)
 	}
 	s.send(frame(wire.Header{Ack: s.c.out.nextTx - 1}, nil))
-	s.want(m, Acked)
+	s.want(m, msg.Acked)
 	s.ticks(6 * second)
 	s.probes()
 	if n := s.ticks(1000 * second); n > 0 || s.probes() > 0 || s.c.State() != Up {
 		t.Errorf("nothing is outstanding: %d timers, %v", n, s.c.State())
 	}
 	// The time begins with what is owed, not with what was heard last.
-	s.c.Send(&Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("y")})
+	s.c.Send(&msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("y")})
 	s.run()
 	if s.ticks(19 * second); s.c.State() != Up {
 		t.Errorf("19 s after the message: %v", s.lastTrace)
@@ -132,7 +133,7 @@ func TestSilenceAnswered(t *testing.T) {
 // the limit is lifted; a lower limit holds at once.
 func TestSilenceExcused(t *testing.T) {
 	s := quietScript(t)
-	s.c.Send(&Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")})
+	s.c.Send(&msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")})
 	s.run()
 	s.c.Excuse(s.now, true)
 	if s.ticks(100 * second); s.c.State() != Up {
@@ -158,7 +159,7 @@ func TestSilenceExcused(t *testing.T) {
 // A host that slept for longer than the limit does not blame the peer.
 func TestSilenceOwnSleep(t *testing.T) {
 	s := quietScript(t)
-	s.c.Send(&Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")})
+	s.c.Send(&msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("x")})
 	s.run()
 	s.now += 100 * second
 	s.c.Tick(s.now)

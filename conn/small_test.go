@@ -3,14 +3,15 @@ package conn
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // TestSmallFits: a message is copied next to others only if it fits into a SEND with its header,
 // whose length depends on the message. Else nothing would be put into the SEND.
 func TestSmallFits(t *testing.T) {
-	m := &Msg{LKey: 1}
-	m.priv.carried = true
+	m := &msg.Msg{LKey: 1}
+	m.Track.Carried = true
 	for _, c := range []struct {
 		data int
 		want bool
@@ -23,7 +24,7 @@ func TestSmallFits(t *testing.T) {
 		c1.link.maxSend = wire.HeaderLen + copyMax
 		m.Data = make([]byte, c.data)
 		if got := c1.small(m); got != c.want {
-			t.Errorf("%d bytes behind %d in a SEND of %d: small is %v", c.data, m.headLen(), c1.link.maxSend, got)
+			t.Errorf("%d bytes behind %d in a SEND of %d: small is %v", c.data, m.HeadLen(), c1.link.maxSend, got)
 		}
 	}
 }

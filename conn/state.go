@@ -36,10 +36,13 @@ var legal = [numStates][numStates]bool{
 	Error:      {Down: true},
 }
 
+// LeadsTo reports whether a connection in state s may be in state to next.
+func (s State) LeadsTo(to State) bool { return legal[s][to] }
+
 // setState is the only place where the state changes. An illegal edge is a bug
 // in this package; no input leads to one.
 func (c *Conn) setState(to State) {
-	if !legal[c.state][to] {
+	if !c.state.LeadsTo(to) {
 		panic(fmt.Sprintf("conn: illegal transition %v to %v", c.state, to))
 	}
 	c.state, c.since = to, c.now

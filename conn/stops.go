@@ -2,6 +2,7 @@ package conn
 
 import (
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -16,16 +17,16 @@ type portStop struct {
 	port     uint16
 	nth      int // in portStops.list
 	stopped  bool
-	keeps    bool    // stopped, or not all that was refused was let go: Conn.Stopped
-	resume   bool    // the next message to the port is to have RESUME
-	inflight int     // messages on unacked and rtx to the port
-	refused  msgList // while stopped, by sequence
-	behind   msgList // refused earlier, behind those
-	looked   bool    // in portStops.looks
-	lets     bool    // in portStops.letting
+	keeps    bool     // stopped, or not all that was refused was let go: Conn.Stopped
+	resume   bool     // the next message to the port is to have RESUME
+	inflight int      // messages on unacked and rtx to the port
+	refused  msg.List // while stopped, by sequence
+	behind   msg.List // refused earlier, behind those
+	looked   bool     // in portStops.looks
+	lets     bool     // in portStops.letting
 }
 
-func (st *portStop) lists() [2]*msgList { return [2]*msgList{&st.refused, &st.behind} }
+func (st *portStop) lists() [2]*msg.List { return [2]*msg.List{&st.refused, &st.behind} }
 
 // portStops are the ports of the peer that have refused a message and were not
 // released since.
@@ -61,7 +62,7 @@ const keepsWindow = 32 << 10
 // any reports whether messages are kept for a port.
 func (s *portStops) any() bool {
 	for _, st := range s.list {
-		if st.refused.n+st.behind.n > 0 || st.stopped && mutant.On(mutant.StopWanted) {
+		if st.refused.N+st.behind.N > 0 || st.stopped && mutant.On(mutant.StopWanted) {
 			return true
 		}
 	}
@@ -69,7 +70,7 @@ func (s *portStops) any() bool {
 }
 
 // refuse keeps m, which the peer has received and refused, and stops its port.
-func (c *Conn) refuse(m *Msg) {
+func (c *Conn) refuse(m *msg.Msg) {
 	s := &c.stops
 	s.left(m)
 	st := s.of[m.DPort]
@@ -81,15 +82,15 @@ func (c *Conn) refuse(m *Msg) {
 	if !st.stopped {
 		c.stop(st)
 	}
-	p := &m.priv
-	p.state, p.seq, p.flags = msgQueued, 0, 0
+	p := &m.Track
+	p.State, p.Seq, p.Flags = msg.Queued, 0, 0
 	// Received means that the operation ahead of it is done: from here on it
 	// is a message like any other.
-	p.opProven = p.opPosted
+	p.OpProven = p.OpPosted
 	if mutant.On(mutant.RefusedRunsAgain) {
-		p.opPosted, p.opLocal = false, false
+		p.OpPosted, p.OpLocal = false, false
 	}
-	st.refused.push(m)
+	st.refused.Push(m)
 	s.look(st)
 }
 
@@ -97,36 +98,52 @@ func (c *Conn) refuse(m *Msg) {
 // what is in flight. All else there is the host's again, the last one first.
 func (c *Conn) stop(st *portStop) {
 	st.stopped, st.keeps, st.resume = true, true, false
-	for _, l := range [...]*msgList{&c.out.unacked, &c.out.rtx} {
-		for f := l.head; f != nil; f = f.priv.next {
-			if f.DPort == st.port && f.Internal == 0 && f.priv.stop == nil {
-				f.priv.stop = st
-				st.inflight++
+	for _, l := range [...]*msg.List{&c.out.unacked, &c.out.rtx} {
+		for f := l.Head; f != nil; f = f.Track.Next {
+			if f.DPort == st.port {
+				st.takes(f)
 			}
 		}
 	}
-	for m := c.out.queue.tail; m != nil; {
-		prev := m.priv.prev
+	for m := c.out.queue.Tail; m != nil; {
+		prev := m.Track.Prev
 		if m.DPort == st.port && m.Internal == 0 {
-			c.out.queue.remove(m)
-			m.priv.posted = m.priv.posted || mutant.On(mutant.StoppedKept)
-			if m.priv.posted || m.priv.own {
-				st.behind.insert(m, st.behind.head)
+			c.out.queue.Remove(m)
+			m.Track.Posted = m.Track.Posted || mutant.On(mutant.StoppedKept)
+			if m.Track.Posted || m.Track.Own {
+				st.behind.Insert(m, st.behind.Head)
 			} else {
-				c.stats.SendQueued -= uint64(m.datagrams())
-				c.end(m, Returned)
+				c.stats.SendQueued -= uint64(m.Datagrams())
+				c.end(m, msg.Returned)
 			}
 		}
 		m = prev
 	}
 }
 
+// takes notes that m is in flight to st, which is stopped.
+func (st *portStop) takes(m *msg.Msg) {
+	if m.Internal == 0 && m.Track.Stop == nil {
+		m.Track.Stop = st
+		st.inflight++
+	}
+}
+
+// inFlight notes which messages of l are in flight to stopped ports.
+func (s *portStops) inFlight(l *msg.List) {
+	for m := l.Head; m != nil; m = m.Track.Next {
+		if st := s.of[m.DPort]; st != nil && st.stopped {
+			st.takes(m)
+		}
+	}
+}
+
 // left notes that m is no longer in flight to a stopped port, if it was.
-func (s *portStops) left(m *Msg) {
-	if p := &m.priv; p.stop != nil {
-		p.stop.inflight--
-		s.look(p.stop)
-		p.stop = nil
+func (s *portStops) left(m *msg.Msg) {
+	if st, ok := m.Track.Stop.(*portStop); ok {
+		st.inflight--
+		s.look(st)
+		m.Track.Stop = nil
 	}
 }
 
@@ -149,24 +166,24 @@ func (s *portStops) stopped(port uint16) *portStop {
 
 // turnAway moves m, at the head of the queue, out of it if its port is stopped: the host has
 // it again. A message of the Conn's own is kept.
-func (c *Conn) turnAway(m *Msg) bool {
+func (c *Conn) turnAway(m *msg.Msg) bool {
 	st := c.stops.stopped(m.DPort)
-	if st == nil || m.Internal != 0 || m.priv.posted || m.priv.own && !st.stopped {
+	if st == nil || m.Internal != 0 || m.Track.Posted || m.Track.Own && !st.stopped {
 		return false
 	}
-	c.out.queue.remove(m)
-	if m.priv.own {
-		st.behind.push(m)
+	c.out.queue.Remove(m)
+	if m.Track.Own {
+		st.behind.Push(m)
 		return true
 	}
-	c.stats.SendQueued -= uint64(m.datagrams())
-	c.end(m, Returned)
+	c.stats.SendQueued -= uint64(m.Datagrams())
+	c.end(m, msg.Returned)
 	return true
 }
 
 // release lets stopped ports go on that may, and lets go of what they keep. remote is the
 // peer's congestion map.
-func (s *portStops) release(queue *msgList, remote *cong.Map) {
+func (s *portStops) release(queue *msg.List, remote *cong.Map) {
 	looks := s.looks
 	if s.due || mutant.On(mutant.StopsWalked) {
 		looks = s.list
@@ -178,7 +195,7 @@ func (s *portStops) release(queue *msgList, remote *cong.Map) {
 			if mutant.On(mutant.HeldOvertakes) {
 				st.refused, st.behind = st.behind, st.refused
 			}
-			st.behind.prepend(&st.refused)
+			st.behind.Prepend(&st.refused)
 			if !st.lets {
 				st.lets = true
 				s.letting = append(s.letting, st)
@@ -194,16 +211,16 @@ func (s *portStops) release(queue *msgList, remote *cong.Map) {
 
 // letGo moves what released ports keep to the end of the queue, a message of each port in
 // turn, until enough of it waits there.
-func (s *portStops) letGo(queue *msgList) {
-	for len(s.letting) > 0 && (queue.again < keepsWindow || mutant.On(mutant.KeptAtOnce)) {
+func (s *portStops) letGo(queue *msg.List) {
+	for len(s.letting) > 0 && (queue.Again < keepsWindow || mutant.On(mutant.KeptAtOnce)) {
 		s.walked++
 		i := s.turn % len(s.letting)
 		st := s.letting[i]
-		if m := st.behind.head; m != nil && !st.stopped {
-			st.behind.remove(m)
-			queue.push(m)
+		if m := st.behind.Head; m != nil && !st.stopped {
+			st.behind.Remove(m)
+			queue.Push(m)
 		}
-		if !st.stopped && st.behind.n > 0 {
+		if !st.stopped && st.behind.N > 0 {
 			s.turn = i + 1
 			continue
 		}
@@ -233,13 +250,13 @@ func (c *Conn) stopAgain() {
 
 // LetsGo reports whether the next Flush lets go of messages that were refused.
 func (c *Conn) LetsGo() bool {
-	return c.Ready() && c.stops.pending() && c.out.queue.again < keepsWindow
+	return c.Ready() && c.stops.pending() && c.out.queue.Again < keepsWindow
 }
 
 // resumed flags m if it is the first to a released port.
-func (s *portStops) resumed(m *Msg) {
+func (s *portStops) resumed(m *msg.Msg) {
 	if st := s.of[m.DPort]; st != nil && st.resume && m.Internal == 0 {
-		m.priv.flags |= wire.FlagResume
+		m.Track.Flags |= wire.FlagResume
 		st.resume = false
 		s.forget(st)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -14,14 +15,14 @@ import (
 func TestRefused(t *testing.T) {
 	s := newScript(t).up()
 	a, b := s.msg("a"), s.msg("b")
-	other := &Msg{SPort: 3, DPort: 5, Data: []byte("other")}
+	other := &msg.Msg{SPort: 3, DPort: 5, Data: []byte("other")}
 	s.c.Send(other)
 	s.run()
 	s.frames()
 	s.cong(4)
 	s.send(s.notice(wire.TypeRefused, 100, 4))
 	c := s.msg("c")
-	o2 := &Msg{SPort: 3, DPort: 5, Data: []byte("other 2")}
+	o2 := &msg.Msg{SPort: 3, DPort: 5, Data: []byte("other 2")}
 	s.c.Send(o2)
 	s.run()
 	if f := s.frames(); len(f) != 1 || string(f[0].body) != "other 2" {
@@ -48,8 +49,8 @@ func TestRefused(t *testing.T) {
 	}
 	s.open(a, b, c)
 	s.send(frame(wire.Header{Ack: 106}, nil))
-	for _, m := range []*Msg{a, b, c, other, o2} {
-		s.want(m, Acked)
+	for _, m := range []*msg.Msg{a, b, c, other, o2} {
+		s.want(m, msg.Acked)
 	}
 	s.msg("d")
 	s.run()
@@ -66,7 +67,7 @@ func TestStopReturns(t *testing.T) {
 	s.run()
 	s.frames()
 	s.c.HoldOps() // so that operations wait
-	var queued []*Msg
+	var queued []*msg.Msg
 	for range 3 {
 		queued = append(queued, s.op(abi.OpWrite, 64<<10))
 		s.c.Send(queued[len(queued)-1])
@@ -76,12 +77,12 @@ func TestStopReturns(t *testing.T) {
 	}
 	sent := s.c.Stats().SendQueued
 	s.cong(4)
-	s.send(s.notice(wire.TypeRefused, first.priv.seq, 4))
+	s.send(s.notice(wire.TypeRefused, first.Track.Seq, 4))
 	if n := s.c.OpsUnderWay(); n != 0 || !slices.Equal(s.away, queued) || s.c.Stats().SendQueued != sent-3 {
 		t.Errorf("%d bytes under way, %d messages given back, %d sent", n, len(s.away), s.c.Stats().SendQueued)
 	}
 	s.open(append(queued, first)...)
-	s.c.Send(&Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("too early")}) // by a host that does not ask
+	s.c.Send(&msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte("too early")}) // by a host that does not ask
 	s.c.Resume(s.now)
 	s.run()
 	if f := s.frames(); len(f) != 0 || len(s.away) != 4 {
@@ -98,7 +99,7 @@ func TestLetsGo(t *testing.T) {
 		const n, size = 12, 6000
 		for i := range byte(n) {
 			for port := uint16(4); port < 6; port++ {
-				s.c.Send(&Msg{SPort: 3, DPort: port, SrcInc: 5, Data: bytes.Repeat([]byte{i}, size)})
+				s.c.Send(&msg.Msg{SPort: 3, DPort: port, SrcInc: 5, Data: bytes.Repeat([]byte{i}, size)})
 			}
 		}
 		s.run()
@@ -109,10 +110,10 @@ func TestLetsGo(t *testing.T) {
 		}
 		s.credits(0)
 		s.cong()
-		if got := s.c.Queued(); got < keepsWindow || got > keepsWindow+size+frameWork || !s.c.Stopped(4) || s.c.Released() != 0 {
+		if got := s.c.Queued(); got < keepsWindow || got > keepsWindow+size+msg.FrameWork || !s.c.Stopped(4) || s.c.Released() != 0 {
 			t.Fatalf("%d bytes wait, stopped %v, %d released", got, s.c.Stopped(4), s.c.Released())
 		}
-		s.c.Send(&Msg{SPort: 3, DPort: 9, SrcInc: 5, Data: []byte{n}})
+		s.c.Send(&msg.Msg{SPort: 3, DPort: 9, SrcInc: 5, Data: []byte{n}})
 		if breaks {
 			s.again(func(h *wire.Hello) { h.Ack = 100 + 2*n - 1 })
 		}
@@ -161,7 +162,7 @@ func TestRefusedOperation(t *testing.T) {
 		t.Errorf("frames %+v", f)
 	}
 	s.send(frame(wire.Header{Ack: 101}, nil))
-	s.want(m, Acked)
+	s.want(m, msg.Acked)
 }
 
 // Having refused, a receiver refuses until RESUME.

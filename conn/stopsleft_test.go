@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/handover"
 )
@@ -20,7 +21,7 @@ func TestStopUnwanted(t *testing.T) {
 		if later {
 			s.msg("waits")
 		}
-		s.c.Cancel(m, Cancelled)
+		s.c.Cancel(m, msg.Cancelled)
 		s.run()
 		s.q.toErr(true)
 		s.run()
@@ -40,13 +41,13 @@ func TestStopUnwanted(t *testing.T) {
 // They are sent behind what was refused, in order.
 func TestAdoptQueuedForStopped(t *testing.T) {
 	s := newScript(t).up()
-	ms := []*Msg{s.msg("a")}
+	ms := []*msg.Msg{s.msg("a")}
 	s.run()
 	s.frames()
 	s.cong(4)
 	s.send(s.notice(wire.TypeRefused, 100, 4))
 	for _, text := range []string{"b", "c", "other", "d"} {
-		m := &Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte(text)}
+		m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: []byte(text)}
 		if text == "other" {
 			m.DPort = 5
 		}
@@ -57,7 +58,7 @@ func TestAdoptQueuedForStopped(t *testing.T) {
 	for s.c.State() != Down {
 		s.run()
 	}
-	state, err := s.c.Encode(handover.Oldest, func(m *Msg) uint32 {
+	state, err := s.c.Encode(handover.Oldest, func(m *msg.Msg) uint32 {
 		for i := range ms {
 			if ms[i] == m {
 				return uint32(i)
@@ -70,9 +71,9 @@ func TestAdoptQueuedForStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.c = New(s.c.cfg, s)
-	if err := s.c.Adopt(state, func(n uint32) *Msg {
+	if err := s.c.Adopt(state, func(n uint32) *msg.Msg {
 		m := *ms[n]
-		m.priv = msgPriv{}
+		m.Track = msg.Track{}
 		ms[n] = &m
 		return &m
 	}); err != nil {
@@ -93,8 +94,8 @@ func TestAdoptQueuedForStopped(t *testing.T) {
 	if got := strings.Join(text, " "); got != "other a b c d" {
 		t.Errorf("sent %q", got)
 	}
-	if l := &s.c.out.queue; l.again != 0 {
-		t.Errorf("an empty queue counts %d", l.again)
+	if l := &s.c.out.queue; l.Again != 0 {
+		t.Errorf("an empty queue counts %d", l.Again)
 	}
 }
 
@@ -103,8 +104,8 @@ func TestKernelRunAgain(t *testing.T) {
 	s := newKernel(t)
 	s.sendRun("a", "b", "c")
 	s.run()
-	if l := &s.c.out.queue; l.n != 0 || l.again != 0 {
-		t.Errorf("%d messages wait, work of %d was done before", l.n, l.again)
+	if l := &s.c.out.queue; l.N != 0 || l.Again != 0 {
+		t.Errorf("%d messages wait, work of %d was done before", l.N, l.Again)
 	}
 }
 
@@ -121,7 +122,7 @@ func TestStopsNotWalked(t *testing.T) {
 		s.msg("x")
 	}
 	s.run()
-	seq := s.c.out.unacked.head.priv.seq
+	seq := s.c.out.unacked.Head.Track.Seq
 	s.cong(4)
 	before := s.c.stops.walked
 	for i := range uint64(n) {

@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
 // two is a message with an operation and an atomic on another key.
-func (s *script) two(k abi.OpKind, a rdmaop.AtomicArgs) *Msg {
+func (s *script) two(k abi.OpKind, a rdmaop.AtomicArgs) *msg.Msg {
 	m := s.op(k, 16)
 	m.Op2 = s.op(abi.OpFetchAdd, 8).Op
 	m.Op2.Cookie = uint64(s.peer.reg(make([]byte, 8)))
@@ -52,7 +53,7 @@ func TestTwoOperations(t *testing.T) {
 		}
 		s.open(m)
 		s.send(frame(wire.Header{Ack: f[0].Seq}, nil))
-		s.want(m, Acked)
+		s.want(m, msg.Acked)
 	}
 }
 
@@ -71,7 +72,7 @@ func TestTwoOperationsRoom(t *testing.T) {
 	}
 	s.c.Send(m2)
 	s.run()
-	if n := len(s.posted()); n != 5 || m2.priv.opPosted {
+	if n := len(s.posted()); n != 5 || m2.Track.OpPosted {
 		t.Errorf("%d requests: posted into 2 free slots", n)
 	}
 	s.hold = false
@@ -109,8 +110,8 @@ func TestUnsupported(t *testing.T) {
 			}
 			continue
 		}
-		s.want(alone, OpRefused)
-		s.want(both, OpRefused)
+		s.want(alone, msg.OpRefused)
+		s.want(both, msg.OpRefused)
 		if len(s.posted()) != 0 || alone.Bad != alone.Op || both.Bad != both.Op2 ||
 			alone.WCStatus != verbs.WCLocQPOpErr || both.WCStatus != verbs.WCLocQPOpErr || s.local[both] {
 			t.Errorf("%s: %d requests, statuses %d, %d", c.name, len(s.posted()), alone.WCStatus, both.WCStatus)
@@ -133,7 +134,7 @@ func TestSecondOperationFails(t *testing.T) {
 		if second {
 			bad = m.Op2
 		}
-		if s.want(m, OpFailed); m.Bad != bad || m.WCStatus != verbs.WCRemAccessErr || !s.local[m] {
+		if s.want(m, msg.OpFailed); m.Bad != bad || m.WCStatus != verbs.WCRemAccessErr || !s.local[m] {
 			t.Errorf("second %v: names %v, status %d, local %v", second, m.Bad == m.Op2, m.WCStatus, s.local[m])
 		}
 	}
@@ -142,7 +143,7 @@ func TestSecondOperationFails(t *testing.T) {
 // A message whose time is up ends Withdrawn only if it can never arrive.
 func TestGiveUp(t *testing.T) {
 	s := newScript(t).up()
-	end := func(what string, m *Msg, o Outcome, later bool) {
+	end := func(what string, m *msg.Msg, o msg.Outcome, later bool) {
 		t.Helper()
 		if got, l := s.c.GiveUp(m); got != o || l != later {
 			t.Errorf("%s: %v, later %v; want %v, %v", what, got, l, o, later)
@@ -158,20 +159,20 @@ func TestGiveUp(t *testing.T) {
 	s.c.Send(op)
 	s.run()
 	s.frames()
-	end("posted", posted, GaveUp, false)
-	end("posted operation", op, GaveUp, false)
+	end("posted", posted, msg.GaveUp, false)
+	end("posted operation", op, msg.GaveUp, false)
 
 	s.hold = true
 	under := s.op(abi.OpWrite, 16)
 	s.c.Send(under)
 	s.run()
-	end("work requests under way", under, GaveUp, true)
+	end("work requests under way", under, msg.GaveUp, true)
 	if o, later := s.c.GiveUp(under); later {
 		t.Errorf("twice: %v", o)
 	}
 	s.hold = false
 	s.run()
-	s.want(under, GaveUp)
+	s.want(under, msg.GaveUp)
 	if !s.local[under] {
 		t.Error("ended before it was local")
 	}
@@ -181,8 +182,8 @@ func TestGiveUp(t *testing.T) {
 	s.run()
 	s.frames()
 	s.cong(4)
-	s.send(s.notice(wire.TypeRefused, refused.priv.seq, 4))
-	end("refused", refused, Withdrawn, false)
+	s.send(s.notice(wire.TypeRefused, refused.Track.Seq, 4))
+	end("refused", refused, msg.Withdrawn, false)
 
 	plain := s.msg("to be sent again")
 	s.cong()
@@ -191,8 +192,8 @@ func TestGiveUp(t *testing.T) {
 	s.q.toErr(true)
 	s.run()
 	queued := s.msg("queued")
-	end("queued", queued, Withdrawn, false)
-	end("broken off", plain, GaveUp, false)
+	end("queued", queued, msg.Withdrawn, false)
+	end("broken off", plain, msg.GaveUp, false)
 	s.dropRequests()
 	s.raw = nil
 	s.up(func(h *wire.Hello) { h.Ack = 0 })

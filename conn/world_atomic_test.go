@@ -3,6 +3,7 @@ package conn
 import (
 	"encoding/binary"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -51,7 +52,7 @@ func (h *worldHost) RunAtomic(_ *Conn, r *wire.Atomic, run bool) uint64 {
 	if !run {
 		return 0
 	}
-	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != GaveUp {
+	if s.done && s.outcome != msg.Cancelled && s.outcome != msg.Unknown && s.outcome != msg.GaveUp {
 		h.w.fatalf("atomic of message %d ran after it ended with outcome %v", s.id, s.outcome)
 	}
 	h.w.logf("%d: atomic of %d", h.i, s.id)
@@ -61,7 +62,7 @@ func (h *worldHost) RunAtomic(_ *Conn, r *wire.Atomic, run bool) uint64 {
 	return s.oldValue()
 }
 
-func (h *worldHost) AtomicResult(_ *Conn, m *Msg, old uint64) {
+func (h *worldHost) AtomicResult(_ *Conn, m *msg.Msg, old uint64) {
 	s := m.Owner.(*sent)
 	if s.results++; s.results > 1 || s.done || s.added != 1 || old != s.oldValue() {
 		h.w.fatalf("result %d of message %d, the %dth: ran %d times, done %v", old, s.id, s.results, s.added, s.done)
@@ -70,8 +71,8 @@ func (h *worldHost) AtomicResult(_ *Conn, m *Msg, old uint64) {
 }
 
 // waits says whether l has a message for which is is true.
-func (w *world) waits(l *msgList, is func(*Msg) bool) bool {
-	for m := l.head; m != nil; m = m.priv.next {
+func (w *world) waits(l *msg.List, is func(*msg.Msg) bool) bool {
+	for m := l.Head; m != nil; m = m.Track.Next {
 		if is(m) {
 			return true
 		}

@@ -3,6 +3,7 @@ package conn
 import (
 	"encoding/binary"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -49,7 +50,7 @@ func (h *worldHost) verdict(dport uint16) Verdict {
 func (h *worldHost) met() uint32 { return uint32(h.life) + 1000 }
 
 // Bound checks what the sender of a message is told.
-func (h *worldHost) Bound(_ *Conn, m *Msg, inc uint32) {
+func (h *worldHost) Bound(_ *Conn, m *msg.Msg, inc uint32) {
 	s := m.Owner.(*sent)
 	if s.done || s.got != 1 || s.metBy != inc {
 		h.w.fatalf("BOUND %d of message %d: done %v, delivered %d times, taken by %d", inc, s.id, s.done, s.got, s.metBy)
@@ -71,7 +72,7 @@ func (h *worldHost) took(s *sent) {
 	if s.got++; s.got > 1 {
 		w.fatalf("message %d delivered twice", s.id)
 	}
-	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != Lost && s.outcome != GaveUp {
+	if s.done && s.outcome != msg.Cancelled && s.outcome != msg.Unknown && s.outcome != msg.Lost && s.outcome != msg.GaveUp {
 		w.fatalf("message %d delivered after its end with outcome %v", s.id, s.outcome)
 	}
 	if h.lastLife[s.key] != s.life {
@@ -138,7 +139,7 @@ func (h *worldHost) Internal(c *Conn, t wire.InternalType, body []byte) {
 	}
 }
 
-func (h *worldHost) CanPost(c *Conn, m *Msg) bool {
+func (h *worldHost) CanPost(c *Conn, m *msg.Msg) bool {
 	s := m.Owner.(*sent)
 	if s.asked {
 		h.w.fatalf("CanPost asked twice for %d", s.id)
@@ -151,7 +152,7 @@ func (h *worldHost) CanPost(c *Conn, m *Msg) bool {
 	return true
 }
 
-func (h *worldHost) OpLocal(c *Conn, m *Msg) {
+func (h *worldHost) OpLocal(c *Conn, m *msg.Msg) {
 	s := m.Owner.(*sent)
 	h.w.logf("%d: OpLocal %d", h.i, s.id)
 	if s.local || !h.asked[s] || s.done {
@@ -172,11 +173,11 @@ func (h *worldHost) OpLocal(c *Conn, m *Msg) {
 	}
 }
 
-func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
+func (h *worldHost) MsgDone(c *Conn, m *msg.Msg, o msg.Outcome) {
 	w := h.w
 	s := m.Owner.(*sent)
 	w.logf("%d: done %d outcome %v", h.i, s.id, o)
-	if o == Returned {
+	if o == msg.Returned {
 		w.saw["Returned"]++
 		h.returned(m)
 		return
@@ -208,7 +209,7 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 	for i := range m.Data { // the memory is the owner's again
 		m.Data[i] = 0xee
 	}
-	if s.got == 0 && (o == Acked || o == Unknown || o == Lost || o == Cancelled || o == GaveUp) {
+	if s.got == 0 && (o == msg.Acked || o == msg.Unknown || o == msg.Lost || o == msg.Cancelled || o == msg.GaveUp) {
 		for i := range m.Data {
 			m.Data[i] = byte(uint64(i) + s.id)
 		}
@@ -222,9 +223,9 @@ func (h *worldHost) MsgDone(c *Conn, m *Msg, o Outcome) {
 }
 
 // checkOutcome checks that o is an end that s, which was m, can have had.
-func (w *world) checkOutcome(s *sent, m *Msg, o Outcome) {
+func (w *world) checkOutcome(s *sent, m *msg.Msg, o msg.Outcome) {
 	switch o {
-	case Acked:
+	case msg.Acked:
 		if s.got != 1 && !s.silent {
 			w.fatalf("message %d acked, delivered %d times", s.id, s.got)
 		}
@@ -237,31 +238,31 @@ func (w *world) checkOutcome(s *sent, m *Msg, o Outcome) {
 		if m.Carried() && s.results != 1 {
 			w.fatalf("message %d acked, %d results of its atomic", s.id, s.results)
 		}
-	case NoSock, Dropped, OpRefused, OpFailed, Withdrawn:
+	case msg.NoSock, msg.Dropped, msg.OpRefused, msg.OpFailed, msg.Withdrawn:
 		if s.got != 0 {
 			w.fatalf("message %d ended with %v, but was delivered", s.id, o)
 		}
 		if m.Carried() && s.added != 0 {
 			w.fatalf("message %d ended with %v, but its atomic ran", s.id, o)
 		}
-		if o == OpRefused && s.applied != 0 {
+		if o == msg.OpRefused && s.applied != 0 {
 			w.fatalf("operation %d refused, but ran", s.id)
 		}
-		if o == OpFailed && (!s.bad || m.WCStatus != verbs.WCRemAccessErr || m.Bad != m.Op && m.Bad != m.Op2) {
+		if o == msg.OpFailed && (!s.bad || m.WCStatus != verbs.WCRemAccessErr || m.Bad != m.Op && m.Bad != m.Op2) {
 			w.fatalf("operation %d failed (%d), it was good", s.id, m.WCStatus)
 		}
-		if o == Withdrawn && !s.gaveUp {
+		if o == msg.Withdrawn && !s.gaveUp {
 			w.fatalf("message %d given up by nobody", s.id)
 		}
-	case Lost, Unknown:
+	case msg.Lost, msg.Unknown:
 		if w.restart == 0 {
 			w.fatalf("message %d ended with %v without a restart", s.id, o)
 		}
-	case GaveUp:
+	case msg.GaveUp:
 		if !s.gaveUp {
 			w.fatalf("message %d given up by nobody", s.id)
 		}
-	case Cancelled:
+	case msg.Cancelled:
 		if !s.cancel {
 			w.fatalf("message %d cancelled by nobody", s.id)
 		}

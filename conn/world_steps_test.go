@@ -7,6 +7,7 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -27,8 +28,8 @@ type worldHost struct {
 	lastLife map[flow]int
 	parts    map[*part]bool
 	asked    map[*sent]bool
-	ended    map[Outcome]int // own datagrams, in this life
-	aimed    *sent           // whose atomic is about to run
+	ended    map[msg.Outcome]int // own datagrams, in this life
+	aimed    *sent               // whose atomic is about to run
 	payload  []byte
 	lkey     uint32
 }
@@ -62,7 +63,7 @@ func (h *worldHost) start() {
 	h.lastLife = make(map[flow]int)
 	h.parts = make(map[*part]bool)
 	h.asked = make(map[*sent]bool)
-	h.ended = make(map[Outcome]int)
+	h.ended = make(map[msg.Outcome]int)
 	h.onRDMA = h.rdma
 }
 
@@ -78,7 +79,7 @@ func (h *worldHost) rdma(wr *verbs.SendWR) bool {
 	if s.bad {
 		return false
 	}
-	if s.done && s.outcome != Cancelled && s.outcome != Unknown && s.outcome != GaveUp {
+	if s.done && s.outcome != msg.Cancelled && s.outcome != msg.Unknown && s.outcome != msg.GaveUp {
 		h.w.fatalf("RDMA of message %d ran after it ended with outcome %v", s.id, s.outcome)
 	}
 	if wr.Op == verbs.OpAtomicFetchAdd {
@@ -102,7 +103,7 @@ func (h *worldHost) send() {
 	if w.rng.IntN(6) == 0 {
 		n = 32 + w.rng.IntN(w.o.maxLen)
 	}
-	m := &Msg{Owner: s, SPort: s.key.sport, DPort: s.key.dport, SrcInc: uint32(h.life)}
+	m := &msg.Msg{Owner: s, SPort: s.key.sport, DPort: s.key.dport, SrcInc: uint32(h.life)}
 	s.msg = m
 	kind := w.rng.IntN(10)
 	switch {

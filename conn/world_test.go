@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/conn/internal/timer"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -38,7 +40,7 @@ type sent struct {
 	life     int    // of the sending host
 	key      flow
 	n        uint64 // position in its flow
-	msg      *Msg
+	msg      *msg.Msg
 	op       bool
 	silent   bool
 	bad      bool // its operation will be refused by the target
@@ -50,7 +52,7 @@ type sent struct {
 	asked    bool
 	local    bool
 	done     bool
-	outcome  Outcome
+	outcome  msg.Outcome
 	got      int    // times delivered
 	metBy    uint32 // who took it last
 	bound    uint32 // what its sender was told of that
@@ -162,7 +164,7 @@ func (w *world) chaos() {
 		sport := uint16(100 + w.rng.IntN(3))
 		w.logf("%d: cancel %d", h.i, sport)
 		n := w.rng.IntN(10)
-		h.c.CancelMatching(func(m *Msg) bool {
+		h.c.CancelMatching(func(m *msg.Msg) bool {
 			s := m.Owner.(*sent)
 			if s.internal || m.SPort != sport || n == 0 {
 				return false
@@ -170,7 +172,7 @@ func (w *world) chaos() {
 			n--
 			s.cancel = true
 			return true
-		}, Cancelled)
+		}, msg.Cancelled)
 	case k == 8 && o.giveUps:
 		for i := len(w.all) - 1; i >= max(0, len(w.all)-20); i-- {
 			if s := w.all[i]; !s.done && !slices.Contains(h.away, s.msg) && !s.ending && !s.internal && s.from == h.i && s.life == h.life && w.rng.IntN(4) == 0 {
@@ -221,7 +223,7 @@ func (w *world) run() {
 		if w.h[w.rng.IntN(2)].step() {
 			idle = 0
 		} else if idle++; idle > 200 {
-			next := sooner(w.h[0].c.NextTimeout(), w.h[1].c.NextTimeout())
+			next := timer.Sooner(w.h[0].c.NextTimeout(), w.h[1].c.NextTimeout())
 			if next == 0 {
 				w.stuck("no timer")
 			}
@@ -252,7 +254,7 @@ func (w *world) stuck(why string) {
 		w.t.Logf("%d: %+v dirty=%v settling=%v gate=%d frag=%v head=%+v stops=%d", i, h.c.Info(), h.c.dirty,
 			h.c.settling.on, h.c.settling.gate, h.c.out.frag != nil, h.c.head(), len(h.c.stops.list))
 		for _, st := range h.c.stops.list {
-			w.t.Logf("   stop %d stopped %v inflight %d queue %d remote %v", st.port, st.stopped, st.inflight, st.refused.n+st.behind.n, h.c.cong.remote.Test(st.port))
+			w.t.Logf("   stop %d stopped %v inflight %d queue %d remote %v", st.port, st.stopped, st.inflight, st.refused.N+st.behind.N, h.c.cong.remote.Test(st.port))
 		}
 	}
 	w.fatalf("stuck: %s", why)
@@ -287,8 +289,8 @@ func (w *world) final() {
 			w.fatalf("host %d: %d protocol errors, last: %v", i, n, h.lastTrace)
 		}
 		st := h.c.Stats()
-		if int(st.Lost) != h.ended[Lost] || int(st.NoSock) != h.ended[NoSock] {
-			w.fatalf("host %d: %d lost, counted %d; %d without a socket, counted %d", i, h.ended[Lost], st.Lost, h.ended[NoSock], st.NoSock)
+		if int(st.Lost) != h.ended[msg.Lost] || int(st.NoSock) != h.ended[msg.NoSock] {
+			w.fatalf("host %d: %d lost, counted %d; %d without a socket, counted %d", i, h.ended[msg.Lost], st.Lost, h.ended[msg.NoSock], st.NoSock)
 		}
 		if h.out != 0 && h.c.State() == Down {
 			w.fatalf("host %d: %d send buffers not returned", i, h.out)

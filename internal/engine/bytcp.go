@@ -7,6 +7,8 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/conn/tcp"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/rdstcp"
@@ -19,12 +21,12 @@ import (
 // byTCP is a connection by RDS/TCP. It has no device, queue pair, grant or instance. The
 // net makes its streams.
 type byTCP struct {
-	*conn.TCP
+	*tcp.Conn
 	p *peer
 }
 
-func tcpOf(c *conn.TCP) *byTCP                { return c.Ctx().(*byTCP) }
-func tcpPeerOf(c *conn.TCP) *peer             { return tcpOf(c).p }
+func tcpOf(c *tcp.Conn) *byTCP                { return c.Ctx().(*byTCP) }
+func tcpPeerOf(c *tcp.Conn) *peer             { return tcpOf(c).p }
 func (t *byTCP) profile() *profile            { return &ofKernel }
 func (t *byTCP) rdma() bool                   { return false }
 func (t *byTCP) supports(*rdmaop.Op) bool     { return false }
@@ -50,14 +52,14 @@ func (t *byTCP) IdleSince() (int64, bool)     { return 0, false }
 func (t *byTCP) Path() (p verbs.Path)         { return p }
 
 func (t *byTCP) figures(i *ctl.PeerInfo) { i.Transport, i.TCPLanes = "tcp", t.Up() }
-func (t *byTCP) describe(i *Peer)        { i.TCPConns = tcpConns(t.TCP) }
+func (t *byTCP) describe(i *Peer)        { i.TCPConns = tcpConns(t.Conn) }
 
 var (
 	errOnTCP    = fmt.Errorf("%w: the peer is reached by RDS/TCP, which has no RDMA", unix.EOPNOTSUPP)
 	errNotOnTCP = errors.New("is not reached by RDS/TCP")
 )
 
-// tcpScratch is where the frames of all conn.TCP are put together, bytes.
+// tcpScratch is where the frames of all tcp.Conn are put together, bytes.
 const tcpScratch = 256 << 10
 
 // UseTCP gives the engine the means to reach peers by RDS/TCP: those for which
@@ -67,7 +69,7 @@ func (e *Engine) UseTCP(n *rdstcp.Net, is func(local, peer netip.Addr) bool, lan
 	e.tcp = &tcpSide{e: e, net: n, is: is, lanes: lanes, scratch: make([]byte, tcpScratch)}
 }
 
-// tcpSide is the engine as the owner of RDS/TCP: conn.TCPHost and
+// tcpSide is the engine as the owner of RDS/TCP: tcp.Host and
 // rdstcp.Handler.
 type tcpSide struct {
 	e       *Engine
@@ -91,8 +93,8 @@ func (e *Engine) tcpPeer(l *localAddr, addr netip.Addr) bool {
 }
 
 // tcpConns are the TCP connections of c that are up.
-func tcpConns(c *conn.TCP) (out []ctl.TCPConn) {
-	var lanes [wire.MaxPaths]conn.TCPLane
+func tcpConns(c *tcp.Conn) (out []ctl.TCPConn) {
+	var lanes [wire.MaxPaths]tcp.Lane
 	for _, l := range c.Lanes(lanes[:0]) {
 		if s, ok := l.Stream.(*rdstcp.Conn); ok && l.State == conn.Up {
 			out = append(out, ctl.TCPConn{LocalPort: s.Local.Port(), RemotePort: s.Remote.Port(), HdrRemain: l.HdrLeft, DataRemain: l.DataLeft,
@@ -134,7 +136,7 @@ func (e *Engine) tcpStands() bool {
 
 func (e *Engine) newTCP(p *peer) {
 	t := &byTCP{p: p}
-	t.TCP = conn.NewTCP(conn.TCPConfig{
+	t.Conn = tcp.New(tcp.Config{
 		Local: p.local.addr, Remote: p.addr, Lanes: e.tcp.lanes, StartSeq: e.cfg.StartSeq(), Cong: &p.local.cong,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, CloseTimeout: 1_000_000_000,
 		IgnorePings: e.cfg.IgnorePings, Rand: e.cfg.Rand, Scratch: e.tcp.scratch, Ctx: t, Posted: e.traces.posted,
@@ -146,33 +148,33 @@ func (e *Engine) newTCP(p *peer) {
 }
 
 // Deliver, Begin, Commit and Abort are the up-calls of arriving messages.
-func (t *tcpSide) Deliver(c *conn.TCP, h *wire.Header, payload []byte) conn.Verdict {
+func (t *tcpSide) Deliver(c *tcp.Conn, h *wire.Header, payload []byte) conn.Verdict {
 	v, _, _ := t.e.rx.deliverFrom(tcpPeerOf(c), h, payload) // nobody there asks who has it, and no runs come
 	return v
 }
 
-func (t *tcpSide) Begin(c *conn.TCP, h *wire.Header) ([]byte, any, conn.Verdict) {
+func (t *tcpSide) Begin(c *tcp.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
 	return t.e.rx.beginFrom(tcpPeerOf(c), h)
 }
 
-func (t *tcpSide) Commit(c *conn.TCP, h *wire.Header, token any) {
+func (t *tcpSide) Commit(c *tcp.Conn, h *wire.Header, token any) {
 	t.e.rx.commitFrom(tcpPeerOf(c), h, token)
 }
 
-func (t *tcpSide) Abort(c *conn.TCP, token any) { t.e.rx.abortFrom(tcpPeerOf(c), token) }
+func (t *tcpSide) Abort(c *tcp.Conn, token any) { t.e.rx.abortFrom(tcpPeerOf(c), token) }
 
 // MsgDone is the up-call for the end of a message.
-func (t *tcpSide) MsgDone(_ *conn.TCP, m *conn.Msg, o conn.Outcome) { t.e.MsgDone(nil, m, o) }
+func (t *tcpSide) MsgDone(_ *tcp.Conn, m *msg.Msg, o msg.Outcome) { t.e.MsgDone(nil, m, o) }
 
 // PeerUp, PeerDown and Congestion are told as those of queue pairs.
-func (t *tcpSide) PeerUp(c *conn.TCP) { t.e.peers.peerUp(tcpPeerOf(c), false) }
+func (t *tcpSide) PeerUp(c *tcp.Conn) { t.e.peers.peerUp(tcpPeerOf(c), false) }
 
-func (t *tcpSide) PeerDown(c *conn.TCP, _ error) { t.e.peers.peerDown(tcpPeerOf(c), true) }
+func (t *tcpSide) PeerDown(c *tcp.Conn, _ error) { t.e.peers.peerDown(tcpPeerOf(c), true) }
 
-func (t *tcpSide) Congestion(c *conn.TCP, _ *cong.Map) { t.e.rx.congestion(tcpPeerOf(c)) }
+func (t *tcpSide) Congestion(c *tcp.Conn, _ *cong.Map) { t.e.rx.congestion(tcpPeerOf(c)) }
 
 // Trace is the up-call for what an operator may want to know.
-func (t *tcpSide) Trace(c *conn.TCP, event string, err error) {
+func (t *tcpSide) Trace(c *tcp.Conn, event string, err error) {
 	p := tcpPeerOf(c)
 	t.e.peers.traceOnce(p, event, err)
 	if event == conn.EventConnectFailed {
@@ -188,7 +190,7 @@ type dialing struct {
 }
 
 // Dial connects a lane.
-func (t *tcpSide) Dial(c *conn.TCP, lane int, id uint64, must bool) error {
+func (t *tcpSide) Dial(c *tcp.Conn, lane int, id uint64, must bool) error {
 	b := tcpOf(c)
 	if err := t.e.cfg.Allowed(b.p.addr); err != nil {
 		return err

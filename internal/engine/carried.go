@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 )
@@ -71,7 +72,7 @@ func (e *Engine) RunAtomic(_ *conn.Conn, a *wire.Atomic, run bool) (old uint64) 
 }
 
 // AtomicResult is the connection's up-call for the answer to the atomic that m carries.
-func (e *Engine) AtomicResult(_ *conn.Conn, m *conn.Msg, old uint64) {
+func (e *Engine) AtomicResult(_ *conn.Conn, m *msg.Msg, old uint64) {
 	t := m.Owner.(*txMsg)
 	for _, o := range t.ops() {
 		if t.carries(o) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -34,7 +35,7 @@ type facts interface {
 	Stats() *conn.Stats
 	RemoteCong() *cong.Map
 	Missing(token any) int
-	Waiting(f func(*conn.Msg)) // f may call connection.Send
+	Waiting(f func(*msg.Msg)) // f may call connection.Send
 	NeedFlush() bool
 	NextTimeout() int64
 	Queued() int
@@ -75,11 +76,11 @@ type facts interface {
 type carrier interface {
 	facts
 
-	Send(*conn.Msg)
-	Cancel(*conn.Msg, conn.Outcome) (later bool)
-	CancelMatching(match func(*conn.Msg) bool, o conn.Outcome)
-	GiveUp(*conn.Msg) (o conn.Outcome, later bool)
-	Withdraw(*conn.Msg) bool
+	Send(*msg.Msg)
+	Cancel(*msg.Msg, msg.Outcome) (later bool)
+	CancelMatching(match func(*msg.Msg) bool, o msg.Outcome)
+	GiveUp(*msg.Msg) (o msg.Outcome, later bool)
+	Withdraw(*msg.Msg) bool
 	ForgetPartial(token any)
 	QueueCong(*cong.Map)
 	Flush(now int64)
@@ -119,7 +120,7 @@ type connection struct {
 func (e *Engine) carriedBy(p *peer, c carrier) { p.c = connection{c, c, e, p} }
 
 // Send is conn.Conn.Send, as the others are those of their names.
-func (c *connection) Send(m *conn.Msg) {
+func (c *connection) Send(m *msg.Msg) {
 	c.to.Send(m)
 	c.e.dirty.touch(c.p)
 }
@@ -130,24 +131,24 @@ func (c *connection) Probe() bool {
 	return asked
 }
 
-func (c *connection) Cancel(m *conn.Msg, o conn.Outcome) (later bool) {
+func (c *connection) Cancel(m *msg.Msg, o msg.Outcome) (later bool) {
 	later = c.to.Cancel(m, o)
 	c.e.dirty.touch(c.p)
 	return later
 }
 
-func (c *connection) CancelMatching(match func(*conn.Msg) bool, o conn.Outcome) {
+func (c *connection) CancelMatching(match func(*msg.Msg) bool, o msg.Outcome) {
 	c.to.CancelMatching(match, o)
 	c.e.dirty.touch(c.p)
 }
 
-func (c *connection) GiveUp(m *conn.Msg) (o conn.Outcome, later bool) {
+func (c *connection) GiveUp(m *msg.Msg) (o msg.Outcome, later bool) {
 	o, later = c.to.GiveUp(m)
 	c.e.dirty.touch(c.p)
 	return o, later
 }
 
-func (c *connection) Withdraw(m *conn.Msg) bool {
+func (c *connection) Withdraw(m *msg.Msg) bool {
 	ok := c.to.Withdraw(m)
 	c.e.dirty.touch(c.p)
 	return ok

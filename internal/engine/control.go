@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/lists"
 )
@@ -52,7 +53,7 @@ func (ps *peerTable) mayAnswer(p *peer) bool {
 
 // ctlMsg is an internal message that this daemon sends. Pooled.
 type ctlMsg struct {
-	m    conn.Msg
+	m    msg.Msg
 	p    *peer
 	rkey uint32
 	buf  [64]byte
@@ -68,7 +69,7 @@ func (ps *peerTable) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
 	m := ps.e.pools.ctls.Get()
 	m.p, m.rkey = p, rkey
 	p.ctls++
-	m.m = conn.Msg{Owner: m, Internal: t}
+	m.m = msg.Msg{Owner: m, Internal: t}
 	return m
 }
 
@@ -79,16 +80,16 @@ func (ps *peerTable) sendCtl(p *peer, m *ctlMsg, body []byte) {
 
 // ctlDone ends an internal message. A REVOKE that cannot be delivered any more
 // (the peer restarted) is as good as answered: Instance has seen to it.
-func (ps *peerTable) ctlDone(m *ctlMsg, o conn.Outcome) {
+func (ps *peerTable) ctlDone(m *ctlMsg, o msg.Outcome) {
 	e := ps.e
-	if m.m.Internal == wire.TypeRevoke && o == conn.Acked {
+	if m.m.Internal == wire.TypeRevoke && o == msg.Acked {
 		e.keys.heard(m.p, m.rkey)
 	}
 	if m.region != nil {
 		m.region.queued.Del(&m.inRegion)
 		m.region = nil
 	}
-	m.m = conn.Msg{}
+	m.m = msg.Msg{}
 	m.p.ctls--
 	m.p = nil
 	e.pools.ctls.Put(m)

@@ -1,6 +1,8 @@
 package engine
 
-import "github.com/rdsd/rdsd/conn"
+import (
+	"github.com/rdsd/rdsd/conn/msg"
+)
 
 // limit has t given up in ms milliseconds.
 func (tx *sender) limit(t *txMsg, ms uint32) {
@@ -32,7 +34,7 @@ func (tx *sender) timeUp(t *txMsg) {
 		return
 	}
 	if sl := t.slot; t.inQ.On() { // same host, or no room for one more peer
-		e.loop.sameHostDone(t, conn.Withdrawn)
+		e.loop.sameHostDone(t, msg.Withdrawn)
 		e.loop.stopWaiting(sl)
 		return
 	}

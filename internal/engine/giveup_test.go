@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -183,19 +183,19 @@ func TestSettlement(t *testing.T) {
 		dropped, unknown, none = abi.StatusDropped, abi.StatusUnknown, abi.Status(255)
 	)
 	for _, c := range []struct {
-		o        conn.Outcome
+		o        msg.Outcome
 		bad, sib want // of the operation at fault, if one is, and of the others
 	}{
-		{conn.Acked, want{none, ok, ok}, want{none, ok, ok}},
-		{conn.Cancelled, all(canceled), all(canceled)},
-		{conn.NoSock, want{none, dropped, dropped}, want{none, dropped, dropped}},
-		{conn.Lost, want{dropped, unknown, unknown}, want{dropped, unknown, unknown}},
-		{conn.Unknown, want{dropped, unknown, unknown}, want{dropped, unknown, unknown}},
-		{conn.Dropped, want{none, dropped, dropped}, want{none, dropped, dropped}},
-		{conn.OpFailed, want{none, remote, remote}, want{none, dropped, dropped}},
-		{conn.OpRefused, want{remote, none, none}, want{dropped, none, none}},
-		{conn.Withdrawn, all(dropped), all(dropped)},
-		{conn.GaveUp, want{none, unknown, unknown}, want{none, unknown, unknown}},
+		{msg.Acked, want{none, ok, ok}, want{none, ok, ok}},
+		{msg.Cancelled, all(canceled), all(canceled)},
+		{msg.NoSock, want{none, dropped, dropped}, want{none, dropped, dropped}},
+		{msg.Lost, want{dropped, unknown, unknown}, want{dropped, unknown, unknown}},
+		{msg.Unknown, want{dropped, unknown, unknown}, want{dropped, unknown, unknown}},
+		{msg.Dropped, want{none, dropped, dropped}, want{none, dropped, dropped}},
+		{msg.OpFailed, want{none, remote, remote}, want{none, dropped, dropped}},
+		{msg.OpRefused, want{remote, none, none}, want{dropped, none, none}},
+		{msg.Withdrawn, all(dropped), all(dropped)},
+		{msg.GaveUp, want{none, unknown, unknown}, want{none, unknown, unknown}},
 	} {
 		for bad := range 2 {
 			for path, events := range [][]rdmaop.EventType{{}, {rdmaop.EvPost}, {rdmaop.EvPost, rdmaop.EvLocal}} {

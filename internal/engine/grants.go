@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/abi"
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/lists"
@@ -214,7 +214,7 @@ func (ks *keyTable) grantCookie(t *txMsg) bool {
 		return true
 	}
 	sl.q.Del(&t.inQ)
-	ks.e.tx.msgDone(t, conn.OpRefused)
+	ks.e.tx.msgDone(t, msg.OpRefused)
 	return false
 }
 
@@ -281,7 +281,7 @@ func (ks *keyTable) cancelGrants(r *region, h *remote) {
 	for n := r.queued.Head; n != nil; n = next {
 		next = n.Next
 		if m := n.Of; m.p.remote == h {
-			m.p.c.Cancel(&m.m, conn.Cancelled)
+			m.p.c.Cancel(&m.m, msg.Cancelled)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -44,14 +44,14 @@ type crossing struct {
 	session uint32  // its number
 
 	// number names a client's message that a connection has: pieces follow whole messages. find finds it.
-	number func(*conn.Msg) uint32
-	find   func(uint32) *conn.Msg
+	number func(*msg.Msg) uint32
+	find   func(uint32) *msg.Msg
 
 	name func(*Client) uint32 // of an engine that is written
 
 	// Of an engine that is made:
 	heir    Heir
-	msgs    []*conn.Msg // by number
+	msgs    []*msg.Msg // by number
 	sources map[[16]byte]*[16]byte
 	away    []away
 	untold  map[*Client]int   // messages in its arena that it has not been told of
@@ -329,7 +329,7 @@ func (x *crossing) handOverSource(from **[16]byte) {
 }
 
 // message returns the number of a client's message that a connection has.
-func (x *crossing) message(m *conn.Msg) uint32 {
+func (x *crossing) message(m *msg.Msg) uint32 {
 	switch o := m.Owner.(type) {
 	case *txMsg:
 		if x.txs.Has(o) {

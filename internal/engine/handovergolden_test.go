@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 )
 
@@ -92,7 +92,7 @@ func TestPeersGolden(t *testing.T) {
 func peersIn(t *testing.T, e *Engine, version uint16) []byte {
 	t.Helper()
 	s := handover.Write(version)
-	x := &crossing{Engine: e, s: s, number: func(m *conn.Msg) uint32 {
+	x := &crossing{Engine: e, s: s, number: func(m *msg.Msg) uint32 {
 		t.Fatalf("message %+v was handed over", m)
 		return 0
 	}}

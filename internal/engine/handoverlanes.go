@@ -3,7 +3,7 @@ package engine
 import (
 	"fmt"
 
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -83,7 +83,7 @@ func (q *byQP) handOver(x *crossing) {
 	var state []byte
 	if !s.Reads() {
 		var err error
-		state, err = q.Encode(s.Version(), func(m *conn.Msg) uint32 {
+		state, err = q.Encode(s.Version(), func(m *msg.Msg) uint32 {
 			t, ok := m.Owner.(*ctlMsg)
 			if !ok {
 				return x.number(m)
@@ -108,7 +108,7 @@ func (q *byQP) handOver(x *crossing) {
 		return
 	}
 	q.QueueCong(&q.p.local.cong) // it may have been told of a map that is empty now
-	err := q.Adopt(state, func(n uint32) *conn.Msg {
+	err := q.Adopt(state, func(n uint32) *msg.Msg {
 		if n&ctlNumber == 0 {
 			return x.find(n)
 		}

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/abi"
-	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -24,7 +24,7 @@ type txState struct {
 	long     bool
 	inBuffer bool // its payload is, else in the send arena
 	limit    int64
-	bad      uint8 // which operation conn.Msg.Bad is, counted from 1, or 0
+	bad      uint8 // which operation msg.Msg.Bad is, counted from 1, or 0
 }
 
 func (x *crossing) handOverMessages() {
@@ -50,7 +50,7 @@ func (x *crossing) handOverMessages() {
 	if s.End(); !s.Reads() {
 		return
 	}
-	x.msgs = make([]*conn.Msg, 0, n)
+	x.msgs = make([]*msg.Msg, 0, n)
 	for _, t := range x.txs.All {
 		x.msgs = append(x.msgs, &t.m)
 	}
@@ -244,7 +244,7 @@ func (x *crossing) listAgain(t *txMsg, st *txState, f uint16) {
 
 // messageOf returns message n for a connection that had it. It returns nil if the connection
 // cannot have had it.
-func (x *crossing) messageOf(n uint32) *conn.Msg {
+func (x *crossing) messageOf(n uint32) *msg.Msg {
 	if uint64(n) >= uint64(len(x.msgs)) {
 		return nil
 	}

@@ -2,7 +2,7 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/abi"
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -121,7 +121,7 @@ func (x *crossing) handOverLong(t *txMsg) {
 	case s.Err() != nil:
 		return
 	case o.Kind.Atomic(), t.done, t.slot.closed && t.sock.closed, carries && (done != o.Len || last == 0 || last > done), !carries && last != 0,
-		done > o.Len || done == 0, t.handed != carries, l.ended && n == 0, l.ended && !l.over, l.outcome > conn.GaveUp:
+		done > o.Len || done == 0, t.handed != carries, l.ended && n == 0, l.ended && !l.over, l.outcome > msg.GaveUp:
 		s.Fail("an operation of %d bytes of which %d were handed over", o.Len, done)
 		return
 	}
@@ -164,7 +164,7 @@ func (x *crossing) pieceAgain(t *txMsg, done, from, size uint64, dst uint32) boo
 	l.seek(o, from)
 	l.cut(o, &pc.op, size)
 	pc.t = t
-	pc.m = conn.Msg{Owner: pc, SPort: t.m.SPort, DPort: t.m.DPort, SrcInc: t.m.SrcInc, DstInc: dst, Op: &pc.op, Silent: true, At: t.m.At}
+	pc.m = msg.Msg{Owner: pc, SPort: t.m.SPort, DPort: t.m.DPort, SrcInc: t.m.SrcInc, DstInc: dst, Op: &pc.op, Silent: true, At: t.m.At}
 	l.pieces.Add(&pc.in, pc)
 	t.slot.pieces++
 	return true

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -75,7 +76,7 @@ func adoptPeers(e *Engine, state []byte) error {
 	if err != nil {
 		return err
 	}
-	x := &crossing{Engine: e, s: r, find: func(uint32) *conn.Msg { return nil }}
+	x := &crossing{Engine: e, s: r, find: func(uint32) *msg.Msg { return nil }}
 	x.handOverRemotes()
 	return r.Close()
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -37,7 +38,7 @@ type long struct {
 	last    rdmaop.Op         // the last piece, which the message carries
 	over    bool              // nothing of it is posted any more
 	ended   bool              // the message has ended with outcome, and waits for pieces
-	outcome conn.Outcome
+	outcome msg.Outcome
 	held    bool              // stopLong goes through the pieces
 	stop    lists.Link[txMsg] // sender.broken
 }
@@ -45,7 +46,7 @@ type long struct {
 // piece is a part of an operation on its way to the peer. Pooled.
 type piece struct {
 	handover.InState
-	m     conn.Msg
+	m     msg.Msg
 	op    rdmaop.Op
 	t     *txMsg
 	errno unix.Errno // why it was refused
@@ -71,7 +72,7 @@ func (tx *sender) handPiece(p *peer, t *txMsg) bool {
 		l = e.pools.longs.Get()
 		t.long = l
 	case l.over: // and stopBroken was not there yet
-		tx.stopLong(t, conn.Dropped)
+		tx.stopLong(t, msg.Dropped)
 		return true
 	}
 	if o.Len-l.at <= uint64(e.cfg.MaxPiece) {
@@ -83,7 +84,7 @@ func (tx *sender) handPiece(p *peer, t *txMsg) bool {
 	pc := e.pools.pieces.Get()
 	l.cut(o, &pc.op, uint64(e.cfg.MaxPiece))
 	pc.t = t
-	pc.m = conn.Msg{Owner: pc, SPort: t.m.SPort, DPort: t.m.DPort, SrcInc: t.m.SrcInc, DstInc: t.m.DstInc, Op: &pc.op, Silent: true, At: t.m.At}
+	pc.m = msg.Msg{Owner: pc, SPort: t.m.SPort, DPort: t.m.DPort, SrcInc: t.m.SrcInc, DstInc: t.m.DstInc, Op: &pc.op, Silent: true, At: t.m.At}
 	l.pieces.Add(&pc.in, pc)
 	t.slot.pieces++
 	p.c.Send(&pc.m)
@@ -152,11 +153,11 @@ func (t *txMsg) usePiece(p *peer, o *rdmaop.Op) (bad *rdmaop.Op, errno unix.Errn
 }
 
 // pieceDone is the connection's up-call for the end of a piece.
-func (tx *sender) pieceDone(pc *piece, o conn.Outcome) {
+func (tx *sender) pieceDone(pc *piece, o msg.Outcome) {
 	t := pc.t
 	l := t.long
 	tx.retiredOp(t.slot.peer, &pc.op)
-	if o != conn.Acked && !l.over {
+	if o != msg.Acked && !l.over {
 		tx.pieceFailed(t, pc, o)
 	}
 	tx.freePiece(pc)
@@ -196,7 +197,7 @@ func (tx *sender) freePiece(pc *piece) {
 
 // pieceFailed gives t's operations the statuses that the failure of its piece pc means, at
 // once. The rest is withdrawn outside the up-call.
-func (tx *sender) pieceFailed(t *txMsg, pc *piece, o conn.Outcome) {
+func (tx *sender) pieceFailed(t *txMsg, pc *piece, o msg.Outcome) {
 	if mutant.On(mutant.PieceFailureLost) {
 		return
 	}
@@ -227,7 +228,7 @@ func (tx *sender) stopBroken() bool {
 		if tx.broken.N == 0 {
 			return false
 		}
-		tx.stopLong(tx.broken.Head.Of, conn.Dropped)
+		tx.stopLong(tx.broken.Head.Of, msg.Dropped)
 		return true
 	})
 }
@@ -235,7 +236,7 @@ func (tx *sender) stopBroken() bool {
 // stopLong withdraws t, of whose operation a piece was handed over, with outcome o. t ends
 // when no work request uses it or a piece of it, and if nothing of it may come any more, when
 // no piece is on its way. A cancel ends that wait.
-func (tx *sender) stopLong(t *txMsg, o conn.Outcome) {
+func (tx *sender) stopLong(t *txMsg, o msg.Outcome) {
 	l, p := t.long, t.slot.peer
 	tx.broken.Del(&l.stop)
 	if l.ended && (o != cancelled || !awaitsPieces(l.outcome)) {
@@ -248,8 +249,8 @@ func (tx *sender) stopLong(t *txMsg, o conn.Outcome) {
 	l.over, l.held, l.outcome = true, true, o
 	for at := l.pieces.Head; at != nil; {
 		next := at.Next
-		if !awaitsPieces(o) || at.Of.m.GivenUp() == conn.Withdrawn {
-			p.c.Cancel(&at.Of.m, conn.Cancelled)
+		if !awaitsPieces(o) || at.Of.m.GivenUp() == msg.Withdrawn {
+			p.c.Cancel(&at.Of.m, msg.Cancelled)
 		}
 		at = next
 	}
@@ -268,12 +269,12 @@ func (tx *sender) stopLong(t *txMsg, o conn.Outcome) {
 
 // awaitsPieces reports whether outcome o of a message says that nothing of it will come. So
 // it is told when no piece is on its way to the target any more.
-func awaitsPieces(o conn.Outcome) bool {
-	return o == conn.OpRefused || o == conn.Withdrawn && !mutant.On(mutant.LimitLeavesPieces)
+func awaitsPieces(o msg.Outcome) bool {
+	return o == msg.OpRefused || o == msg.Withdrawn && !mutant.On(mutant.LimitLeavesPieces)
 }
 
 // longDecided tells outcome o of t, whose connection may have pieces of it, if it may be told.
-func (tx *sender) longDecided(t *txMsg, o conn.Outcome) {
+func (tx *sender) longDecided(t *txMsg, o msg.Outcome) {
 	if t.long.pieces.N == 0 || !awaitsPieces(o) {
 		tx.settle(t, o)
 	}
@@ -298,7 +299,7 @@ func (tx *sender) longLocal(t *txMsg) {
 }
 
 // txDone ends t, or has it wait for its pieces.
-func (tx *sender) txDone(t *txMsg, o conn.Outcome) {
+func (tx *sender) txDone(t *txMsg, o msg.Outcome) {
 	l := t.long
 	if l == nil {
 		tx.msgDone(t, o)

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -10,7 +11,7 @@ import (
 )
 
 // A port that is bound again has another owner. A message for one socket, and for no later
-// one at its port, names that socket's incarnation (conn.Msg.DstInc). It is the incarnation
+// one at its port, names that socket's incarnation (msg.Msg.DstInc). It is the incarnation
 // that the application named; else that of the socket that owns the memory of the message's
 // operations; else the one that the destination has met.
 //
@@ -121,7 +122,7 @@ func (p *peer) canName(t *txMsg) bool { return t.name == 0 || p.c.profile().inca
 func (p *peer) owner(o *txOp) rdmaop.Owner { return p.grants.Owner(o.RKey()) }
 
 // Bound is the connection's up-call for the answer to a message that asked.
-func (e *Engine) Bound(_ *conn.Conn, m *conn.Msg, inc uint32) {
+func (e *Engine) Bound(_ *conn.Conn, m *msg.Msg, inc uint32) {
 	if t, ok := m.Owner.(*txMsg); ok {
 		t.slot.now(t.pin).met(inc)
 		e.dests.goOn(t)
@@ -129,11 +130,11 @@ func (e *Engine) Bound(_ *conn.Conn, m *conn.Msg, inc uint32) {
 }
 
 // answered notes what the end of t says about the socket at its destination.
-func (ds *destinations) answered(t *txMsg, o conn.Outcome) {
+func (ds *destinations) answered(t *txMsg, o msg.Outcome) {
 	switch p := t.slot.now(t.pin); {
-	case o == conn.Acked && t.m.DstInc != 0 && !t.m.Silent:
+	case o == msg.Acked && t.m.DstInc != 0 && !t.m.Silent:
 		p.met(t.m.DstInc)
-	case o == conn.NoSock && t.m.DstInc == p.inc:
+	case o == msg.NoSock && t.m.DstInc == p.inc:
 		p.gone = true
 	}
 	ds.goOn(t)

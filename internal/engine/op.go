@@ -4,6 +4,7 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/trace"
@@ -109,7 +110,7 @@ func (tx *sender) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 
 // CanPost is asked by the connection when the operations' turn has come: a
 // grant may have gone since they were submitted.
-func (e *Engine) CanPost(c *conn.Conn, m *conn.Msg) bool {
+func (e *Engine) CanPost(c *conn.Conn, m *msg.Msg) bool {
 	if pc, ok := m.Owner.(*piece); ok {
 		return e.tx.canPostPiece(c, pc)
 	}
@@ -188,7 +189,7 @@ func (tx *sender) freeOp(c *Client, o *txOp) {
 // for it and its sibling, nothing on the wire, nobody else affected.
 func (tx *sender) refuse(t *txMsg, o *txOp, errno unix.Errno) bool {
 	t.m.Bad, t.errno = &o.Op, errno
-	tx.msgDone(t, conn.OpRefused)
+	tx.msgDone(t, msg.OpRefused)
 	return false
 }
 
@@ -224,7 +225,7 @@ func (tx *sender) stepOp(t *txMsg, o *txOp, ev rdmaop.Event) {
 }
 
 // opsDone maps the end of a message to the end of its operations.
-func (tx *sender) opsDone(t *txMsg, o conn.Outcome) {
+func (tx *sender) opsDone(t *txMsg, o msg.Outcome) {
 	e := tx.e
 	tx.retired(t)
 	tx.settle(t, o)
@@ -244,15 +245,15 @@ func (tx *sender) opsDone(t *txMsg, o conn.Outcome) {
 
 // settle gives the operations of t the statuses that the outcome of its message
 // means. It may be called before the message's end, when its outcome is known.
-func (tx *sender) settle(t *txMsg, o conn.Outcome) {
+func (tx *sender) settle(t *txMsg, o msg.Outcome) {
 	for _, op := range t.ops() {
 		tx.stepOp(t, op, t.settlement(op, o))
 	}
 }
 
 // settlement is what outcome o of t means for its operation op.
-func (t *txMsg) settlement(op *txOp, o conn.Outcome) rdmaop.Event {
-	failed := o == conn.OpFailed || o == conn.OpRefused
+func (t *txMsg) settlement(op *txOp, o msg.Outcome) rdmaop.Event {
+	failed := o == msg.OpFailed || o == msg.OpRefused
 	bad := t.m.Bad == &op.Op || op == t.opv[0] && t.m.Bad == t.m.Op
 	if failed && !bad {
 		return rdmaop.Event{Type: rdmaop.EvSibling}
@@ -262,13 +263,13 @@ func (t *txMsg) settlement(op *txOp, o conn.Outcome) rdmaop.Event {
 
 // settlement is what outcome o of m means for its operation, which is in state s. errno is
 // why the host refused it.
-func settlement(m *conn.Msg, errno unix.Errno, o conn.Outcome, s rdmaop.State) (ev rdmaop.Event) {
+func settlement(m *msg.Msg, errno unix.Errno, o msg.Outcome, s rdmaop.State) (ev rdmaop.Event) {
 	switch {
-	case o == conn.OpFailed:
+	case o == msg.OpFailed:
 		ev.Type, ev.WC = rdmaop.EvWCError, m.WCStatus
-	case o == conn.OpRefused && s != rdmaop.StateQueued: // a later piece: an errno would say that nothing was posted
+	case o == msg.OpRefused && s != rdmaop.StateQueued: // a later piece: an errno would say that nothing was posted
 		ev.Type, ev.WC = rdmaop.EvWCError, verbs.WCRemAccessErr
-	case o == conn.OpRefused:
+	case o == msg.OpRefused:
 		ev.Type, ev.Errno = rdmaop.EvRefuse, errno
 		switch m.WCStatus {
 		case verbs.WCLocQPOpErr:
@@ -276,26 +277,26 @@ func settlement(m *conn.Msg, errno unix.Errno, o conn.Outcome, s rdmaop.State) (
 		case verbs.WCLocLenErr:
 			ev.Errno = unix.EMSGSIZE
 		}
-	case o == conn.Acked:
+	case o == msg.Acked:
 		ev.Type = rdmaop.EvAck
-	case o == conn.Cancelled:
+	case o == msg.Cancelled:
 		ev.Type = rdmaop.EvCancel
-	case o == conn.NoSock:
+	case o == msg.NoSock:
 		ev.Type = rdmaop.EvNoSocket
-	case o == conn.Dropped:
+	case o == msg.Dropped:
 		ev.Type = rdmaop.EvLess
-	case o == conn.Lost, o == conn.Unknown:
+	case o == msg.Lost, o == msg.Unknown:
 		ev.Type = rdmaop.EvRestarted
-	case o == conn.Withdrawn && s != rdmaop.StateQueued:
+	case o == msg.Withdrawn && s != rdmaop.StateQueued:
 		ev.Type = rdmaop.EvLess
-	case o == conn.Withdrawn, o == conn.GaveUp:
+	case o == msg.Withdrawn, o == msg.GaveUp:
 		ev.Type = rdmaop.EvTimeout
 	}
 	return ev
 }
 
 // OpLocal is the connection's up-call: the local buffers are free again.
-func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
+func (e *Engine) OpLocal(_ *conn.Conn, m *msg.Msg) {
 	switch t := m.Owner.(type) {
 	case *txMsg:
 		e.tx.opsLocal(t)
@@ -308,7 +309,7 @@ func (e *Engine) OpLocal(_ *conn.Conn, m *conn.Msg) {
 
 // OpPlaced is the connection's up-call for operations that a kernel peer's
 // device has carried out. The message is still to be acked.
-func (e *Engine) OpPlaced(_ *conn.Conn, m *conn.Msg) {
+func (e *Engine) OpPlaced(_ *conn.Conn, m *msg.Msg) {
 	t, ok := m.Owner.(*txMsg)
 	if !ok {
 		return // of a piece MsgDone tells
@@ -316,7 +317,7 @@ func (e *Engine) OpPlaced(_ *conn.Conn, m *conn.Msg) {
 	if t.traced != 0 {
 		e.traces.tx(t, trace.Placed, "")
 	}
-	e.tx.settle(t, conn.Acked)
+	e.tx.settle(t, msg.Acked)
 }
 
 // opsLocal notes that nothing touches the local buffers of t's operations any
@@ -352,16 +353,16 @@ func (tx *sender) retiredOp(p *peer, o *rdmaop.Op) {
 }
 
 // MsgDone is the connection's up-call for the end of a message.
-func (e *Engine) MsgDone(_ *conn.Conn, m *conn.Msg, o conn.Outcome) {
+func (e *Engine) MsgDone(_ *conn.Conn, m *msg.Msg, o msg.Outcome) {
 	switch t := m.Owner.(type) {
 	case *txMsg:
-		if o == conn.Returned {
+		if o == msg.Returned {
 			e.tx.takeBack(t)
 			return
 		}
 		e.tx.txDone(t, o)
 	case *piece:
-		if o == conn.Returned && e.tx.takePieceBack(t) {
+		if o == msg.Returned && e.tx.takePieceBack(t) {
 			return
 		}
 		e.tx.pieceDone(t, o)

@@ -2,7 +2,7 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/abi"
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -21,10 +21,10 @@ func (tx *sender) countOp(o *txOp) {
 }
 
 // countStatus counts how an operation ended.
-func (tx *sender) countStatus(s abi.Status, o conn.Outcome) {
+func (tx *sender) countStatus(s abi.Status, o msg.Outcome) {
 	c := stats.OpFailed
 	switch {
-	case o == conn.OpRefused:
+	case o == msg.OpRefused:
 		c = stats.OpRefused
 	case s == abi.StatusSuccess:
 		c = stats.OpSuccess

@@ -3,8 +3,8 @@ package engine
 import (
 	"testing"
 
-	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -66,8 +66,8 @@ func TestEmptyRunsAreBounded(t *testing.T) {
 // TestRunWork: a run to a Linux kernel has a header for each datagram, and costs its
 // socket's turn as much as if each was sent by itself.
 func TestRunWork(t *testing.T) {
-	run := txMsg{m: conn.Msg{Data: make([]byte, 100*frames.Head), Run: 100}, sum: frames.Sum{Datagrams: 100}}
-	single := txMsg{m: conn.Msg{Data: make([]byte, frames.Head)}, sum: frames.Sum{Datagrams: 1}}
+	run := txMsg{m: msg.Msg{Data: make([]byte, 100*frames.Head), Run: 100}, sum: frames.Sum{Datagrams: 100}}
+	single := txMsg{m: msg.Msg{Data: make([]byte, frames.Head)}, sum: frames.Sum{Datagrams: 1}}
 	if got, want := run.work(false), 100*single.work(false); got != want {
 		t.Errorf("a run of 100 costs %d, want %d", got, want)
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -168,7 +168,7 @@ func TestRunLost(t *testing.T) {
 // TestRunPartlyAcked: of a run that a Linux kernel has acked in part only the other
 // datagrams have the outcome that is told.
 func TestRunPartlyAcked(t *testing.T) {
-	for o, told := range map[conn.Outcome]uint8{conn.NoSock: shm.NoticeNoSocket, conn.Lost: shm.NoticeLost, conn.GaveUp: shm.NoticeGaveUp, conn.Cancelled: 0} {
+	for o, told := range map[msg.Outcome]uint8{msg.NoSock: shm.NoticeNoSocket, msg.Lost: shm.NoticeLost, msg.GaveUp: shm.NoticeGaveUp, msg.Cancelled: 0} {
 		w, a, b := refusing(t, 1)
 		id := a.submitRun(10, 0, 30, 40, 50)
 		w.run()
@@ -177,7 +177,7 @@ func TestRunPartlyAcked(t *testing.T) {
 		a.e.loop.sameHostDone(m, o)
 		w.settle()
 		want, withdrawn := 2, 0
-		if o == conn.Cancelled {
+		if o == msg.Cancelled {
 			want, withdrawn = 0, 2
 		}
 		if n := a.toldOf(told); n != want {

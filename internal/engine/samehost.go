@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/lists"
 
 	"github.com/rdsd/rdsd/abi"
@@ -79,7 +80,7 @@ func (l *loop) deliverSameHost(t *txMsg) bool {
 	sl := t.slot
 	if sl.port == 0 && !e.cfg.IgnorePings { // ping
 		l.sameHostPong(t)
-		l.sameHostDone(t, conn.Acked)
+		l.sameHostDone(t, msg.Acked)
 		return true
 	}
 	if t.m.DstInc == 0 { // else it means who owns the memory of its operations
@@ -88,7 +89,7 @@ func (l *loop) deliverSameHost(t *txMsg) bool {
 	s := e.dests.meant(sl.local, sl.port, t.m.DstInc)
 	if s == nil || s.ping != nil {
 		e.watch.counts.sum.RecvDropNoSock += uint64(t.sum.Datagrams)
-		l.sameHostDone(t, conn.NoSock)
+		l.sameHostDone(t, msg.NoSock)
 		return true
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie,
@@ -111,7 +112,7 @@ func (l *loop) deliverSameHost(t *txMsg) bool {
 			e.keys.usedKey(nil, s, o.RKey())
 		}
 	}
-	l.sameHostDone(t, conn.Acked)
+	l.sameHostDone(t, msg.Acked)
 	return true
 }
 
@@ -127,7 +128,7 @@ func (l *loop) sameHostPong(t *txMsg) {
 
 // sameHostDone ends a same-host message; operations that ran are locally complete
 // first.
-func (l *loop) sameHostDone(t *txMsg, o conn.Outcome) {
+func (l *loop) sameHostDone(t *txMsg, o msg.Outcome) {
 	e := l.e
 	e.tx.leaveQueue(t)
 	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
@@ -257,7 +258,7 @@ func (l *loop) runSameHostOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 	if errno != 0 {
 		// Released since: the rest is not done, the message not delivered.
 		t.m.WCStatus, t.m.Bad = verbs.WCRemAccessErr, &o.Op
-		l.sameHostDone(t, conn.OpFailed)
+		l.sameHostDone(t, msg.OpFailed)
 		return msgCost
 	}
 	if !o.Kind.Atomic() {

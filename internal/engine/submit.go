@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -25,15 +25,15 @@ type sender struct {
 // bytes, and operations that have not settled.
 type queued struct{ msgs, bytes, ops int }
 
-type connMsg = conn.Msg
+type connMsg = msg.Msg
 
-const cancelled = conn.Cancelled
+const cancelled = msg.Cancelled
 
 // txMsg is a submitted message. It exists from the message's descriptor to the return of
 // its id. Pooled.
 type txMsg struct {
 	handover.InState
-	m      conn.Msg
+	m      msg.Msg
 	all    lists.Link[txMsg] // socket.txs
 	inTo   lists.Link[txMsg] // slot.txs
 	inQ    lists.Link[txMsg] // slot.q
@@ -257,7 +257,7 @@ func (tx *sender) route(t *txMsg) {
 
 // msgDone ends a message: the operation's status, the destination's notices,
 // and the return of the id, which gives the payload back to the client.
-func (tx *sender) msgDone(t *txMsg, o conn.Outcome) {
+func (tx *sender) msgDone(t *txMsg, o msg.Outcome) {
 	e := tx.e
 	t.done = true
 	if t.traced != 0 {
@@ -269,7 +269,7 @@ func (tx *sender) msgDone(t *txMsg, o conn.Outcome) {
 		n = uint64(t.m.Ended) // the others were acked
 	}
 	acked := uint64(t.sum.Datagrams) - n
-	if o == conn.Acked {
+	if o == msg.Acked {
 		acked += n
 	}
 	if acked > 0 {
@@ -279,21 +279,21 @@ func (tx *sender) msgDone(t *txMsg, o conn.Outcome) {
 	switch o {
 	case cancelled:
 		e.st.C[stats.MsgCancelled] += n
-	case conn.Lost:
+	case msg.Lost:
 		if mutant.On(mutant.LostNotTold) {
 			break
 		}
 		t.slot.lost += n
 		e.clients.note(t.slot)
-	case conn.NoSock:
+	case msg.NoSock:
 		t.slot.nosock += n
 		e.clients.note(t.slot)
-	case conn.OpRefused:
+	case msg.OpRefused:
 		if t.nops == 0 { // the cookie it carries
 			t.slot.ungranted++
 			e.clients.note(t.slot)
 		}
-	case conn.Withdrawn, conn.GaveUp:
+	case msg.Withdrawn, msg.GaveUp:
 		if t.nops == 0 { // an operation has a status
 			t.slot.gaveUp += n
 			e.clients.note(t.slot)
@@ -371,7 +371,7 @@ func (tx *sender) freeMsg(t *txMsg) {
 		t.opv[i] = nil
 		tx.freeOp(c, o)
 	}
-	t.m = conn.Msg{}
+	t.m = msg.Msg{}
 	t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil
 	t.sum, t.traced, t.traceSeq = frames.Sum{}, 0, 0
 	t.errno, t.nops, t.done, t.ungranted, t.toldUngranted = 0, 0, false, false, false

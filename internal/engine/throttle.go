@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/tcp"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -267,7 +267,7 @@ func (q *byQP) hold(on bool, now int64) {
 }
 
 func (t *byTCP) hold(on bool, _ int64) {
-	t.EachStream(func(s conn.Stream) { s.(*rdstcp.Conn).Hold(on) })
+	t.EachStream(func(s tcp.Stream) { s.(*rdstcp.Conn).Hold(on) })
 }
 
 // cameUp has a connection that is new know of the limits.

@@ -3,7 +3,7 @@ package engine
 import (
 	"net/netip"
 
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/trace"
 )
@@ -37,7 +37,7 @@ func (t *tracing) stamp() Wall {
 }
 
 // posted is the up-call of connections for watched messages.
-func (t *tracing) posted(m *conn.Msg) {
+func (t *tracing) posted(m *msg.Msg) {
 	x, ok := m.Owner.(*txMsg)
 	if !ok || !t.On {
 		return
@@ -77,8 +77,8 @@ func (t *tracing) tx(x *txMsg, step trace.Step, outcome string) {
 }
 
 // end notes the end of x.
-func (t *tracing) end(x *txMsg, o conn.Outcome) {
-	if o == conn.Acked {
+func (t *tracing) end(x *txMsg, o msg.Outcome) {
+	if o == msg.Acked {
 		t.tx(x, trace.Acked, "")
 	} else {
 		t.tx(x, trace.Ended, o.String())

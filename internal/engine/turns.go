@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
@@ -99,7 +99,7 @@ func (p *peer) full(t *txMsg, now int64) bool {
 // handOver gives t to the connection.
 func (tx *sender) handOver(p *peer, t *txMsg) {
 	if !p.canName(t) {
-		tx.txDone(t, conn.NoSock)
+		tx.txDone(t, msg.NoSock)
 		return
 	}
 	t.handed = true
@@ -286,7 +286,7 @@ func (tx *sender) hand(p *peer, sl *slot, t *txMsg) {
 }
 
 // eachWaiting calls f for all messages that wait for their turn on p.
-func (p *peer) eachWaiting(f func(*conn.Msg)) {
+func (p *peer) eachWaiting(f func(*msg.Msg)) {
 	for n := p.flows.Head; n != nil; n = n.Next {
 		for s := n.Of.turn.Head; s != nil; s = s.Next {
 			for t := s.Of.q.Head; t != nil; t = t.Next {

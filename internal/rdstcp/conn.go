@@ -2,7 +2,7 @@ package rdstcp
 
 import "net/netip"
 
-// Conn is one TCP connection. It implements conn.Stream.
+// Conn is one TCP connection. It implements tcp.Stream.
 type Conn struct {
 	Local, Remote netip.AddrPort
 	// Chosen says that Dial got a source port of the wanted lane.

@@ -15,7 +15,7 @@ const maxLines = 400
 
 // pure packages are state machines. They have no clock, I/O, lock or goroutine of their
 // own, so that the simulator runs the same code as the daemon.
-var pure = []string{"conn", "rdmaop", "barrier", "conn/wire", "conn/cong", "conn/frames", "cmsg", "abi", "verbs/sim", "internal/engine", "internal/trace"}
+var pure = []string{"conn", "rdmaop", "barrier", "conn/msg", "conn/tcp", "conn/wire", "conn/cong", "conn/frames", "cmsg", "abi", "verbs/sim", "internal/engine", "internal/trace"}
 
 // shared are the files of pure packages that several goroutines use. They may have locks
 // and start goroutines.

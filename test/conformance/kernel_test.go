@@ -4,20 +4,25 @@ import "testing"
 
 func groupI() []statement {
 	return []statement{
-		{n: 143, kind: "k", by: byTest, text: "listens on 16385; connections settle from the smaller to the larger address", check: connTest("TestTCPDirection", "TestTCPAsked")},
-		{n: 144, kind: "k", by: byTest, text: "the larger side's own connect has the peer connect back, and its data is delivered", check: connTest("TestTCPDirection")},
-		{n: 145, kind: "k", by: byTest, text: "both sides sending at once end with one TCP connection per lane, nothing lost or twice", check: connTest("TestTCPWorld")},
-		{n: 146, kind: "k", by: byTest, text: "a connection from a larger address is reset without an RDS byte", check: connTest("TestTCPAsked")},
-		{n: 147, kind: "k", by: byTest, text: "a header in 48 segments is parsed, and many messages in one", check: connTest("TestTCPHostile")},
-		{n: 148, kind: "k", by: byTest, text: "the congestion map follows each connect", check: connTest("TestTCPDirection")},
-		{n: 149, kind: "k", by: byTest, text: "what TCP has not acked is sent again, flagged; what it has is not", check: connTest("TestTCPAcks")},
+		{n: 143, kind: "k", by: byTest, text: "listens on 16385; connections settle from the smaller to the larger address", check: tcpTest("TestTCPDirection", "TestTCPAsked")},
+		{n: 144, kind: "k", by: byTest, text: "the larger side's own connect has the peer connect back, and its data is delivered", check: tcpTest("TestTCPDirection")},
+		{n: 145, kind: "k", by: byTest, text: "both sides sending at once end with one TCP connection per lane, nothing lost or twice", check: tcpTest("TestTCPWorld")},
+		{n: 146, kind: "k", by: byTest, text: "a connection from a larger address is reset without an RDS byte", check: tcpTest("TestTCPAsked")},
+		{n: 147, kind: "k", by: byTest, text: "a header in 48 segments is parsed, and many messages in one", check: tcpTest("TestTCPHostile")},
+		{n: 148, kind: "k", by: byTest, text: "the congestion map follows each connect", check: tcpTest("TestTCPDirection")},
+		{n: 149, kind: "k", by: byTest, text: "what TCP has not acked is sent again, flagged; what it has is not", check: tcpTest("TestTCPAcks")},
 		{n: 150, kind: "k", later: laterVM, text: "a daemon killed and started again: no duplicates, and its sends arrive"},
 		{n: 151, kind: "k", later: laterVM, text: "a silent idle peer is found out in 25 to 35 s"},
-		{n: 152, kind: "r", by: byTest, text: "no close with unread data", check: connTest("TestTCPWorld")},
+		{n: 152, kind: "r", by: byTest, text: "no close with unread data", check: tcpTest("TestTCPWorld")},
 		{n: 153, kind: "k", later: laterVM, text: "eight lanes with a kernel peer"},
-		{n: 154, kind: "r", by: byTest, text: "lanes by source port with new kernels, by order of arrival with old ones", check: connTest("TestTCPLostLanes", "TestTCPWorld")},
+		{n: 154, kind: "r", by: byTest, text: "lanes by source port with new kernels, by order of arrival with old ones", check: tcpTest("TestTCPLostLanes", "TestTCPWorld")},
 		{n: 155, kind: "r", later: laterVM, text: "a black-holed peer is found out within a configured time"},
 	}
+}
+
+// tcpTest runs tests of package conn/tcp that show a statement.
+func tcpTest(names ...string) func(*testing.T, *env) {
+	return func(t *testing.T, _ *env) { goTest(t, "../../conn/tcp", names...) }
 }
 
 // connTest runs tests of package conn that show a statement. The tests with a real kernel are in

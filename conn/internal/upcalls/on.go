@@ -1,0 +1,153 @@
+//go:build upcalls
+
+package upcalls
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Upcall is a method of a host.
+type Upcall uint8
+
+const (
+	_ Upcall = iota // none
+	InDeliver
+	InBegin
+	InCommit
+	InAbort
+	InBound
+	InInternal
+	InAimAtomic
+	InRunAtomic
+	InAtomicResult
+	InCanPost
+	InOpLocal
+	InOpPlaced
+	InMsgDone
+	InHasStopped
+	InInstance
+	InPeerUp
+	InPeerDown
+	InCongestion
+	InNewQP
+	InCloseQP
+	InDial
+	InAccept
+	InReject
+	InSendBuf
+	InPutSendBuf
+	InCtlBuf
+	InPutCtlBuf
+	InTrace
+
+	NumUpcalls
+)
+
+var Names = [NumUpcalls]string{
+	InDeliver: "Deliver", InBegin: "Begin", InCommit: "Commit", InAbort: "Abort", InBound: "Bound", InInternal: "Internal",
+	InAimAtomic: "AimAtomic", InRunAtomic: "RunAtomic", InAtomicResult: "AtomicResult", InCanPost: "CanPost", InOpLocal: "OpLocal", InOpPlaced: "OpPlaced", InMsgDone: "MsgDone", InHasStopped: "HasStopped", InInstance: "Instance", InPeerUp: "PeerUp",
+	InPeerDown: "PeerDown", InCongestion: "Congestion", InNewQP: "NewQP", InCloseQP: "CloseQP", InDial: "Dial", InAccept: "Accept",
+	InReject: "Reject", InSendBuf: "SendBuf", InPutSendBuf: "PutSendBuf", InCtlBuf: "CtlBuf", InPutCtlBuf: "PutCtlBuf", InTrace: "Trace",
+}
+
+const numCalls = Drive + 1
+
+// Kinds has the methods of each kind of call.
+var Kinds = [numCalls][]string{
+	Note:     {"Send", "QueueCong", "Hold", "Excuse", "TookRun", "Probe"},
+	Withdraw: {"Withdraw"},
+	Forget:   {"ForgetPartial"},
+	Waiting:  {"Waiting"},
+	Cancel:   {"Cancel", "GiveUp", "CancelMatching"},
+	Attr:     {"UseAttr"},
+	Drive: {"Reset", "Close", "CutOff", "Tick", "Flush", "SetSilence", "CQEmpty",
+		"HoldOps", "Halt", "Resume", "Encode", "Adopt",
+		"HandleRequest", "HandleCM", "HandleRecv", "HandleSend",
+		"HandleConnected", "HandleAccept", "HandleFailed", "HandleClosed", "HandleData", "HandlePlaced", "HandleRoom"},
+}
+
+// allowed has what may be called from inside each up-call, as Host says.
+var allowed = [NumUpcalls][]Call{
+	InDeliver:      {Note, Withdraw, Forget},
+	InBegin:        {Note, Forget},
+	InCommit:       {Note, Withdraw, Forget},
+	InAbort:        {Note},
+	InBound:        {Note},
+	InInternal:     {Note},
+	InAimAtomic:    {Note},
+	InRunAtomic:    {Note},
+	InAtomicResult: {Note},
+	InOpLocal:      {Note},
+	InOpPlaced:     {Note},
+	InMsgDone:      {Note},
+	InInstance:     {Note, Waiting},
+	InPeerUp:       {Note},
+	InPeerDown:     {Note, Cancel},
+	InCongestion:   {Note},
+	InNewQP:        {Note, Attr},
+}
+
+// Calls knows which up-calls a connection is in, and panics at a call that one
+// of them does not allow.
+type Calls struct {
+	forbids [numCalls]Upcall // for each kind the outermost up-call that does not allow it
+}
+
+// Enter notes that up-call n begins, and returns what Leave needs.
+func (u *Calls) Enter(n Upcall) (before Calls) {
+	before = *u
+	for k := range numCalls {
+		if u.forbids[k] == 0 {
+			u.forbids[k] = n
+		}
+	}
+	for _, k := range allowed[n] {
+		u.forbids[k] = before.forbids[k]
+	}
+	return before
+}
+
+// Leave notes that the up-call has returned.
+func (u *Calls) Leave(before Calls) { *u = before }
+
+// Called notes a call of kind k into the connection.
+func (u *Calls) Called(k Call) {
+	if n := u.forbids[k]; n != 0 {
+		panic(fmt.Sprintf("conn: one of %v was called from inside %s of the same connection's host: conn.Host says what may be",
+			Kinds[k], Names[n]))
+	}
+}
+
+// Forbidden reports whether a call of kind k is not allowed now.
+func (u *Calls) Forbidden(k Call) bool { return u.forbids[k] != 0 }
+
+// Refused calls a method of c, a connection, and reports whether it is not allowed now.
+func Refused(c any, method string) (no bool) {
+	f := reflect.ValueOf(c).MethodByName(method)
+	args := make([]reflect.Value, f.Type().NumIn())
+	for i := range args {
+		switch in := f.Type().In(i); in.Kind() {
+		case reflect.Pointer:
+			args[i] = reflect.New(in.Elem())
+		case reflect.Func:
+			args[i] = reflect.MakeFunc(in, func([]reflect.Value) []reflect.Value {
+				out := make([]reflect.Value, in.NumOut())
+				for i := range out {
+					out[i] = reflect.Zero(in.Out(i))
+				}
+				return out
+			})
+		default:
+			args[i] = reflect.Zero(in)
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil && strings.Contains(fmt.Sprint(r), "was called from inside") {
+			no = true
+		}
+	}()
+	f.Call(args)
+	return false
+}

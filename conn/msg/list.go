@@ -1,0 +1,114 @@
+package msg
+
+// FrameWork is what a message costs besides its payload, in bytes copied.
+const FrameWork = 64
+
+// List is an intrusive list of messages.
+type List struct {
+	Head, Tail *Msg
+	N, Bytes   int
+	more       int    // datagrams of runs beyond one each
+	Ops        uint64 // bytes of the operations that are not posted
+	Again      int    // work of those that were posted before, as Conn.Queued counts it
+}
+
+// Push puts m, which is in no list, at the end of l.
+func (l *List) Push(m *Msg) {
+	p := &m.Track
+	p.List, p.Prev, p.Next = l, l.Tail, nil
+	if l.Tail != nil {
+		l.Tail.Track.Next = m
+	} else {
+		l.Head = m
+	}
+	l.Tail = m
+	l.N++
+	l.Bytes += len(m.Data)
+	if m.Run != 0 {
+		l.more += m.Run - 1
+	}
+	if m.OpNew() {
+		l.Ops += m.opBytes()
+	}
+	if p.Again = p.Posted; p.Again {
+		l.Again += len(m.Data) + FrameWork
+	}
+}
+
+// Insert puts m ahead of behind, which is in l, or last if behind is nil.
+func (l *List) Insert(m, behind *Msg) {
+	if behind == nil {
+		l.Push(m)
+		return
+	}
+	last := l.Tail
+	l.Tail = behind.Track.Prev // for a moment the list ends ahead of behind
+	l.Push(m)
+	m.Track.Next, behind.Track.Prev, l.Tail = behind, m, last
+}
+
+// Datagrams is how many datagrams l has.
+func (l *List) Datagrams() int { return l.N + l.more }
+
+// Remove takes m out of l.
+func (l *List) Remove(m *Msg) {
+	p := &m.Track
+	if p.Prev != nil {
+		p.Prev.Track.Next = p.Next
+	} else {
+		l.Head = p.Next
+	}
+	if p.Next != nil {
+		p.Next.Track.Prev = p.Prev
+	} else {
+		l.Tail = p.Prev
+	}
+	p.List, p.Prev, p.Next = nil, nil, nil
+	l.N--
+	l.Bytes -= len(m.Data)
+	if m.Run != 0 {
+		l.more -= m.Run - 1
+	}
+	if m.OpNew() {
+		l.Ops -= m.opBytes()
+	}
+	if p.Again {
+		l.Again -= len(m.Data) + FrameWork
+	}
+}
+
+// Prepend moves all of f to the front of l.
+func (l *List) Prepend(f *List) {
+	if f.Head == nil {
+		return
+	}
+	for m := f.Head; m != nil; m = m.Track.Next {
+		m.Track.List = l
+	}
+	if l.Head != nil {
+		f.Tail.Track.Next, l.Head.Track.Prev = l.Head, f.Tail
+	} else {
+		l.Tail = f.Tail
+	}
+	l.Head = f.Head
+	l.N += f.N
+	l.Bytes += f.Bytes
+	l.more += f.more
+	l.Ops += f.Ops
+	l.Again += f.Again
+	*f = List{}
+}
+
+// Oldest returns when the host took in the message of l that has waited for longest,
+// as far as the first few tell; 0: none of them is the host's.
+func (l *List) Oldest() int64 {
+	const most = 8 // those of the connection itself may be ahead
+	m := l.Head
+	for n := 0; m != nil && m.At == 0 && n < most; n++ {
+		m = m.Track.Next
+	}
+	if m == nil {
+		return 0
+	}
+	return m.At
+}

@@ -1,0 +1,44 @@
+package msg
+
+import "github.com/rdsd/rdsd/conn/wire"
+
+// A peer can make this side owe it notices and pongs and never take any. Above
+// MaxPongs pings go unanswered, above MaxOwing the connection is broken off.
+const (
+	MaxPongs = 1 << 10
+	MaxOwing = 1 << 16
+)
+
+// OwnMsg is a message that a connection makes itself: a notice, a pong or a
+// probe.
+type OwnMsg struct {
+	Msg
+	Body [wire.ResultLen]byte
+	next *OwnMsg // in OwnMsgs.free
+}
+
+// OwnMsgs is the pool of a connection's own messages.
+type OwnMsgs struct {
+	free *OwnMsg
+	N    int // taken and not given back
+}
+
+// Take returns an empty message.
+func (p *OwnMsgs) Take() *OwnMsg {
+	p.N++
+	o := p.free
+	if o == nil {
+		o = new(OwnMsg)
+	} else {
+		p.free = o.next
+	}
+	o.Msg = Msg{Owner: o}
+	o.Msg.Track.Own = true
+	return o
+}
+
+// Give takes o back.
+func (p *OwnMsgs) Give(o *OwnMsg) {
+	p.N--
+	o.next, p.free = p.free, o
+}

@@ -1,0 +1,131 @@
+package tcp
+
+import (
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
+	"github.com/rdsd/rdsd/conn/msg"
+)
+
+// Cancel withdraws m as conn.Conn.Cancel does. Bytes that were written may still arrive.
+func (c *Conn) Cancel(m *msg.Msg, o msg.Outcome) (later bool) {
+	c.calls.Called(upcalls.Cancel)
+	p := &m.Track
+	if m.IsCut() {
+		c.cancelCut(p.Cut, o)
+		return m.IsCut()
+	}
+	if p.List != nil {
+		p.List.Remove(m)
+		c.finish(m, o)
+		return false
+	}
+	if p.State == msg.Posted { // half written: the rest has to follow
+		p.State, p.Outcome = msg.Ending, o
+		return true
+	}
+	return false
+}
+
+// GiveUp cancels a message whose time limit has passed, as conn.Conn.GiveUp does.
+func (c *Conn) GiveUp(m *msg.Msg) (o msg.Outcome, later bool) {
+	o = msg.GaveUp
+	if !m.Track.Posted {
+		o = msg.Withdrawn
+	}
+	return o, c.Cancel(m, o)
+}
+
+// CancelMatching withdraws the messages for which match is true.
+func (c *Conn) CancelMatching(match func(*msg.Msg) bool, o msg.Outcome) {
+	c.calls.Called(upcalls.Cancel)
+	for x := c.cuts.Runs; x != nil; {
+		next := x.Next
+		if match(x.Run) {
+			c.cancelCut(x, o)
+		}
+		x = next
+	}
+	for i := range c.lanes {
+		l := &c.lanes[i]
+		for _, list := range []*msg.List{&l.out.queue, &l.out.unacked} {
+			for m := list.Head; m != nil; {
+				next := m.Track.Next
+				if !m.Track.Own && !m.IsCut() && match(m) {
+					c.Cancel(m, o)
+				}
+				m = next
+			}
+		}
+		if m := l.out.frag; m != nil && !m.Track.Own && m.Track.State == msg.Posted && match(m) {
+			c.Cancel(m, o)
+		}
+	}
+}
+
+// Waiting does nothing: over RDS/TCP there are no internal messages.
+func (c *Conn) Waiting(func(*msg.Msg)) {}
+
+// Withdraw does nothing, as Waiting.
+func (c *Conn) Withdraw(*msg.Msg) bool { return false }
+
+// cancelCut ends a run of which parts are under way.
+func (c *Conn) cancelCut(x *msg.CutRun, o msg.Outcome) {
+	run := x.Run
+	if x.Stopped {
+		return
+	}
+	if run.Track.List != nil {
+		run.Track.List.Remove(run)
+	}
+	for p := x.First; p != nil; p = p.Next {
+		if p.Track.List == nil && p.Track.State == msg.Posted { // half written: the rest has to follow
+			p.Track.State, p.Track.Outcome = msg.Ending, o
+		}
+	}
+	if all, done := c.cuts.Stop(run, o, c.finish); done {
+		c.runDone(run, all)
+	}
+}
+
+// finish gives m back to its owner.
+func (c *Conn) finish(m *msg.Msg, o msg.Outcome) {
+	p := &m.Track
+	p.State = msg.Idle
+	if p.Own {
+		c.ownEnded(m, o)
+		return
+	}
+	m.Ended = m.Datagrams()
+	c.stats.Ended(o, m.Ended)
+	c.host.MsgDone(c, m, o)
+}
+
+// ownEnded takes back a message that the Conn has made itself.
+func (c *Conn) ownEnded(m *msg.Msg, o msg.Outcome) {
+	switch own := m.Owner.(type) {
+	case *msg.RunPart:
+		if run, all, done := c.cuts.Ended(own, o); done {
+			c.runDone(run, all)
+		}
+	case *msg.OwnMsg:
+		c.own.Give(own)
+	}
+}
+
+// runDone gives back to its owner a run that went in parts.
+func (c *Conn) runDone(run *msg.Msg, o msg.Outcome) {
+	run.Track.State = msg.Idle
+	c.stats.Ended(o, run.Ended)
+	c.host.MsgDone(c, run, o)
+}
+
+func (c *Conn) endAll(list *msg.List) {
+	for list.Head != nil {
+		m := list.Head
+		if m.IsCut() {
+			c.cancelCut(m.Track.Cut, msg.Cancelled)
+			continue
+		}
+		list.Remove(m)
+		c.finish(m, msg.Cancelled)
+	}
+}
