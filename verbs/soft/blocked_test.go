@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
@@ -19,12 +21,12 @@ func (p *puppet) clog() (unclog func()) {
 	if !q.outRoom(stageSize, 0) {
 		p.h.t.Fatal("no room in an empty output")
 	}
-	q.blocked = true
+	q.events |= unix.EPOLLOUT
 	q.out.commit(stageSize)
 	q.out.sent(stageSize - 1) // the room comes back when all has gone
 	return func() {
 		q.out.drop()
-		q.blocked = false
+		q.events &^= unix.EPOLLOUT
 		q.dev.markDirty(q)
 	}
 }

@@ -116,10 +116,10 @@ func (d *Device) mine(v verbs.QP) (*qp, error) {
 	switch {
 	case d.closed:
 		return nil, errClosed
-	case !ok || q.dev != d || q.destroyed:
+	case !ok || q.dev != d || q.state == destroyed:
 		return nil, fmt.Errorf("soft: not a queue pair of this device: %w", unix.EINVAL)
-	case q.state != verbs.QPInit || q.linked:
-		return nil, fmt.Errorf("soft: queue pair %d is in %v, not in INIT: %w", q.num, q.state, unix.EINVAL)
+	case q.state != initial:
+		return nil, fmt.Errorf("soft: queue pair %d is in %v, not in INIT: %w", q.num, q.State(), unix.EINVAL)
 	}
 	return q, nil
 }
@@ -161,7 +161,7 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 		cancel()
 		return errClosed
 	}
-	q.linked, q.state = true, verbs.QPRTR
+	q.become(connecting)
 	return nil
 }
 
@@ -300,7 +300,7 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 		reply.RTRRead = m.P2P && !m.RTRWrite && m.RTRRead
 		reply.RTRWrite = m.P2P && !reply.RTRRead
 	}
-	q.linked, q.state, q.mute = true, verbs.QPRTR, true
+	q.become(answering)
 	ev := verbs.CMEvent{Type: verbs.CMEstablished, QP: q, Local: r.local, Remote: r.remote}
 	err = silent(r.fd)
 	if err == nil && q.attr.Ack == verbs.AckRemote && q.sq.waits.limit == 0 {

@@ -219,7 +219,7 @@ func (d *Device) Progress() bool {
 		d.resuming[i] = nil
 		q.onReady = false
 		did = true
-		if q.state == verbs.QPRTS {
+		if q.state.connected() {
 			q.unpark()
 		}
 	}
@@ -285,11 +285,10 @@ func (d *Device) dispatch(ev *unix.EpollEvent) bool {
 		return false
 	}
 	if ev.Events&unix.EPOLLOUT != 0 {
-		q.blocked = false
 		q.interest(q.events &^ unix.EPOLLOUT)
 		d.markDirty(q)
 	}
-	if q.stalled || q.held || q.eof {
+	if !q.intake.reads() || q.held {
 		if ev.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 			q.lost(unix.ECONNRESET)
 			return true
@@ -343,7 +342,7 @@ func (d *Device) Close() error {
 	for _, q := range d.qps {
 		if q != nil {
 			q.cut()
-			q.state = verbs.QPErr
+			q.become(failed)
 		}
 	}
 	d.closed = true

@@ -55,6 +55,7 @@ func (q *qp) settle(ft *fault) {
 		return
 	}
 	q.fault = ft
+	q.become(terminating)
 	q.dev.markDirty(q)
 }
 
@@ -207,11 +208,11 @@ func requesterStatus(c iwarp.Code) verbs.WCStatus {
 
 // fail moves the QP to ERR. Nothing else does. The first fault counts.
 func (q *qp) fail(ft *fault) {
-	if q.state == verbs.QPErr {
+	if q.state >= failed {
 		return
 	}
-	established := q.state == verbs.QPRTS
-	q.state = verbs.QPErr
+	established := q.state.connected()
+	q.become(failed)
 	q.fault = nil
 	if t, ok := ft.asyncOf(); ok && established {
 		q.dev.raise(verbs.AsyncEvent{Type: t, QP: q, Err: ft.err})
@@ -300,7 +301,7 @@ func (q *qp) hangUp(last []byte, alert uint8) {
 	q.rx.placing, q.rx.aside = false, nil
 	q.park = parking{}
 	q.timers = [timerKinds]int64{}
-	q.stalled, q.held, q.meter, q.pausing = false, false, nil, running
+	q.intake, q.held, q.meter = reading, false, nil
 	if q.onSRQ {
 		q.srq.forget(q)
 	}
@@ -335,11 +336,11 @@ func (q *qp) ToError() { q.fail(&fault{quiet: true}) }
 
 // Disconnect implements verbs.QP. Sends posted after it are flushed.
 func (q *qp) Disconnect() {
-	if q.state != verbs.QPRTS {
+	if !q.state.connected() {
 		q.ToError()
 		return
 	}
-	q.closing, q.closeAt = true, q.sq.tail
+	q.closeAt = q.sq.tail
 	q.dev.markDirty(q)
 }
 
@@ -354,12 +355,11 @@ func (q *qp) cut() {
 
 // Destroy implements verbs.QP.
 func (q *qp) Destroy() error {
-	if q.destroyed {
+	if q.state == destroyed {
 		return errDestroyed
 	}
 	q.cut()
-	q.destroyed = true
-	q.state = verbs.QPErr
+	q.become(destroyed)
 	d := q.dev
 	if !d.closed {
 		d.events.forget(q)

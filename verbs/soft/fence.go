@@ -152,7 +152,7 @@ func (q *qp) opened(w *sendWR) {
 // have stale data, see staleAnswer.
 func (q *qp) fence(idle bool) bool {
 	s := &q.sq
-	if s.unfenced == 0 || q.attr.Ack == verbs.AckLocal || s.mid() || q.serve.mid || q.fault != nil || q.eof {
+	if s.unfenced == 0 || q.attr.Ack == verbs.AckLocal || s.mid() || q.serve.mid || q.state == terminating || q.intake == ended {
 		return false
 	}
 	if s.waits.full() || s.fences >= fenceReserve || !q.known && !s.waits.empty() {

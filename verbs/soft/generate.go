@@ -9,7 +9,7 @@ import (
 // queue and the READs being served take turns, message by message: segments of
 // different messages are not mixed, because some peers refuse that.
 func (q *qp) generate() {
-	if q.state != verbs.QPRTS || q.mute {
+	if !q.state.sends() {
 		return
 	}
 	for q.out.pending < maxBurst {
@@ -30,7 +30,7 @@ func (q *qp) generate() {
 			break
 		}
 	}
-	if q.fault != nil && (q.serve.empty() || q.sq.mid()) {
+	if q.state == terminating && (q.serve.empty() || q.sq.mid()) {
 		q.fail(q.fault)
 	}
 }
@@ -44,7 +44,7 @@ func (s *sendQueue) mid() bool {
 // now.
 func (q *qp) makeSend() bool {
 	s := &q.sq
-	if s.gen == s.tail || q.fault != nil || q.closing && s.gen == q.closeAt {
+	if s.gen == s.tail || q.state == terminating || s.gen == q.closeAt {
 		return false
 	}
 	w := s.at(s.gen)
@@ -52,7 +52,7 @@ func (q *qp) makeSend() bool {
 		return false
 	}
 	if !w.begun {
-		if q.sqd && !q.closing || q.eof || w.flags&verbs.SendFence != 0 && s.reads > 0 || !q.window(w) {
+		if q.drain != flowing && q.closeAt == never || q.intake == ended || w.flags&verbs.SendFence != 0 && s.reads > 0 || !q.window(w) {
 			return false
 		}
 		if st := q.possible(w); st != 0 {

@@ -11,11 +11,11 @@ import (
 // receives may still get them, within a time limit.
 func (q *qp) ended() {
 	x := &q.rx
-	if x.r != x.w || x.placing || x.recv != nil || x.aside != nil || q.mute {
+	if x.r != x.w || x.placing || x.recv != nil || x.aside != nil || q.state == unheard {
 		q.lost(nil) // in the middle of something
 		return
 	}
-	q.eof = true
+	q.intake = ended
 	q.interest(q.events &^ unixIn)
 	q.startTimer(timerLinger, int64(q.dev.opt.LingerTimeout))
 	q.drained()
@@ -23,7 +23,7 @@ func (q *qp) ended() {
 
 // drained ends a QP whose peer has ended its direction, when nothing is left to do.
 func (q *qp) drained() {
-	if q.eof && q.state == verbs.QPRTS && q.park.empty() && q.serve.empty() && q.out.pending == 0 && !q.sq.mid() {
+	if q.intake == ended && q.state.connected() && q.park.empty() && q.serve.empty() && q.out.pending == 0 && !q.sq.mid() {
 		q.fail(&fault{err: fmt.Errorf("soft: %w", verbs.ErrEnded), sq: verbs.WCRetryExcErr})
 	}
 }

@@ -185,8 +185,8 @@ func TestFlood(t *testing.T) {
 			if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 4*parkBytes {
 				t.Errorf("%d bytes allocated", after.TotalAlloc-before.TotalAlloc)
 			}
-			if !q.stalled || q.state != verbs.QPRTS {
-				t.Errorf("stalled %v, state %d", q.stalled, q.state)
+			if q.intake != full || !q.state.connected() {
+				t.Errorf("intake %d, state %d", q.intake, q.state)
 			}
 			if readable(h.dev.FD()) {
 				t.Error("FD is readable: the owner would spin")

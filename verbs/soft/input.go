@@ -52,7 +52,7 @@ func (q *qp) receive() bool {
 	x, io := &q.rx, &q.dev.io
 	did := false
 	q.busy = true
-	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && !q.held && !q.eof && q.fault == nil; {
+	for budget := maxBurst; budget > 0 && q.state.receives() && q.intake.reads() && !q.held; {
 		iovs, direct, ok := q.direct()
 		if !ok {
 			return true
@@ -221,7 +221,7 @@ func (q *qp) place(b []byte) bool {
 // one.
 func (q *qp) parse() {
 	x := &q.rx
-	for q.state == verbs.QPRTS && !q.stalled && q.fault == nil {
+	for q.state.receives() && q.intake.reads() {
 		b := x.stage[x.r:x.w]
 		if x.placing {
 			if !q.continuePayload(b) {

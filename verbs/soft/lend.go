@@ -128,7 +128,7 @@ func (d *Device) trim() {
 	d.lent.batches.trim()
 	keep := d.grown[:0]
 	for _, q := range d.grown {
-		if !q.destroyed && !q.trim() {
+		if q.state != destroyed && !q.trim() {
 			keep = append(keep, q)
 			continue
 		}

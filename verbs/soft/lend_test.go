@@ -204,7 +204,7 @@ func TestSendQueueGrows(t *testing.T) {
 			wr.SGL, wr.Inline, wr.Flags = nil, []byte{byte(i), 0, 0, 0, 0, 0, 0, 0}, wr.Flags|verbs.SendInline
 		}
 		if q := a.qp.(*qp); i == 0 {
-			q.mute = true // nothing leaves, so nothing is given back
+			q.state = unheard // nothing leaves, so nothing is given back
 		}
 		a.send(wr)
 	}
@@ -212,7 +212,7 @@ func TestSendQueueGrows(t *testing.T) {
 	if len(q.sq.w) != 128 {
 		t.Errorf("%d slots", len(q.sq.w))
 	}
-	q.mute = false
+	q.state = open
 	q.dev.markDirty(q)
 	for i, wc := range a.take(n, b) {
 		if wc.WRID != uint64(i) {

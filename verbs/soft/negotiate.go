@@ -86,7 +86,11 @@ func (q *qp) establish(fd int, local, remote netip.AddrPort, m *iwarp.MPA, sec *
 		}
 	}
 	q.rx.sendMSN = 1
-	q.state = verbs.QPRTS
+	if q.state == answering {
+		q.become(unheard)
+	} else {
+		q.become(open)
+	}
 	q.dev.markDirty(q)
 	return nil
 }

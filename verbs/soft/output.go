@@ -222,13 +222,13 @@ func (q *qp) emitMarked(hdr []byte, ps []piece, n int) bool {
 // flush writes what is pending, up to maxBurst bytes, and makes more as room
 // appears. It reports whether bytes moved.
 func (q *qp) flush() bool {
-	if q.fd < 0 || q.state != verbs.QPRTS || q.mute {
+	if q.fd < 0 || !q.state.sends() {
 		return false
 	}
 	moved := 0
-	for q.state == verbs.QPRTS && !q.blocked {
+	for q.state.sends() && q.events&unix.EPOLLOUT == 0 {
 		q.generate()
-		if q.state != verbs.QPRTS || q.out.pending == 0 {
+		if !q.state.sends() || q.out.pending == 0 {
 			break
 		}
 		if moved >= maxBurst {
@@ -241,7 +241,7 @@ func (q *qp) flush() bool {
 		}
 		moved += n
 	}
-	if q.state == verbs.QPRTS {
+	if q.state.sends() {
 		q.completeSends()
 	}
 	if q.out.pending == 0 && q.out.segs != nil {
@@ -276,7 +276,6 @@ func (q *qp) write() (int, bool) {
 		}
 	}
 	if n < o.pending {
-		q.blocked = true
 		q.interest(q.events | unix.EPOLLOUT)
 	}
 	o.sent(n)

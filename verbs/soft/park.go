@@ -57,35 +57,26 @@ func (p *parking) quote() []byte {
 	return f
 }
 
-// pause is the moment before a message is put aside. The owner may be about to post
-// receives, so it gets one more round.
-type pause uint8
-
-const (
-	running pause = iota
-	waiting       // until the next Progress
-	over          // and there was still no receive
-)
-
-// paused begins the pause, unless it is over.
+// paused begins the pause before a message is put aside, unless it is over. The owner may be about
+// to post receives, so it gets one more round.
 func (q *qp) paused() bool {
-	if q.pausing == over {
+	if q.intake == overdue {
 		return false
 	}
-	q.pausing, q.stalled = waiting, true
+	q.intake = pausing
 	q.dev.markReady(q)
 	return true
 }
 
 // unpause continues after the pause.
 func (q *qp) unpause() {
-	q.stalled, q.pausing = false, over
+	q.intake = overdue
 	if q.srq != nil && len(q.srq.posted) > 0 || q.rq.head != q.rq.tail {
-		q.pausing = running
+		q.intake = reading
 	}
 	q.parse()
-	if q.pausing == over {
-		q.pausing = running
+	if q.intake == overdue {
+		q.intake = reading
 	}
 }
 
@@ -156,20 +147,20 @@ func (p *parking) grow(x *parked, n int) {
 
 // unpark handles messages that were put aside, as far as there are receives.
 func (q *qp) unpark() {
-	if q.pausing == waiting {
+	if q.intake == pausing {
 		q.unpause()
 		return
 	}
 	if q.starving && q.srq == nil && q.rq.head == q.rq.tail {
 		return
 	}
-	for !q.park.empty() && q.state == verbs.QPRTS && q.fault == nil {
+	for !q.park.empty() && q.state.receives() {
 		x := q.park.q[0]
 		if !q.takeUp(x) {
 			break
 		}
 	}
-	if q.state == verbs.QPRTS && q.stalled && q.park.fits(0) {
+	if q.state.connected() && q.intake == full && q.park.fits(0) {
 		q.resume()
 	}
 	q.drained()
@@ -245,8 +236,8 @@ func (q *qp) takeUpSend(x *parked, w *recvWR) bool {
 
 // resume continues to read after a stall.
 func (q *qp) resume() {
-	q.stalled = false
-	if q.fd >= 0 && !q.eof && !q.held {
+	q.intake = reading
+	if q.fd >= 0 && !q.held {
 		q.interest(q.events | unixIn)
 	}
 	q.parse()

@@ -130,7 +130,7 @@ func TestParkLimit(t *testing.T) {
 					t.Fatalf("message %d: %+v", i, wc)
 				}
 			}
-			if q.park.msgs != 0 || q.park.bytes != 0 || q.starving || q.stalled {
+			if q.park.msgs != 0 || q.park.bytes != 0 || q.starving || !q.intake.reads() {
 				t.Errorf("left: %+v", q.park)
 			}
 		})

@@ -33,7 +33,7 @@ func newPuppet(t testing.TB, h *host, at verbs.QPInitAttr) *puppet {
 	t.Cleanup(p.close)
 	q := h.newQP(at).(*qp)
 	h.qp = q
-	q.linked = true
+	q.become(connecting)
 	depth := uint16(at.Cap.ReadDepth)
 	q.negotiate(&iwarp.MPA{Rev: 2, Enhanced: true, IRD: depth, ORD: depth})
 	if err := q.establish(sp[0], netip.AddrPort{}, netip.AddrPort{}, &iwarp.MPA{}, nil); err != nil {

@@ -19,20 +19,16 @@ type qp struct {
 	num  uint32
 	slot int32
 
-	state     verbs.QPState
-	linked    bool // Connect or Accept was called: sends may be queued
-	closing   bool // Disconnect was called: what is posted before closeAt still goes
-	closeAt   uint64
-	destroyed bool
+	state   state
+	intake  intake
+	drain   drain
+	closeAt uint64 // Disconnect was called: what is posted before it still goes; else never
 
 	// The connection.
 	fd            int // -1: none
 	events        uint32
-	blocked       bool // the socket takes no more: waiting for EPOLLOUT
-	mute          bool // passive side: nothing may leave before the first FPDU
 	heard         bool // the peer has sent something
 	nudges        int
-	eof           bool // and will send no more
 	crc           bool
 	markers       bool // the peer wants them
 	marker        iwarp.Marker
@@ -51,9 +47,7 @@ type qp struct {
 	rx       input
 	park     parking
 	serve    responder
-	fault    *fault // found, waiting for the READs before it to be answered
-
-	sqd, sqDrained bool // state SQD; ... and its event was raised
+	fault    *fault // why it is terminating
 
 	mrs      [2]*mr // the last regions looked up: local, remote
 	timers   [timerKinds]int64
@@ -62,10 +56,8 @@ type qp struct {
 	onTimer  bool
 	onGrown  bool
 	busy     bool // since the device looked last for what is not used
-	pausing  pause
 	onSRQ    bool // on its list of those that wait
 	starving bool // the head of park waits for a receive
-	stalled  bool // ... and there is no room to put aside more
 	held     bool // the owner wants nothing read
 	late     late
 	meter    func(n int)
@@ -118,7 +110,7 @@ func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 	a.Cap = c
 	q := &qp{dev: d, pd: p, attr: a, num: d.qpn, scq: scq, rcq: rcq, srq: s}
 	q.init()
-	q.state = verbs.QPInit
+	q.become(initial)
 	if s != nil {
 		s.users++
 	}
@@ -140,7 +132,7 @@ func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 func (q *qp) init() {
 	c := q.attr.Cap
 	q.cap = c
-	q.fd = -1
+	q.fd, q.closeAt = -1, never
 	q.maxPayload = iwarp.MaxPayload
 	q.crc = q.attr.CRC == verbs.CRCOn && q.dev.opt.CRC == verbs.CRCOn
 	q.sq.init(c)
@@ -157,10 +149,10 @@ func (q *qp) Num() uint32 { return q.num }
 
 // State implements verbs.QP. SQD is a kind of RTS here.
 func (q *qp) State() verbs.QPState {
-	if q.state == verbs.QPRTS && q.sqd {
+	if q.state.connected() && q.drain != flowing {
 		return verbs.QPSQD
 	}
-	return q.state
+	return asVerbs[q.state]
 }
 
 // Stats implements verbs.QP.
@@ -170,21 +162,21 @@ func (q *qp) Stats() verbs.QPStats { return q.stats }
 func (q *qp) Modify(to verbs.QPState) error {
 	from := q.State()
 	switch {
-	case q.destroyed:
+	case q.state == destroyed:
 		return errDestroyed
 	case to == verbs.QPErr:
 		q.ToError()
 	case to == verbs.QPReset:
 		q.reset()
-	case to == from && (from == verbs.QPInit && !q.linked || from == verbs.QPRTS || from == verbs.QPSQD):
+	case to == from && (from == verbs.QPInit || from == verbs.QPRTS || from == verbs.QPSQD):
 	case from == verbs.QPReset && to == verbs.QPInit:
-		q.state = verbs.QPInit
+		q.become(initial)
 	case from == verbs.QPRTS && to == verbs.QPSQD:
-		q.sqd, q.sqDrained = true, false
+		q.drain = draining
 		q.dev.markDirty(q)
 		q.dev.updateWake(true)
 	case from == verbs.QPSQD && to == verbs.QPRTS:
-		q.sqd = false
+		q.drain = flowing
 		q.generate()
 		q.dev.markDirty(q)
 	default:
@@ -204,7 +196,6 @@ func (q *qp) reset() {
 	*q = qp{dev: q.dev, pd: q.pd, attr: q.attr, num: q.num, slot: q.slot, scq: q.scq, rcq: q.rcq, srq: q.srq,
 		onDirty: q.onDirty, onReady: q.onReady, onTimer: q.onTimer, onGrown: q.onGrown, stats: q.stats}
 	q.init()
-	q.state = verbs.QPReset
 }
 
 func (q *qp) Cap() verbs.QPCap { return q.cap }
@@ -215,17 +206,17 @@ func (q *qp) PostRecv(wr []verbs.RecvWR) (int, error) {
 	if q.srq != nil {
 		return 0, errOnSRQ
 	}
-	if q.destroyed {
+	switch q.state {
+	case destroyed:
 		return 0, errDestroyed
-	}
-	if q.state == verbs.QPReset {
+	case reset:
 		return 0, fmt.Errorf("soft: PostRecv in RESET: %w", unix.EINVAL)
 	}
 	n, err := q.rq.post(wr)
 	if n == 0 {
 		return n, err
 	}
-	if q.state == verbs.QPErr {
+	if q.state == failed {
 		q.flushRecvs()
 	} else if q.starving {
 		q.dev.markReady(q)
@@ -298,7 +289,7 @@ func (q *qp) completeRecv(w *recvWR, wc verbs.WC, solicited bool) {
 }
 
 func (q *qp) stall() {
-	q.stalled = true
+	q.intake = full
 	q.dev.stats.RNRStalls++
 	q.interest(q.events &^ unixIn)
 }

@@ -188,7 +188,7 @@ func (p *puppet) check() {
 	p.t.Helper()
 	h := p.h
 	for _, q := range h.dev.qps {
-		if q != nil && q.state == verbs.QPRTS {
+		if q != nil && q.state.connected() {
 			h.qp = q
 		}
 	}

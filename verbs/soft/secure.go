@@ -100,7 +100,6 @@ func (q *qp) writeSealed() (int, bool) {
 		} else {
 			s.sealed = s.sealed[:copy(s.sealed, b[n:])]
 		}
-		q.blocked = true
 		q.interest(q.events | unix.EPOLLOUT)
 		return 0, true
 	}
@@ -125,7 +124,7 @@ func (q *qp) receiveSealed() bool {
 	x, d, s := &q.rx, q.dev, q.tls
 	did := false
 	q.busy = true
-	for budget := maxBurst; budget > 0 && q.state == verbs.QPRTS && !q.stalled && !q.held && !q.eof && q.fault == nil; {
+	for budget := maxBurst; budget > 0 && q.state.receives() && q.intake.reads() && !q.held; {
 		b := d.scratchOf()
 		w := copy(b, s.rest)
 		room := maxBurst - w
@@ -151,13 +150,13 @@ func (q *qp) receiveSealed() bool {
 		q.metered(n)
 		q.wholeStage()
 		left, err := q.open(b[:w+n])
-		if q.state != verbs.QPRTS {
+		if !q.state.connected() {
 			return true
 		}
 		if x.r < x.w {
 			q.parse()
 		}
-		if q.state != verbs.QPRTS {
+		if !q.state.connected() {
 			return true
 		}
 		if err != nil {

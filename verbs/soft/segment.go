@@ -38,8 +38,8 @@ func (q *qp) begin(f []byte) bool {
 		return false
 	}
 	q.dev.stats.FramesIn++
-	if q.mute {
-		q.mute = false // the initiator has spoken
+	if q.state == unheard {
+		q.become(open) // the initiator has spoken
 		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncCommEst, QP: q})
 		q.dev.markDirty(q)
 	}
@@ -207,7 +207,7 @@ func (q *qp) end() bool {
 			q.answered()
 		}
 	}
-	return q.state == verbs.QPRTS
+	return q.state.connected()
 }
 
 // deliver completes the receive of a whole SEND.

@@ -125,11 +125,11 @@ var (
 
 // PostSend implements verbs.QP.
 func (q *qp) PostSend(wr []verbs.SendWR) (int, error) {
-	if q.destroyed {
+	switch {
+	case q.state == destroyed:
 		return 0, errDestroyed
-	}
-	if !q.linked && q.state != verbs.QPErr {
-		return 0, fmt.Errorf("soft: PostSend in %v, before Connect or Accept: %w", q.state, unix.EINVAL)
+	case !q.state.queues():
+		return 0, fmt.Errorf("soft: PostSend in %v, before Connect or Accept: %w", q.State(), unix.EINVAL)
 	}
 	n := 0
 	var err error
@@ -141,9 +141,9 @@ func (q *qp) PostSend(wr []verbs.SendWR) (int, error) {
 	}
 	switch {
 	case n == 0:
-	case q.state == verbs.QPErr:
+	case q.state == failed:
 		q.flushSends(q.sq.done, verbs.WCWRFlushErr)
-	case q.state == verbs.QPRTS:
+	case q.state.connected():
 		q.generate()
 		q.dev.markDirty(q)
 	}
@@ -172,11 +172,11 @@ func (q *qp) queue(wr *verbs.SendWR) error {
 			return err
 		}
 	case verbs.OpSendWithImm, verbs.OpRDMAWriteWithImm:
-		if q.state == verbs.QPRTS && !q.peer.Immediate {
+		if q.state.connected() && !q.peer.Immediate {
 			return peerLacks(wr.Op)
 		}
 	case verbs.OpAtomicCmpAndSwp, verbs.OpAtomicFetchAdd:
-		if q.state == verbs.QPRTS && !q.peer.Atomics {
+		if q.state.connected() && !q.peer.Atomics {
 			return peerLacks(wr.Op)
 		}
 		if err := q.atomicPosted(wr); err != nil {
@@ -324,13 +324,13 @@ func (q *qp) completeSends() {
 	s := &q.sq
 	q.completeDone(s.tail)
 	switch {
-	case q.state != verbs.QPRTS:
+	case !q.state.connected():
 	case s.done < s.tail && s.at(s.done).status != 0:
 		q.fail(&fault{code: iwarp.TermLocal, term: true, named: true, pos: s.done, sq: s.at(s.done).status, err: errLocal})
-	case q.closing && s.done == q.closeAt && q.serve.empty() && q.out.pending == 0:
+	case s.done == q.closeAt && q.serve.empty() && q.out.pending == 0:
 		q.fail(&fault{err: errDisconnected})
-	case q.sqd && !q.sqDrained && s.done == s.gen && !s.mid():
-		q.sqDrained = true
+	case q.drain == draining && s.done == s.gen && !s.mid():
+		q.drain = drained
 		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncSQDrained, QP: q})
 	}
 	q.drained()

@@ -145,7 +145,7 @@ func TestTerminateBehindBlockedOutput(t *testing.T) {
 	h.send(verbs.SendWR{WRID: 1, Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: h.sge(0, 1<<20), RKey: 1})
 	for h.dev.Progress() {
 	}
-	if !h.qp.(*qp).blocked {
+	if h.qp.(*qp).events&unix.EPOLLOUT == 0 {
 		t.Fatal("1 MiB fitted the socket")
 	}
 	p.write(writeFrame(1, 0, true, []byte("bad")))

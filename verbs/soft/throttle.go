@@ -15,7 +15,7 @@ func (q *qp) Hold(on bool) {
 	switch {
 	case on:
 		q.interest(q.events &^ unixIn)
-	case !q.stalled && !q.eof:
+	case q.intake.reads():
 		q.interest(q.events | unixIn)
 	}
 }

@@ -3,7 +3,6 @@ package soft
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
 
@@ -93,7 +92,7 @@ func (d *Device) expire() {
 }
 
 func (q *qp) timeout(k timerKind) {
-	if q.state != verbs.QPRTS {
+	if !q.state.connected() {
 		return
 	}
 	switch k {
