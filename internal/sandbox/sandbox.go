@@ -7,7 +7,6 @@ package sandbox
 import (
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
@@ -130,9 +129,4 @@ func dropCapabilities(keep []cap.Value) error {
 		return fmt.Errorf("capabilities: %w", err)
 	}
 	return nil
-}
-
-// Names are the paths of the rules, for a log.
-func (r Rules) Names() string {
-	return "read " + strings.Join(r.Read, " ") + ", write " + strings.Join(r.Write, " ")
 }

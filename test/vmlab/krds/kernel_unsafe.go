@@ -16,13 +16,6 @@ func (s *kernelSocket) bind(name []byte) error {
 	return orNil(e)
 }
 
-func (s *kernelSocket) getsockname() ([]byte, error) {
-	b := make([]byte, 28)
-	n := uint32(len(b))
-	_, _, e := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&n)))
-	return b[:n], orNil(e)
-}
-
 func (s *kernelSocket) setsockopt(level, opt int, val []byte) error {
 	_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), uintptr(level), uintptr(opt),
 		uintptr(unsafe.Pointer(unsafe.SliceData(val))), uintptr(len(val)), 0)

@@ -31,7 +31,6 @@ type received struct {
 // bytes in the kernel's layout.
 type socket interface {
 	bind(name []byte) error
-	getsockname() ([]byte, error)
 	sendmsg(payload, name, control []byte, flags int) (int, error)
 	recvmsg(payload, name, control []byte, flags int) (received, error)
 	setsockopt(level, opt int, val []byte) error
@@ -167,8 +166,7 @@ func (s *rdsdSocket) alloc(n int) ([]byte, uint64, error) {
 	return b.Bytes(), at, nil
 }
 
-func (s *rdsdSocket) bind(name []byte) error       { return s.Bind(name) }
-func (s *rdsdSocket) getsockname() ([]byte, error) { return s.Getsockname() }
+func (s *rdsdSocket) bind(name []byte) error { return s.Bind(name) }
 func (s *rdsdSocket) setsockopt(level, opt int, val []byte) error {
 	return s.Setsockopt(level, opt, val)
 }
