@@ -34,7 +34,7 @@ func headLen(h *wire.Header) int {
 // putHead writes c.out.h, m's header, and the request behind it to b.
 func (c *Conn) putHead(b []byte, m *msg.Msg) {
 	c.out.h.Put(b)
-	if m.Track.Carried {
+	if m.Carried() {
 		r := m.Atomic().Request()
 		r.Put(b[wire.HeaderLen:])
 	}
@@ -130,11 +130,11 @@ func (c *Conn) recvResult(r *wire.Result) error {
 	if m == nil {
 		return err
 	}
-	if !m.Track.Carried || m.Track.Answered {
+	if m.Track.Atomic != msg.Carried {
 		return fmt.Errorf("ATOMIC_RESULT of %d, whose atomic is not to be answered", r.Seq)
 	}
 	if r.Status == wire.AtomicDone {
-		m.Track.Answered = true
+		m.Track.Atomic = msg.Answered
 		c.host.AtomicResult(c, m, r.Old)
 		return nil
 	}
@@ -160,7 +160,7 @@ func (c *Conn) unanswered(m *msg.Msg) {
 // what it received.
 func (c *Conn) dropCarried(ack uint64) {
 	match := func(m *msg.Msg) bool {
-		return m.Track.OpPosted && m.Track.Carried && (m.Track.Seq == 0 || m.Track.Seq > ack)
+		return m.Track.Op.Posted() && m.Carried() && (m.Track.Seq == 0 || m.Track.Seq > ack)
 	}
 	c.cancelIn(&c.out.rtx, match, msg.Dropped)
 	c.cancelIn(&c.out.queue, match, msg.Dropped)

@@ -152,7 +152,7 @@ func (c *Conn) Waiting(f func(*msg.Msg)) {
 	c.calls.Called(upcalls.Waiting)
 	each := func(l *msg.List, all bool) {
 		for m := l.Head; m != nil; m = m.Track.Next {
-			if !m.Track.Own && !m.Track.OpPosted && (all || !m.Track.Posted) && !(m.IsCut() && m.Track.Posted) {
+			if !m.Track.Own && !m.Track.Op.Posted() && (all || !m.Track.Posted) && !(m.IsCut() && m.Track.Posted) {
 				f(m)
 			}
 		}

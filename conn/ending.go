@@ -115,8 +115,7 @@ func (c *Conn) end(m *msg.Msg, o msg.Outcome) {
 // finish gives m back to its owner, who may use it again at once.
 func (c *Conn) finish(m *msg.Msg, o msg.Outcome) {
 	p := &m.Track
-	if p.OpPosted && !p.OpLocal {
-		p.OpLocal = true
+	if p.Op.Complete() {
 		c.host.OpLocal(c, m)
 	}
 	p.State = msg.Idle

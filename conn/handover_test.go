@@ -31,7 +31,7 @@ func (h *worldHost) goOn() {
 	}
 	for name, is := range map[string]bool{"": true, " with what waits": h.c.out.rtx.N > 0, " with a stopped port": h.c.stops.any(),
 		" with notices": h.c.own.N > 0, " with an atomic": w.waits(&h.c.out.rtx, (*msg.Msg).Carried),
-		" with a result": w.waits(&h.c.out.rtx, func(m *msg.Msg) bool { return m.Track.Answered })} {
+		" with a result": w.waits(&h.c.out.rtx, func(m *msg.Msg) bool { return m.Track.Atomic == msg.Answered })} {
 		if is {
 			w.saw["handed over"+name]++
 		}
@@ -142,7 +142,7 @@ func testGolden(t *testing.T, version uint16) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, q := &again[2].Track, &again[3].Track; !p.Carried || !p.Answered || p.OpLocal || !q.Carried || q.Answered {
+	if p, q := &again[2].Track, &again[3].Track; p.Atomic != msg.Answered || p.Op.Local() || q.Atomic != msg.Carried {
 		t.Errorf("atomics %+v, %+v", p, q)
 	}
 	state, err = c.Encode(version, func(m *msg.Msg) uint32 { return uint32(slices.Index(again, m)) })

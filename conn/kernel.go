@@ -129,7 +129,7 @@ func (c *Conn) kernelPlaced(r *sendRec) {
 		if m.Track.State != msg.Posted {
 			continue
 		}
-		m.Track.OpProven = true
+		m.Track.Op.Prove()
 		c.host.OpPlaced(c, m)
 		if m.Silent {
 			c.out.unacked.Remove(m)

@@ -41,7 +41,7 @@ func TestKernelAtomicNotCarried(t *testing.T) {
 	s := newKernel(t)
 	m := s.op(abi.OpFetchAdd, 8)
 	s.c.Send(m)
-	m.Track.Carried = true // it waited for room in the send queue
+	m.Track.Atomic = msg.Carried // it waited for room in the send queue
 	s.run()
 	if !s.placed[m] || m.Carried() {
 		t.Errorf("placed %v, carried %v", s.placed[m], m.Carried())

@@ -264,7 +264,7 @@ func (c *Conn) kernelOps() bool {
 		if long && b.n > 0 {
 			break
 		}
-		m.Track.Carried = false // as it may have been for a peer before this one
+		m.Track.Atomic = msg.ByDevice // as it may have been for a peer before this one
 		n, reads, ok := c.opWRs(m)
 		if ok && m.Silent && !c.k.placed {
 			// Nothing would ever say that it has been carried out.

@@ -76,7 +76,7 @@ func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
 	if m == nil {
 		return err
 	}
-	if m.Track.Answered {
+	if m.Track.Atomic == msg.Answered {
 		return fmt.Errorf("%v of %d, whose atomic has run", t, n.Seq)
 	}
 	c.out.unacked.Remove(m)

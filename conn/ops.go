@@ -28,7 +28,9 @@ func (c *Conn) sendOps() bool {
 	c.wrs, c.sges = c.wrs[:0], c.sges[:0]
 	blocked := false // the first one has to wait
 	for m := c.head(); m != nil && m.OpNew(); m = c.head() {
-		m.Track.Carried = c.carries(m)
+		if m.Track.Atomic = msg.ByDevice; c.carries(m) {
+			m.Track.Atomic = msg.Carried
+		}
 		if !c.small(m) {
 			if b.n > 0 {
 				break
@@ -120,7 +122,7 @@ func (c *Conn) postOp(m *msg.Msg, b *opBatch) bool {
 	p := &m.Track
 	c.take(m)
 	b.n++
-	if p.Carried {
+	if m.Carried() {
 		c.stats.SendRDMA++
 		c.stats.RecvRDMABytes += m.Atomic().Len
 	}
@@ -137,7 +139,7 @@ func (c *Conn) postOp(m *msg.Msg, b *opBatch) bool {
 	wrid := b.wrid | uint64(b.chained)<<wridOpShift
 	b.chained++
 	c.addOp(m.Op, wrid, b)
-	if m.Op2 != nil && !p.Carried {
+	if m.Op2 != nil && !m.Carried() {
 		c.addOp(m.Op2, wrid|wridOp2, b)
 	}
 	return true
@@ -193,7 +195,7 @@ func (c *Conn) opWRs(m *msg.Msg) (n, reads int, ok bool) {
 		if op == nil {
 			break
 		}
-		if m.Track.Carried && op.Kind.Atomic() {
+		if m.Carried() && op.Kind.Atomic() {
 			continue
 		}
 		if !op.Supported(a.Caps & c.peerCaps()) {

@@ -129,8 +129,7 @@ func (c *Conn) complete() {
 	for m := rec.ops; m != nil; {
 		next := m.Track.Chain
 		m.Track.Chain = nil
-		if !m.Track.OpLocal {
-			m.Track.OpLocal = true
+		if m.Track.Op.Complete() {
 			c.host.OpLocal(c, m)
 		}
 		c.unref(m)

@@ -115,7 +115,10 @@ func (c *Conn) take(m *msg.Msg) {
 	if p.Flags&wire.FlagRetransmitted != 0 {
 		c.stats.Retransmitted += uint64(m.Datagrams())
 	}
-	p.State, p.Posted, p.OpPosted = msg.Posted, true, m.Op != nil
+	p.State, p.Posted = msg.Posted, true
+	if m.OpNew() {
+		p.Op = msg.OpPosted
+	}
 	if m.Watched {
 		c.cfg.Posted(m)
 	}
@@ -158,7 +161,7 @@ func (c *Conn) header(m *msg.Msg) {
 	if m.DestCookie != 0 {
 		h.SetExtDest(m.DestCookie)
 	}
-	if m.Track.Carried {
+	if m.Carried() {
 		h.Flags |= wire.FlagAtomic
 	}
 	if m.AckNow || m.Op != nil {

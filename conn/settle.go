@@ -33,7 +33,7 @@ func (c *Conn) hasPostedOps() bool {
 
 func hasPostedOp(l *msg.List) bool {
 	for m := l.Head; m != nil; m = m.Track.Next {
-		if m.Track.OpPosted && !m.Track.Carried {
+		if m.Track.Op.Posted() && !m.Carried() {
 			return true
 		}
 	}
@@ -62,7 +62,7 @@ func (c *Conn) resume() {
 			m.Track.State = msg.Posted
 			c.out.unacked.Push(m)
 		case m.OpOpen() && mutant.On(mutant.OperationReplayed):
-			m.Track.OpPosted, m.Track.OpLocal = false, false
+			m.Track.Op = msg.OpWaits
 			m.Track.List.Remove(m)
 			c.out.queue.Push(m)
 		case m.OpOpen():
@@ -70,7 +70,7 @@ func (c *Conn) resume() {
 			c.end(m, msg.Dropped)
 		case m.Track.Posted:
 			m.Track.Flags |= wire.FlagRetransmitted
-			if m.Track.Carried { // the peer has not run it
+			if m.Carried() { // the peer has not run it
 				m.Track.Posted = false
 			}
 		}
@@ -100,7 +100,7 @@ func (c *Conn) forget() {
 		case m.Track.Own && m.Internal != 0: // a notice to the old instance
 			c.out.rtx.Remove(m)
 			c.end(m, msg.Lost)
-		case m.Track.OpPosted: // ends below
+		case m.Track.Op.Posted(): // ends below
 		case m.Track.Posted:
 			c.out.rtx.Remove(m)
 			c.end(m, msg.Lost)
@@ -111,7 +111,7 @@ func (c *Conn) forget() {
 	// A refused operation's data went to the old instance. Refused datagrams
 	// are still here, and go to the new one. A refused message whose atomic it carries
 	// was not delivered, and its atomic did not run.
-	c.CancelMatching(func(m *msg.Msg) bool { return m.Track.OpPosted && m.NotRun() }, msg.Dropped)
+	c.CancelMatching(func(m *msg.Msg) bool { return m.Track.Op.Posted() && m.NotRun() }, msg.Dropped)
 	c.endPostedOps(func(*msg.Msg) bool { return true }, msg.Unknown)
 	c.settling.on = false
 	c.settling.expires = 0
@@ -135,7 +135,7 @@ func (c *Conn) settle() { c.settleTo(c.settling.acked) }
 func (c *Conn) settleTo(seq uint64) {
 	for m := c.out.unacked.Head; m != nil && m.Track.Seq <= seq; m = c.out.unacked.Head {
 		c.out.unacked.Remove(m)
-		if m.Track.Carried && !m.Track.Answered && !mutant.On(mutant.ResultUnneeded) {
+		if m.Track.Atomic == msg.Carried && !mutant.On(mutant.ResultUnneeded) {
 			c.unanswered(m)
 			continue
 		}
@@ -146,13 +146,13 @@ func (c *Conn) settleTo(seq uint64) {
 // settleExpired gives up waiting for the fate of posted operations.
 func (c *Conn) settleExpired() {
 	c.settling.expires = 0
-	c.endPostedOps(func(m *msg.Msg) bool { return !m.Track.Carried }, msg.Unknown)
+	c.endPostedOps(func(m *msg.Msg) bool { return !m.Carried() }, msg.Unknown)
 }
 
 // endPostedOps ends every posted operation that has not settled and for which match is
 // true, refused ones that wait to be sent again included.
 func (c *Conn) endPostedOps(match func(*msg.Msg) bool, o msg.Outcome) {
-	c.CancelMatching(func(m *msg.Msg) bool { return m.Track.OpPosted && match(m) }, o)
+	c.CancelMatching(func(m *msg.Msg) bool { return m.Track.Op.Posted() && match(m) }, o)
 }
 
 // handleAck retires what the peer has received, once the body that came with

@@ -11,7 +11,7 @@ import (
 // whose length depends on the message. Else nothing would be put into the SEND.
 func TestSmallFits(t *testing.T) {
 	m := &msg.Msg{LKey: 1}
-	m.Track.Carried = true
+	m.Track.Atomic = msg.Carried
 	for _, c := range []struct {
 		data int
 		want bool

@@ -86,9 +86,9 @@ func (c *Conn) refuse(m *msg.Msg) {
 	p.State, p.Seq, p.Flags = msg.Queued, 0, 0
 	// Received means that the operation ahead of it is done: from here on it
 	// is a message like any other.
-	p.OpProven = p.OpPosted
+	p.Op.Prove()
 	if mutant.On(mutant.RefusedRunsAgain) {
-		p.OpPosted, p.OpLocal = false, false
+		p.Op = msg.OpWaits
 	}
 	st.refused.Push(m)
 	s.look(st)

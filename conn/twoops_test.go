@@ -72,7 +72,7 @@ func TestTwoOperationsRoom(t *testing.T) {
 	}
 	s.c.Send(m2)
 	s.run()
-	if n := len(s.posted()); n != 5 || m2.Track.OpPosted {
+	if n := len(s.posted()); n != 5 || m2.Track.Op.Posted() {
 		t.Errorf("%d requests: posted into 2 free slots", n)
 	}
 	s.hold = false

@@ -88,6 +88,58 @@ const (
 	Ending              // its end is known; work requests still use its memory
 )
 
+// OpState is what the connection knows of a message's operations, which share one fate.
+type OpState uint8
+
+const (
+	OpWaits     OpState = iota // not posted, or there is none
+	OpPosted                   // CanPost said yes: work requests may use the local buffers
+	OpLocal                    // locally complete: Host.OpLocal was called
+	OpDone                     // as OpPosted, and the message was received once and refused: the RDMA is done
+	OpDoneLocal                // as OpDone, and locally complete
+)
+
+// Posted reports whether the operation was posted.
+func (s OpState) Posted() bool { return s != OpWaits }
+
+// Local reports whether a posted operation is locally complete.
+func (s OpState) Local() bool { return s == OpLocal || s == OpDoneLocal }
+
+// Done reports whether the RDMA of a posted operation is done for certain.
+func (s OpState) Done() bool { return s >= OpDone }
+
+// Complete moves a posted operation to locally complete, and reports whether it was not.
+func (s *OpState) Complete() bool {
+	switch *s {
+	case OpPosted:
+		*s = OpLocal
+	case OpDone:
+		*s = OpDoneLocal
+	default:
+		return false
+	}
+	return true
+}
+
+// Prove notes that the RDMA of the operation, if it was posted, is done.
+func (s *OpState) Prove() {
+	switch *s {
+	case OpPosted:
+		*s = OpDone
+	case OpLocal:
+		*s = OpDoneLocal
+	}
+}
+
+// Carriage is how a message's atomic gets to the peer.
+type Carriage uint8
+
+const (
+	ByDevice Carriage = iota // as a work request, or there is none
+	Carried                  // it travels in its message's frame, see conn/atomic.go
+	Answered                 // likewise, and its result has come
+)
+
 // Track is the connection's part of a Msg: where it stands. A field is for connections of both
 // kinds unless its comment says otherwise.
 type Track struct {
@@ -107,11 +159,8 @@ type Track struct {
 	Own        bool       // made by the connection itself: notices, pongs, parts of runs
 	Posted     bool       // posted at least once, on any connection
 	Again      bool       // it was when it was put on list, see List.Again
-	OpPosted   bool       // CanPost said yes
-	OpLocal    bool       // OpLocal was called
-	OpProven   bool       // it was received once (and refused): its RDMA is done
-	Carried    bool       // its atomic travels in its frame, see conn/atomic.go
-	Answered   bool       // the result of its atomic has come
+	Op         OpState    // of its operation
+	Atomic     Carriage   // of its atomic
 }
 
 // Datagrams is how many datagrams m counts as.
@@ -126,11 +175,11 @@ func (m *Msg) PayloadLen() int {
 }
 
 // OpNew says that m has an operation that was not posted yet.
-func (m *Msg) OpNew() bool { return m.Op != nil && !m.Track.OpPosted }
+func (m *Msg) OpNew() bool { return m.Op != nil && !m.Track.Op.Posted() }
 
 // OpOpen says that m's fate is that of its posted operation: it must not be
 // sent again, because its RDMA may not have happened or must not happen twice.
-func (m *Msg) OpOpen() bool { return m.Track.OpPosted && !m.Track.OpProven && m.HasRDMA() }
+func (m *Msg) OpOpen() bool { return m.Track.Op.Posted() && !m.Track.Op.Done() && m.HasRDMA() }
 
 // opBytes is how many bytes the operations of m move.
 func (m *Msg) opBytes() uint64 {
@@ -162,7 +211,7 @@ func (m *Msg) GivenUp() Outcome {
 }
 
 // OpLocal reports whether no work request can touch the local buffers of m's operation.
-func (m *Msg) OpLocal() bool { return !m.Track.OpPosted || m.Track.OpLocal }
+func (m *Msg) OpLocal() bool { return !m.Track.Op.Posted() || m.Track.Op.Local() }
 
 // Sent reports whether m was posted on this connection and is not acked yet,
 // and its sequence, 0 before it has one. Of a run that is sent as single datagrams it
@@ -188,18 +237,18 @@ func (m *Msg) Atomic() *rdmaop.Op {
 }
 
 // Carried reports whether m's atomic travels in its frame. It is known from CanPost on.
-func (m *Msg) Carried() bool { return m.Track.Carried }
+func (m *Msg) Carried() bool { return m.Track.Atomic != ByDevice }
 
 // HasRDMA says that m has an operation that needs work requests.
-func (m *Msg) HasRDMA() bool { return !m.Track.Carried || m.Op != m.Atomic() }
+func (m *Msg) HasRDMA() bool { return !m.Carried() || m.Op != m.Atomic() }
 
 // NotRun says that the atomic which m carries has certainly not run: the peer has refused m,
 // or has said what it received, and m was not sent since.
-func (m *Msg) NotRun() bool { return m.Track.Carried && (m.Track.Seq == 0 || !m.Track.Posted) }
+func (m *Msg) NotRun() bool { return m.Carried() && (m.Track.Seq == 0 || !m.Track.Posted) }
 
 // HeadLen is the length of what is ahead of the payload in m's frames.
 func (m *Msg) HeadLen() int {
-	if m.Track.Carried {
+	if m.Carried() {
 		return wire.HeaderLen + wire.AtomicLen
 	}
 	return wire.HeaderLen

@@ -13,7 +13,7 @@ import (
 // mostListed bounds a list of messages in a state that is read.
 const mostListed = 1 << 24
 
-// What a message's record says of it, besides posted, opPosted, opProven, carried and answered.
+// What a message's record says of it, besides Posted, and of its operation that it was posted, is done, is carried and was answered.
 const (
 	recOwn    = 1 << 0
 	recAckNow = 1 << 4
@@ -39,13 +39,14 @@ func (a *Messages) List(l *msg.List, numbered bool) {
 	s, m, last := a.S, l.Head, uint64(0)
 	for range s.Count(l.N, mostListed, 1+8+2+4) {
 		p := msg.Track{}
-		var acks, carried, cut bool
+		var acks, posted, done, carried, answered, cut bool
 		if !s.Reads() {
 			p = m.Track
-			acks, carried, cut = p.Own && m.AckNow, p.OpPosted && p.Carried, p.Cut != nil
+			posted, done = p.Op.Posted(), p.Op.Done()
+			acks, carried, answered, cut = p.Own && m.AckNow, posted && m.Carried(), p.Atomic == msg.Answered, p.Cut != nil
 		}
-		rec := s.Flags8(&p.Own, &p.Posted, handover.Unless(s, mutant.On(mutant.HandoverPosted), &p.OpPosted), &p.OpProven, &acks, &carried,
-			handover.Unless(s, mutant.On(mutant.HandoverAnswered), &p.Answered), &cut)
+		rec := s.Flags8(&p.Own, &p.Posted, handover.Unless(s, mutant.On(mutant.HandoverPosted), &posted), &done, &acks, &carried,
+			handover.Unless(s, mutant.On(mutant.HandoverAnswered), &answered), &cut)
 		flags := uint16(p.Flags)
 		s.U64(&p.Seq)
 		s.U16(&flags)
@@ -60,8 +61,8 @@ func (a *Messages) List(l *msg.List, numbered bool) {
 			s.Fail("a message with flags %#x and %#x", rec, flags)
 		case numbered && (p.Seq <= last || p.Seq >= a.Next || a.Each && uint64(m.Datagrams()) > a.Next-p.Seq), !numbered && p.Seq != 0:
 			s.Fail("a message with sequence %d behind %d, the next one is %d", p.Seq, last, a.Next)
-		case (p.OpProven || carried) && !p.OpPosted, p.OpPosted && m.Op == nil, carried && m.Atomic() == nil,
-			p.Answered && (!carried || !p.Posted || p.Seq == 0):
+		case (done || carried) && !posted, posted && m.Op == nil, carried && m.Atomic() == nil,
+			answered && (!carried || !p.Posted || p.Seq == 0):
 			s.Fail("a message with operation flags %#x", rec)
 		}
 		if last = p.Seq; a.Each {
@@ -69,8 +70,22 @@ func (a *Messages) List(l *msg.List, numbered bool) {
 		}
 		is := &m.Track
 		is.State, is.Seq, is.Flags = msg.Queued, p.Seq, wire.Flags(flags)
-		is.Posted, is.OpPosted, is.OpProven, is.Carried, is.Answered = p.Posted, p.OpPosted, p.OpProven, carried, p.Answered
-		is.OpLocal = p.OpPosted && m.HasRDMA() // no work request is left
+		is.Posted = p.Posted
+		if posted {
+			is.Op = msg.OpPosted
+		}
+		if done {
+			is.Op.Prove()
+		}
+		switch {
+		case answered:
+			is.Atomic = msg.Answered
+		case carried:
+			is.Atomic = msg.Carried
+		}
+		if m.HasRDMA() { // no work request is left
+			is.Op.Complete()
+		}
 		l.Push(m)
 	}
 }
