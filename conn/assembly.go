@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/abi"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -119,7 +118,7 @@ func (c *Conn) abortAssembly() {
 // returned token, a comparable value. Its memory is the host's again, its other
 // pieces are skipped, and the sender gets NOSOCK. Another token has no effect.
 func (c *Conn) ForgetPartial(token any) {
-	c.calls.Called(upcalls.Forget)
+	c.calls.Forget()
 	a := &c.in.asm
 	if a.active && !a.skip && a.token == token {
 		a.skip, a.v = true, NoSocket

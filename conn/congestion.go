@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn/cong"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -40,7 +39,7 @@ func (c *Conn) RemoteCong() *cong.Map { return &c.cong.remote }
 // Conn keeps m and reads it when it sends: several changes before the next Flush
 // are sent as one.
 func (c *Conn) QueueCong(m *cong.Map) {
-	c.calls.Called(upcalls.Note)
+	c.calls.Note()
 	c.cong.own = m
 	c.cong.due = true
 	c.dirty = true

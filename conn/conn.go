@@ -81,7 +81,7 @@ func New(cfg Config, h Host) *Conn {
 // UseAttr tells the Conn that its next queue pair is of the device with
 // attributes a. The host calls it from NewQP.
 func (c *Conn) UseAttr(a verbs.DeviceAttr) {
-	c.calls.Called(upcalls.Attr)
+	c.calls.Attr()
 	c.cfg.Attr = a
 	c.k.placed = a.Caps&verbs.CapPlacedCQ != 0
 }
@@ -104,7 +104,7 @@ func (c *Conn) Stats() *Stats { return &c.stats }
 // posted, ends with Returned. On a closed Conn m ends Cancelled at once, and so
 // does an internal message to a kernel.
 func (c *Conn) Send(m *msg.Msg) {
-	c.calls.Called(upcalls.Note)
+	c.calls.Note()
 	m.Track = msg.Track{}
 	m.WCStatus = verbs.WCSuccess
 	c.stats.SendQueued += uint64(m.Datagrams())
@@ -149,7 +149,7 @@ func (c *Conn) OpsUnderWay() uint64 { return c.out.queue.Ops + c.sq.opBytes }
 // Waiting calls f for every message of the host that would still be sent to a peer
 // that has restarted. f may call Send.
 func (c *Conn) Waiting(f func(*msg.Msg)) {
-	c.calls.Called(upcalls.Waiting)
+	c.calls.Waiting()
 	each := func(l *msg.List, all bool) {
 		for m := l.Head; m != nil; m = m.Track.Next {
 			if !m.Track.Own && !m.Track.Op.Posted() && (all || !m.Track.Posted) && !(m.IsCut() && m.Track.Posted) {
@@ -176,7 +176,7 @@ func (c *Conn) Waiting(f func(*msg.Msg)) {
 // PeerDown. It is then made anew as after any other break. A Conn that is Down
 // connects at once if it has something to send.
 func (c *Conn) Reset(now int64, why error) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	switch c.state {
 	case Up:
@@ -195,7 +195,7 @@ func (c *Conn) Reset(now int64, why error) {
 // when the message's work requests have completed. It is complete when State is
 // Down.
 func (c *Conn) Close(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	if c.closed {
 		return
@@ -229,7 +229,7 @@ func (c *Conn) wanted() bool {
 
 // Tick runs the timers that are due.
 func (c *Conn) Tick(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	if timer.Due(c.settling.expires, now) {
 		c.settleExpired()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
@@ -44,7 +43,7 @@ func (c *Conn) prepare(active bool, req verbs.RequestID) error {
 // HandleCM takes an event of the connection manager for this Conn's queue pair.
 // Events of its former queue pairs are ignored.
 func (c *Conn) HandleCM(now int64, ev *verbs.CMEvent) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	if c.link.qp == nil || ev.QP != c.link.qp {
 		return
@@ -189,7 +188,7 @@ func (c *Conn) protocolError(err error) {
 // CQEmpty tells the Conn that the completion queue was polled until it was empty.
 // A connection in Error whose work requests have all completed then goes Down.
 func (c *Conn) CQEmpty(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	if c.state == Error && c.sq.emptied() {
 		c.down()

@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
 
@@ -25,7 +24,7 @@ const maxCredits = 1 << 20
 // has none left and waits. Hold(false) ends that. It has no effect on a kernel, which
 // uses no credits.
 func (c *Conn) Hold(on bool) {
-	c.calls.Called(upcalls.Note)
+	c.calls.Note()
 	if c.credits.held == on {
 		return
 	}

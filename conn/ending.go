@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -10,7 +9,7 @@ import (
 // if the peer knows nothing of m. It returns false if m was posted, or if a HELLO
 // has announced its sequence number: the peer then waits for it.
 func (c *Conn) Withdraw(m *msg.Msg) bool {
-	c.calls.Called(upcalls.Withdraw)
+	c.calls.Withdraw()
 	l := m.Track.List
 	if l == nil || m.Track.Posted || m.Track.Seq != 0 && c.state == Up {
 		return false
@@ -24,7 +23,7 @@ func (c *Conn) Withdraw(m *msg.Msg) bool {
 // ended. later is true if m ends when its work requests have completed, and false
 // if it has ended when Cancel returns.
 func (c *Conn) Cancel(m *msg.Msg, o msg.Outcome) (later bool) {
-	c.calls.Called(upcalls.Cancel)
+	c.calls.Cancel()
 	l := m.Track.List
 	if m.IsCut() {
 		c.cancelCut(m.Track.Cut, o)
@@ -51,7 +50,7 @@ func (c *Conn) GiveUp(m *msg.Msg) (o msg.Outcome, later bool) {
 // one when its work requests have completed. A message that was posted may still
 // arrive.
 func (c *Conn) CancelMatching(match func(*msg.Msg) bool, o msg.Outcome) {
-	c.calls.Called(upcalls.Cancel)
+	c.calls.Cancel()
 	for x := c.cuts.Runs; x != nil; {
 		next := x.Next
 		if match(x.Run) {

@@ -2,7 +2,6 @@ package conn
 
 import (
 	"errors"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 )
 
 // ErrHalted is why a connection was broken off by Halt.
@@ -24,7 +23,7 @@ const againTries = 3
 // HoldOps has the Conn post no operation until Resume. Messages behind an operation wait
 // with it.
 func (c *Conn) HoldOps() {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.halt.ops = true
 }
 
@@ -47,7 +46,7 @@ func (c *Conn) OpsOpen() bool {
 // congestion map said stays: the peer says anew on the next connection what has changed.
 // When State is Down no work request uses a message's memory.
 func (c *Conn) Halt(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	c.halt.ops, c.halt.on = true, true
 	switch c.state {
@@ -64,7 +63,7 @@ func (c *Conn) Halt(now int64) {
 // Resume ends what HoldOps and Halt have begun. A connection that was Up before Halt is
 // made anew at once, whether there is something to send or not.
 func (c *Conn) Resume(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	was := c.halt.on
 	c.halt.ops, c.halt.on = false, false

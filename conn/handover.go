@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/conn/cong"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -22,7 +21,7 @@ const allPorts = 1 << 16
 // process, in a version of internal/handover. The Conn is halted and Down. number names a
 // message of the host for Adopt's find.
 func (c *Conn) Encode(version uint16, number func(*msg.Msg) uint32) ([]byte, error) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	if !c.halt.on || c.state != Down || c.closed {
 		return nil, errNotDown
 	}
@@ -41,7 +40,7 @@ func (c *Conn) kept() [4]*msg.List {
 // Resume. find returns the host's message of a number, or nil if there is none. After an
 // error, that the state is none or does not fit together, the Conn is not to be used.
 func (c *Conn) Adopt(state []byte, find func(number uint32) *msg.Msg) error {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.halt.ops, c.halt.on = true, true
 	return handover.Adopt(state, func(s *handover.State) {
 		c.handOver(&crossing.Messages{S: s, Find: find, Own: &c.own, Cuts: &c.cuts})

@@ -3,7 +3,6 @@ package conn
 import (
 	"fmt"
 
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -64,7 +63,7 @@ func (c *Conn) postWRs(rec sendRec) {
 
 // HandleSend takes a send completion.
 func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	if !c.link.has(wc) {
 		return

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -25,7 +24,7 @@ type receiver struct {
 // host posts the buffer again after the call: a credit is owed for it. What
 // breaks the protocol breaks the connection.
 func (c *Conn) HandleRecv(now int64, wc *verbs.WC, buf []byte) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	if !c.link.has(wc) || c.link.deaf || c.closed {
 		return

@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
@@ -20,7 +19,7 @@ type request struct {
 // rejects it, or keeps it until the old connection is empty. segment is the largest TCP segment that
 // this side could send on it, 0 if that is not known.
 func (c *Conn) HandleRequest(now int64, req verbs.RequestID, segment int, private []byte) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	if c.closed {
 		c.reject(req, ErrClosed)

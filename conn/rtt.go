@@ -1,7 +1,5 @@
 package conn
 
-import "github.com/rdsd/rdsd/conn/internal/upcalls"
-
 // RTT is what a connection has measured of the time from the post of a message that asks
 // for an ack until its ack is handled. The peer acks such a message in the turn in which
 // it takes it in, so the time has the way there and back, the queues between and a turn of
@@ -42,7 +40,7 @@ func (r *rtt) acked(seq uint64, now int64) {
 // nothing and returns false while something is outstanding, or the connection is not
 // ready. Nothing is posted before Flush.
 func (c *Conn) Probe() bool {
-	c.calls.Called(upcalls.Note)
+	c.calls.Note()
 	if !c.Ready() || c.wanted() || c.own.N > 0 || c.quiet.probe != nil {
 		return false
 	}

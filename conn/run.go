@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn/frames"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
@@ -43,6 +42,6 @@ func datagrams(h *wire.Header) uint64 {
 // TookRun tells how many bytes of payload a run has that the Host accepts, for
 // Stats.RecvBytes. The Host calls it from inside Deliver or Commit.
 func (c *Conn) TookRun(payload int) {
-	c.calls.Called(upcalls.Note)
+	c.calls.Note()
 	c.stats.RecvBytes += uint64(payload)
 }

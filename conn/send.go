@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -27,7 +26,7 @@ func (c *Conn) NeedFlush() bool {
 // map, and an ack or credits that are due. When Down with something to send
 // and no back-off pending it starts to connect.
 func (c *Conn) Flush(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	switch c.state {
 	case Down:

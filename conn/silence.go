@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/conn/internal/timer"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -118,7 +117,7 @@ func (c *Conn) withdrawProbe() {
 // SetSilence changes Config.Silence to ns nanoseconds, counted from now. A value of 0
 // or less sets no limit.
 func (c *Conn) SetSilence(now, ns int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now, c.cfg.Silence = now, ns
 	if c.Ready() {
 		c.watchFrom()
@@ -129,7 +128,7 @@ func (c *Conn) SetSilence(now, ns int64) {
 // or reads it again. While the host does not read, the peer's silence is not
 // counted. Afterwards it counts from now.
 func (c *Conn) Excuse(now int64, on bool) {
-	c.calls.Called(upcalls.Note)
+	c.calls.Note()
 	c.now, c.quiet.excused = now, on
 	c.heard()
 	c.narrow.stuck = false

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -15,7 +14,7 @@ import (
 // the peer may have sent messages on it, and holds for delivered what its TCP could
 // hand to ours.
 func (c *Conn) HandleConnected(now int64, lane int, id uint64, s Stream, chosen bool) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	l := &c.lanes[lane]
 	if l.state != conn.Connecting || l.attempt.id != id { // asked the peer to connect, or is of a closed Conn
@@ -50,7 +49,7 @@ const askEveryNs = 1_000_000_000
 // the peer has sent on it are then lost, because the peer holds for delivered what
 // our TCP has acknowledged.
 func (c *Conn) HandleAccept(now int64, s Stream, port uint16) (int, error) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	switch {
 	case c.closed:

@@ -5,7 +5,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/cong"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 )
 
 // A kernel tells its congestion map, as it is at that moment, by whichever of its
@@ -83,7 +82,7 @@ func (c *Conn) RemoteCong() *cong.Map { return &c.cong.remote }
 // QueueCong queues the congestion map m of the local address, which changed. It is
 // sent on the first lane that is up.
 func (c *Conn) QueueCong(m *cong.Map) {
-	c.calls.Called(upcalls.Note)
+	c.calls.Note()
 	c.cong.own = m
 	c.stats.CongUpdateQueued++
 	c.sendCong()

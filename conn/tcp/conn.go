@@ -88,7 +88,7 @@ func (c *Conn) lane(sport uint16) *lane {
 // Linux host end the process that receives it, ends OpRefused; an internal message
 // ends Cancelled. On a closed Conn m ends Cancelled.
 func (c *Conn) Send(m *msg.Msg) {
-	c.calls.Called(upcalls.Note)
+	c.calls.Note()
 	m.Track = msg.Track{}
 	m.WCStatus = verbs.WCSuccess
 	c.stats.SendQueued += uint64(m.Datagrams())
@@ -156,7 +156,7 @@ func (c *Conn) NeedFlush() bool {
 // begins to connect the lanes that are needed. If it stopped at the bound, NeedFlush
 // is true afterwards.
 func (c *Conn) Flush(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	for i := range c.lanes[:c.taken] {
 		l := &c.lanes[i]
@@ -173,7 +173,7 @@ func (c *Conn) Flush(now int64) {
 
 // Tick runs the timers that are due.
 func (c *Conn) Tick(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	for i := range c.lanes[:c.taken] {
 		c.lanes[i].tick()
@@ -192,7 +192,7 @@ func (c *Conn) NextTimeout() (t int64) {
 // Reset ends all lanes, or the attempts to connect them. They are then made anew. If
 // all are Down it connects at once.
 func (c *Conn) Reset(now int64, why error) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	for i := range c.lanes[:c.taken] {
 		l := &c.lanes[i]
@@ -212,7 +212,7 @@ func (c *Conn) Reset(now int64, why error) {
 // CutOff breaks off all lanes at once, without reading the rest of what the peer has
 // sent. It is for a peer that is no longer allowed.
 func (c *Conn) CutOff(now int64, why error) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.Reset(now, why)
 	for i := range c.lanes[:c.taken] {
 		if l := &c.lanes[i]; l.stream != nil {
@@ -224,7 +224,7 @@ func (c *Conn) CutOff(now int64, why error) {
 // Close ends every message Cancelled, at once or when it has been written whole,
 // and the association for good. It is over when State is Down.
 func (c *Conn) Close(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	if c.closed {
 		return

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 )
 
 // attempt is an attempt to connect a lane.
@@ -28,7 +27,7 @@ func (l *lane) dial() {
 
 // HandleFailed tells the Conn that an attempt of Dial has failed.
 func (c *Conn) HandleFailed(now int64, lane int, id uint64, err error) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	if l := &c.lanes[lane]; l.state == conn.Connecting && l.attempt.id == id {
 		l.failed(err)

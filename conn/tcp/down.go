@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
@@ -65,7 +64,7 @@ func (l *lane) protocolError(err error) {
 // HandleClosed tells the Conn that a lane's stream has ended, after all its bytes were
 // handed up. err is nil if the peer ended it in order.
 func (c *Conn) HandleClosed(now int64, lane int, err error) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	l := &c.lanes[lane]
 	if err == nil {

@@ -1,13 +1,12 @@
 package tcp
 
 import (
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 )
 
 // Cancel withdraws m as conn.Conn.Cancel does. Bytes that were written may still arrive.
 func (c *Conn) Cancel(m *msg.Msg, o msg.Outcome) (later bool) {
-	c.calls.Called(upcalls.Cancel)
+	c.calls.Cancel()
 	p := &m.Track
 	if m.IsCut() {
 		c.cancelCut(p.Cut, o)
@@ -36,7 +35,7 @@ func (c *Conn) GiveUp(m *msg.Msg) (o msg.Outcome, later bool) {
 
 // CancelMatching withdraws the messages for which match is true.
 func (c *Conn) CancelMatching(match func(*msg.Msg) bool, o msg.Outcome) {
-	c.calls.Called(upcalls.Cancel)
+	c.calls.Cancel()
 	for x := c.cuts.Runs; x != nil; {
 		next := x.Next
 		if match(x.Run) {

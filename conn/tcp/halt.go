@@ -4,7 +4,6 @@ import (
 	"errors"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/internal/timer"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 )
 
 // haltEndNs is how long a peer may take to end its side of a connection that Halt ends.
@@ -15,7 +14,7 @@ const haltEndNs = 1_000_000_000
 // does not end its side in time is cut off. When State is Down nothing uses a message's memory,
 // and no message is half received.
 func (c *Conn) Halt(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now, c.halted = now, true
 	for i := range c.lanes[:c.taken] {
 		l := &c.lanes[i]
@@ -34,7 +33,7 @@ func (c *Conn) Halt(now int64) {
 
 // Resume ends what Halt has begun.
 func (c *Conn) Resume(now int64) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now, c.halted = now, false
 }
 

@@ -5,7 +5,6 @@ import (
 	"github.com/rdsd/rdsd/conn/internal/crossing"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -21,7 +20,7 @@ const mostText = 1 << 10
 // version of internal/handover. The Conn is halted and Down. number names a message of the host
 // for Adopt's find.
 func (c *Conn) Encode(version uint16, number func(*msg.Msg) uint32) ([]byte, error) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	if !c.halted || c.State() != conn.Down || c.closed {
 		return nil, errNotStill
 	}
@@ -32,7 +31,7 @@ func (c *Conn) Encode(version uint16, number func(*msg.Msg) uint32) ([]byte, err
 // find returns the host's message of a number, or nil if there is none. After an error, that the
 // state is none or does not fit together, the Conn is not to be used.
 func (c *Conn) Adopt(state []byte, find func(number uint32) *msg.Msg) error {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.halted = true
 	return handover.Adopt(state, func(s *handover.State) {
 		c.handOver(&crossing.Messages{S: s, Find: find, Own: &c.own, Cuts: &c.cuts, Each: true})

@@ -5,7 +5,6 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/mutant"
 )
@@ -41,7 +40,7 @@ func (k bodyKind) skipped() bool { return k <= bodyPing }
 
 // HandleData takes what arrived on a lane's stream, in any cuts.
 func (c *Conn) HandleData(now int64, lane int, b []byte) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	l := &c.lanes[lane]
 	l.lived = true
@@ -87,7 +86,7 @@ func (c *Conn) Want(lane int) []byte {
 // HandlePlaced tells the Conn that the next n bytes of a lane's stream were put where
 // Want said. n is at most the length that Want returned.
 func (c *Conn) HandlePlaced(now int64, lane, n int) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	c.lanes[lane].lived = true
 	c.lanes[lane].placed(n)
@@ -232,7 +231,7 @@ func (l *lane) congFrame(b []byte) []byte {
 // ForgetPartial withdraws the message that is arriving in pieces and for which Begin
 // returned token. Its memory is the host's again, and its other pieces are skipped.
 func (c *Conn) ForgetPartial(token any) {
-	c.calls.Called(upcalls.Forget)
+	c.calls.Forget()
 	for i := range c.lanes {
 		if l := &c.lanes[i]; l.in.token != nil && l.in.token == token {
 			l.in.token, l.in.dst = nil, nil

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
@@ -231,7 +230,7 @@ func (l *lane) wrote(m *msg.Msg) {
 
 // HandleRoom tells the Conn that a lane's stream takes bytes again.
 func (c *Conn) HandleRoom(now int64, lane int) {
-	c.calls.Called(upcalls.Drive)
+	c.calls.Drive()
 	c.now = now
 	c.lanes[lane].out.blocked = false
 }

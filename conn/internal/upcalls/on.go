@@ -8,6 +8,20 @@ import (
 	"strings"
 )
 
+// Call is a kind of call into a connection. Kinds has the methods of each.
+type Call uint8
+
+const (
+	note Call = iota
+	withdraw
+	forget
+	waiting
+	cancel
+	attr
+	drive
+	numCalls
+)
+
 // Upcall is a method of a host.
 type Upcall uint8
 
@@ -45,6 +59,7 @@ const (
 	NumUpcalls
 )
 
+// Names has the name of each up-call.
 var Names = [NumUpcalls]string{
 	InDeliver: "Deliver", InBegin: "Begin", InCommit: "Commit", InAbort: "Abort", InBound: "Bound", InInternal: "Internal",
 	InAimAtomic: "AimAtomic", InRunAtomic: "RunAtomic", InAtomicResult: "AtomicResult", InCanPost: "CanPost", InOpLocal: "OpLocal", InOpPlaced: "OpPlaced", InMsgDone: "MsgDone", InHasStopped: "HasStopped", InInstance: "Instance", InPeerUp: "PeerUp",
@@ -52,17 +67,15 @@ var Names = [NumUpcalls]string{
 	InReject: "Reject", InSendBuf: "SendBuf", InPutSendBuf: "PutSendBuf", InCtlBuf: "CtlBuf", InPutCtlBuf: "PutCtlBuf", InTrace: "Trace",
 }
 
-const numCalls = Drive + 1
-
 // Kinds has the methods of each kind of call.
 var Kinds = [numCalls][]string{
-	Note:     {"Send", "QueueCong", "Hold", "Excuse", "TookRun", "Probe"},
-	Withdraw: {"Withdraw"},
-	Forget:   {"ForgetPartial"},
-	Waiting:  {"Waiting"},
-	Cancel:   {"Cancel", "GiveUp", "CancelMatching"},
-	Attr:     {"UseAttr"},
-	Drive: {"Reset", "Close", "CutOff", "Tick", "Flush", "SetSilence", "CQEmpty",
+	note:     {"Send", "QueueCong", "Hold", "Excuse", "TookRun", "Probe"},
+	withdraw: {"Withdraw"},
+	forget:   {"ForgetPartial"},
+	waiting:  {"Waiting"},
+	cancel:   {"Cancel", "GiveUp", "CancelMatching"},
+	attr:     {"UseAttr"},
+	drive: {"Reset", "Close", "CutOff", "Tick", "Flush", "SetSilence", "CQEmpty",
 		"HoldOps", "Halt", "Resume", "Encode", "Adopt",
 		"HandleRequest", "HandleCM", "HandleRecv", "HandleSend",
 		"HandleConnected", "HandleAccept", "HandleFailed", "HandleClosed", "HandleData", "HandlePlaced", "HandleRoom"},
@@ -70,23 +83,23 @@ var Kinds = [numCalls][]string{
 
 // allowed has what may be called from inside each up-call, as Host says.
 var allowed = [NumUpcalls][]Call{
-	InDeliver:      {Note, Withdraw, Forget},
-	InBegin:        {Note, Forget},
-	InCommit:       {Note, Withdraw, Forget},
-	InAbort:        {Note},
-	InBound:        {Note},
-	InInternal:     {Note},
-	InAimAtomic:    {Note},
-	InRunAtomic:    {Note},
-	InAtomicResult: {Note},
-	InOpLocal:      {Note},
-	InOpPlaced:     {Note},
-	InMsgDone:      {Note},
-	InInstance:     {Note, Waiting},
-	InPeerUp:       {Note},
-	InPeerDown:     {Note, Cancel},
-	InCongestion:   {Note},
-	InNewQP:        {Note, Attr},
+	InDeliver:      {note, withdraw, forget},
+	InBegin:        {note, forget},
+	InCommit:       {note, withdraw, forget},
+	InAbort:        {note},
+	InBound:        {note},
+	InInternal:     {note},
+	InAimAtomic:    {note},
+	InRunAtomic:    {note},
+	InAtomicResult: {note},
+	InOpLocal:      {note},
+	InOpPlaced:     {note},
+	InMsgDone:      {note},
+	InInstance:     {note, waiting},
+	InPeerUp:       {note},
+	InPeerDown:     {note, cancel},
+	InCongestion:   {note},
+	InNewQP:        {note, attr},
 }
 
 // Calls knows which up-calls a connection is in, and panics at a call that one
@@ -112,8 +125,29 @@ func (u *Calls) Enter(n Upcall) (before Calls) {
 // Leave notes that the up-call has returned.
 func (u *Calls) Leave(before Calls) { *u = before }
 
-// Called notes a call of kind k into the connection.
-func (u *Calls) Called(k Call) {
+// Note is told by Send, QueueCong, Hold, Excuse, TookRun and Probe.
+func (u *Calls) Note() { u.called(note) }
+
+// Withdraw is told by Withdraw.
+func (u *Calls) Withdraw() { u.called(withdraw) }
+
+// Forget is told by ForgetPartial.
+func (u *Calls) Forget() { u.called(forget) }
+
+// Waiting is told by Waiting.
+func (u *Calls) Waiting() { u.called(waiting) }
+
+// Cancel is told by Cancel, GiveUp and CancelMatching.
+func (u *Calls) Cancel() { u.called(cancel) }
+
+// Attr is told by UseAttr.
+func (u *Calls) Attr() { u.called(attr) }
+
+// Drive is told by whatever brings an event, the time or a setting.
+func (u *Calls) Drive() { u.called(drive) }
+
+// called notes a call of kind k.
+func (u *Calls) called(k Call) {
 	if n := u.forbids[k]; n != 0 {
 		panic(fmt.Sprintf("conn: one of %v was called from inside %s of the same connection's host: conn.Host says what may be",
 			Kinds[k], Names[n]))
