@@ -25,7 +25,7 @@ packages() {
 	case $1 in
 	static) go list ./internal/tidy ;;
 	unit | race) go list ${PKGS:-./...} | grep -Ev "$E2E|/internal/tidy\$" ;;
-	sim) go list ./internal/sim ./conn ./internal/engine ./internal/daemon ;;
+	sim) go list ./internal/sim ./conn ./conn/tcp ./internal/engine ./internal/daemon ;;
 	e2e) go list ./e2e/... ./test/conformance && go -C bench list ./... ;;
 	esac | sed "s,^$(go list -m)/,,"
 }
@@ -97,8 +97,8 @@ static_rest() {
 		GOARCH=arm64 go -C $module vet ./... || echo "fail: go vet for arm64 in $module"
 	done
 	go vet -tags failpoints ./internal/... || echo "fail: go vet with failpoints"
-	go vet -tags upcalls ./conn || echo "fail: go vet with upcalls"
-	go vet -tags mutant ./internal/... ./conn ./rdmaop ./rds ./verbs/soft || echo "fail: go vet with mutant"
+	go vet -tags upcalls ./conn/... || echo "fail: go vet with upcalls"
+	go vet -tags mutant ./internal/... ./conn/... ./rdmaop ./rds ./verbs/soft || echo "fail: go vet with mutant"
 	if need_ibv; then
 		CGO_ENABLED=1 go vet -tags ibv ./verbs/ibv ./cmd/rdsd || echo "fail: go vet with ibv"
 	else
@@ -136,7 +136,7 @@ stage_sim() {
 	[ -n "$(plan sim)" ] || return 0
 	RDSD_SIM_PAIRS=$run/pairs RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -timeout 2h -tags upcalls -run Sim ./internal/sim
 	[ ! -f "$run/pairs" ] || cat "$run/pairs"
-	gotest -count=1 -tags upcalls ./conn ./internal/engine ./internal/daemon
+	gotest -count=1 -tags upcalls ./conn ./conn/tcp ./internal/engine ./internal/daemon
 }
 
 stage_e2e() { planned e2e -count=1; }

@@ -59,7 +59,7 @@ func TestOneLine(t *testing.T) {
 		t.Errorf("%d variants, %d in Names", len(idents), len(mutant.Names()))
 	}
 	places := map[string][]string{}
-	for _, dir := range []string{"conn", "rdmaop", "rds", "internal/config", "internal/daemon", "internal/engine", "internal/handover", "internal/ipc", "internal/logqueue", "internal/metrics", "internal/rdstcp", "internal/shm", "internal/stats", "verbs/soft", "verbs/soft/tls13"} {
+	for _, dir := range []string{"conn", "conn/internal/crossing", "conn/msg", "conn/tcp", "rdmaop", "rds", "internal/config", "internal/daemon", "internal/engine", "internal/handover", "internal/ipc", "internal/logqueue", "internal/metrics", "internal/rdstcp", "internal/shm", "internal/stats", "verbs/soft", "verbs/soft/tls13"} {
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)
