@@ -20,6 +20,7 @@ type addresses struct {
 
 // localAddr is one address of this host.
 type localAddr struct {
+	loop      *loop
 	addr      netip.Addr
 	addr16    [16]byte          // addr as messages to clients carry it
 	key       verbs.PeerKey     // stands for this address in exports to this host
@@ -37,7 +38,7 @@ func (e *Engine) AddLocal(addr netip.Addr) error { return e.AddLocalOn(addr, tru
 // AddLocalOn is AddLocal on the first device, the second, or both.
 func (e *Engine) AddLocalOn(addr netip.Addr, first, second bool) error {
 	addr = addr.Unmap()
-	l := &localAddr{addr: addr, addr16: addr.As16(), slots: map[uint16]*audience{}}
+	l := &localAddr{loop: &e.loop, addr: addr, addr16: addr.As16(), slots: map[uint16]*audience{}}
 	for i, r := range e.devices.rails {
 		if on := [...]bool{first, second}; !on[i] {
 			continue

@@ -29,16 +29,5 @@ func (ds *destinations) tell(a *audience) {
 
 // refresh brings sl up to date with what it leads to.
 func (ds *destinations) refresh(sl *slot) {
-	e := ds.e
-	if p := sl.peer; p != nil {
-		sl.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
-		if sl.ups != p.ups || sl.downs != p.downs {
-			sl.up += p.ups - sl.ups
-			sl.down += p.downs - sl.downs
-			sl.ups, sl.downs = p.ups, p.downs
-			e.clients.note(sl)
-		}
-		e.peers.setSlotReach(sl, p.reach.why)
-	}
-	e.rx.setSlotCongested(sl, e.drains.congestionOf(sl))
+	ds.e.rx.setSlotCongested(sl, sl.way.inform(sl))
 }

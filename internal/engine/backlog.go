@@ -124,18 +124,17 @@ func (w *watching) stallNowhere(all map[ctl.StallInfo]*ctl.StallInfo, t *txMsg) 
 func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 	type ages struct{ queued, unacked time.Duration }
 	e := b.e
-	oldest := map[*peer]*ages{}
-	nowhere := map[ctl.StallInfo]*ctl.StallInfo{} // by what names it and its cause
+	oldest := map[transport]*ages{}
+	unled := map[ctl.StallInfo]*ctl.StallInfo{} // by what names it and its cause
 	err := b.eachMessage(func(t *txMsg) bool {
-		p := t.slot.peer
-		if p == nil {
-			e.watch.stallNowhere(nowhere, t)
+		if _, yet := t.slot.way.(*nowhere); yet { // no connection will tell of it
+			e.watch.stallNowhere(unled, t)
 			return true
 		}
-		a := oldest[p]
+		a := oldest[t.slot.way]
 		if a == nil {
 			a = &ages{}
-			oldest[p] = a
+			oldest[t.slot.way] = a
 		}
 		age := time.Duration(e.now - t.m.At)
 		if _, sent := t.m.Sent(); sent {
@@ -149,7 +148,7 @@ func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 		return nil, err
 	}
 	var out []ctl.StallInfo
-	for _, s := range nowhere {
+	for _, s := range unled {
 		out = append(out, *s)
 	}
 	err = b.eachPeer(func(int) {}, func(p *peer) {
@@ -157,7 +156,7 @@ func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 		if i.QueuedMessages+i.UnackedMessages > 0 {
 			s := ctl.StallInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: i.State, Transport: i.Transport,
 				QueuedMessages: i.QueuedMessages, QueuedBytes: i.QueuedBytes, UnackedMessages: i.UnackedMessages, UnackedBytes: i.UnackedBytes,
-				SendCredits: i.SendCredits, LastError: i.LastError, WaitsFor: p.waitsFor(i.QueuedMessages > 0)}
+				SendCredits: i.SendCredits, LastError: i.LastError, WaitsFor: p.c.waitsFor(i.QueuedMessages > 0)}
 			if a := oldest[p]; a != nil {
 				s.OldestQueued, s.OldestUnacked, s.Oldest = a.queued, a.unacked, max(a.queued, a.unacked)
 			}

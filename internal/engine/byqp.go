@@ -74,9 +74,7 @@ func (ps *peerTable) newQP(p *peer) {
 
 func qpOf(c *conn.Conn) *byQP                   { return c.Ctx().(*byQP) }
 func (ps *peerTable) peerOf(c *conn.Conn) *peer { return qpOf(c).p }
-func (q *byQP) rdma() bool                      { return true }
 func (q *byQP) supports(o *rdmaop.Op) bool      { return o.Supported(q.rail.attr.Caps) }
-func (q *byQP) queues() bool                    { return false }
 func (q *byQP) metered() bool                   { return q.charging }
 func (q *byQP) emptying() bool                  { return q.State() == conn.Error }
 func (q *byQP) attached() bool                  { return q.qp != nil }

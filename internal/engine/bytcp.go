@@ -27,10 +27,8 @@ type byTCP struct {
 
 func tcpOf(c *tcp.Conn) *byTCP                { return c.Ctx().(*byTCP) }
 func tcpPeerOf(c *tcp.Conn) *peer             { return tcpOf(c).p }
-func (t *byTCP) profile() *profile            { return &ofKernel }
-func (t *byTCP) rdma() bool                   { return false }
+func (t *byTCP) profile() *profile            { return &ofTCP }
 func (t *byTCP) supports(*rdmaop.Op) bool     { return false }
-func (t *byTCP) queues() bool                 { return true }
 func (t *byTCP) Queued() int                  { return 0 }
 func (t *byTCP) OpsUnderWay() uint64          { return 0 }
 func (t *byTCP) Stopped(uint16) bool          { return false }

@@ -25,6 +25,13 @@ func (tx *sender) cancel(sl *slot) {
 	e.chores.begin(&tx.cancelling.chore)
 }
 
+// cancelClosed withdraws what was sent to sl, if it is closed.
+func (tx *sender) cancelClosed(sl *slot) {
+	if sl.closed && sl.txs.N > 0 {
+		tx.cancel(sl)
+	}
+}
+
 // withdraw is the chore that withdraws messages of the destinations in cancelling, one
 // message of each in turn. It looks at a message that a work request still uses once;
 // that message ends when the work request has completed.
@@ -37,36 +44,12 @@ func (tx *sender) withdraw() bool {
 		sl := tx.cancelling.Head.Of
 		if sl.txs.N == 0 || sl.txs.Head.Of.nth > sl.cancelTo {
 			tx.cancelling.Del(&sl.inCancel)
-			e.loop.stopWaiting(sl)
 			return true
 		}
 		t := sl.txs.Head.Of
 		sl.txs.Del(&t.inTo)
-		tx.withdrawOne(t)
+		sl.way.end(t, cancelled)
 		tx.cancelling.TurnOver()
 		return true
 	})
-}
-
-// withdrawOne withdraws t, wherever it is.
-func (tx *sender) withdrawOne(t *txMsg) {
-	switch {
-	case t.long != nil:
-		tx.stopLong(t, cancelled)
-	case t.inQ.On():
-		tx.e.loop.sameHostDone(t, cancelled)
-	default:
-		tx.cancelOne(t)
-	}
-}
-
-// cancelOne withdraws t, if its connection has it.
-func (tx *sender) cancelOne(t *txMsg) {
-	p := t.slot.peer
-	if p == nil {
-		return
-	}
-	if p.c.Cancel(&t.m, cancelled) {
-		tx.settle(t, cancelled)
-	}
 }

@@ -16,12 +16,15 @@ type profile struct {
 	runs         bool // else each datagram is a message
 	takesBack    bool // what is refused here; else it is lost with the next one
 	learns       bool // it can be told that its sequences are forgotten
+	rdma         bool // operations, grants and cookies have a way there
+	queues       bool // its connection has queues of its own, and takes whatever it is given
 }
 
-// The profiles of rdsd and of Linux kernels. All that is reached by RDS/TCP speaks that of kernels.
+// The profiles of rdsd, of Linux kernels, and of what is reached by RDS/TCP, which speaks as kernels do.
 var (
-	ofRdsd   = profile{true, true, true, true, true}
-	ofKernel = profile{}
+	ofRdsd   = profile{true, true, true, true, true, true, false}
+	ofKernel = profile{rdma: true}
+	ofTCP    = profile{queues: true}
 )
 
 // facts are the questions that can be asked about a peer's connection, whatever carries it.
@@ -48,12 +51,8 @@ type facts interface {
 	IdleSince() (since int64, idle bool)
 	Path() verbs.Path // nothing, if it does not go by TCP or the transport does not tell
 
-	// rdma reports whether operations, grants and cookies have a way there.
-	rdma() bool
 	// supports reports whether the device and the peer can carry out o.
 	supports(o *rdmaop.Op) bool
-	// queues reports whether it has queues of its own, and takes whatever it is given.
-	queues() bool
 	// metered reports whether what it receives is counted below it.
 	metered() bool
 	// limitable says what of the peer's the limits apply to.

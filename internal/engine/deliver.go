@@ -315,10 +315,10 @@ func (a *arrival) set(p *peer, h *wire.Header) {
 // if they were for one use: before the application can read the message
 // (net/rds/rdma.c rds_rdma_unuse).
 func (rx *receiver) used(p *peer, s *socket, x *wire.Exts) {
-	if !p.c.rdma() {
+	if !p.c.profile().rdma {
 		return // operations have no way there
 	}
 	for _, rkey := range x.RDMAKeys[:x.RDMA] {
-		rx.e.keys.usedKey(p.remote, s, rkey)
+		rx.e.keys.usedKey(p.addr, p.who, s, rkey)
 	}
 }

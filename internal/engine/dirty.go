@@ -57,7 +57,7 @@ func (d *dirtyPeers) flushPeers() bool {
 		// What it could not post waits for an event: credits, completions, a
 		// send buffer. Each of them touches p again. A stream stops for others.
 		p.dirty = false
-		if p.touched || p.c.queues() {
+		if p.touched || p.c.profile().queues {
 			d.touch(p)
 		} else {
 			d.watch(p)

@@ -32,17 +32,6 @@ func (d *drains) toldToWait(sl *slot) bool {
 	return d.all || len(d.of) > 0 && d.of[sl.addr]
 }
 
-// congestionOf is what sl's congestion is without a drain.
-func (d *drains) congestionOf(sl *slot) bool {
-	switch {
-	case sl.local != nil:
-		return sl.local.cong.Test(sl.port)
-	case sl.peer != nil:
-		return sl.peer.c.RemoteCong().Test(sl.port)
-	}
-	return sl.lead != nil // else it has no place, and needs none
-}
-
 // setDrain begins or ends the drain of addr, the zero Addr: of the daemon.
 // What this means for destinations is told them by eachSlot afterwards.
 func (d *drains) setDrain(addr netip.Addr, on bool) {
@@ -109,7 +98,7 @@ func (b Inspector) Drain(addr netip.Addr, do string) (d ctl.Drain, err error) {
 		err = b.steps(func(c *Client) int { return len(c.slots) }, func(c *Client, from, to int) bool {
 			for _, sl := range c.slots[from:to] {
 				if sl != nil && (!addr.IsValid() || sl.addr == addr) {
-					e.rx.setSlotCongested(sl, e.drains.congestionOf(sl))
+					e.dests.refresh(sl)
 				}
 			}
 			return true

@@ -203,7 +203,7 @@ func (cs *clientTable) endSent(s *socket) bool {
 		t := s.txs.Head.Of
 		s.txs.Del(&t.all)
 		s.txs.Add(&t.all, t)
-		e.tx.withdrawOne(t)
+		t.slot.way.end(t, cancelled)
 	}
 	return true
 }

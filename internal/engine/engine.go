@@ -88,7 +88,7 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 	}
 	e.traces.moment = &e.moment
 	e.keys.e, e.peers.e, e.clients.e, e.users.e, e.devices.e, e.addrs.e = e, e, e, e, e, e
-	e.dests.e, e.tx.e, e.rx.e, e.loop.e = e, e, e, e
+	e.dests.e, e.dests.nowhere.e, e.tx.e, e.rx.e, e.loop.e = e, e, e, e, e
 	e.throttle.e, e.halt.e, e.dirty.e, e.drains.e, e.watch.e = e, e, e, e, e
 	e.keys.retiring.step, e.keys.pressing.step = e.clients.retireDead, e.keys.press
 	e.clients.leaving.step, e.tx.cancelling.step, e.loop.rousing.step = e.clients.endClients, e.tx.withdraw, e.loop.wakeRoused
@@ -145,7 +145,7 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 		e.dirty.polled()
 	}
 	work = e.pollTCP() || work
-	work = (!e.Halts() || mutant.On(mutant.HaltCopies)) && e.loop.runSameHostJobs() || work
+	work = (!e.Halts() || mutant.On(mutant.HaltCopies)) && e.loop.run() || work
 	work = e.dests.placesGiven() || work
 	if e.due.next != 0 && now >= e.due.next {
 		e.runTimers()

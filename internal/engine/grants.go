@@ -32,19 +32,19 @@ type shares struct {
 // errTaken is why a peer that was granted a key does not take it, see grantRefused.
 var errTaken = errors.New("the peer refused a grant")
 
-// mayGrant is nil if the user of r may have one more grant, to h; nil: to a
-// socket of this host. ENOBUFS.
-func (ks *keyTable) mayGrant(r *region, h *remote) error {
+// mayGrant is nil if the user of r may have one more grant, to host, which keeps it in its table.
+// This host keeps none, and its table is nil. ENOBUFS.
+func (ks *keyTable) mayGrant(r *region, host netip.Addr, table *shares) error {
 	e := ks.e
 	c := r.cl
 	err := c.user.May(config.Grants, uint64(c.acct.grants), 1)
-	if err == nil && h != nil {
-		own := h.shares.of[c.acct]
+	if err == nil && table != nil {
+		own := table.of[c.acct]
 		if mutant.On(mutant.GrantTableShared) {
 			own = 0
 		}
-		if err = c.user.MayShare("grants", own, h.shares.all, e.cfg.MaxGrants); err != nil {
-			err = fmt.Errorf("%w (to %v)", err, h.addr)
+		if err = c.user.MayShare("grants", own, table.all, e.cfg.MaxGrants); err != nil {
+			err = fmt.Errorf("%w (to %v)", err, host)
 		}
 	}
 	if err != nil {
@@ -53,33 +53,37 @@ func (ks *keyTable) mayGrant(r *region, h *remote) error {
 	return err
 }
 
-// grant notes that the socket at port of key, p's or, with p nil, that of an
-// address of this host, may use r. need: that is new. EINVAL: r is being
-// released; ENOBUFS: r, its user or the peer has as many grants as there can be.
-func (ks *keyTable) grant(r *region, p *peer, key verbs.PeerKey, port uint16) (need bool, err error) {
-	var h *remote
-	if p != nil {
-		h = p.remote
-		ks.current(r, h)
-	}
-	if r.exp.Granted(key, port) {
+// grantTo notes that the socket at port of p may use r. need: that is new. The errors are those of grant.
+func (ks *keyTable) grantTo(p *peer, r *region, port uint16) (need bool, err error) {
+	ks.current(r, p.remote)
+	if r.exp.Granted(p.key, port) {
 		return false, nil
 	}
+	if need, err = ks.grant(r, p.addr, &p.shares, p.key, port); err == nil {
+		ks.noteGrants(r, p, 1)
+	}
+	return need, err
+}
+
+// grant notes that the socket at port of key, an address of host, may use r, which it may not yet. host is
+// the zero Addr for this one; table is as for mayGrant. EINVAL: r is being
+// released; ENOBUFS: r, its user or the peer has as many grants as there can be.
+func (ks *keyTable) grant(r *region, host netip.Addr, table *shares, key verbs.PeerKey, port uint16) (need bool, err error) {
 	if r.exp.State() != rdmaop.ExportLive {
 		return false, fmt.Errorf("%w: region %#x is being released", unix.EINVAL, r.id)
 	}
-	if err := r.mayOnce(h); err != nil {
+	if err := r.mayOnce(host); err != nil {
 		return false, err
 	}
-	if err := ks.mayGrant(r, h); err != nil {
+	if err := ks.mayGrant(r, host, table); err != nil {
 		return false, err
 	}
 	need, errno := r.exp.GrantTo(key, port)
 	if errno != 0 {
 		return false, fmt.Errorf("%w: region %#x is granted to %d sockets, as many as it can be: register the memory again for more", errno, r.id, rdmaop.MaxGrantees)
 	}
-	r.once = once{true, h.hostAddr()}
-	ks.granted(r, p, 1)
+	r.once = once{true, host}
+	r.cl.acct.grants++
 	return need, nil
 }
 
@@ -91,26 +95,18 @@ type once struct {
 	host netip.Addr // the zero Addr: this one
 }
 
-// mayOnce is nil if r may be granted to h, nil: to this host. Regions for one use
+// mayOnce is nil if r may be granted to host. Regions for one use
 // may be to one host. EBUSY: it was to another; EINVAL: it may have been used.
-func (r *region) mayOnce(h *remote) error {
+func (r *region) mayOnce(host netip.Addr) error {
 	switch {
 	case r.rights&abi.UseOnce == 0 || mutant.On(mutant.OnceForMany):
 		return nil
 	case r.spent:
 		return fmt.Errorf("%w: region %#x is for one use and had it, or may have had it: release it and register the memory again", unix.EINVAL, r.id)
-	case r.once.set && r.once.host != h.hostAddr():
+	case r.once.set && r.once.host != host:
 		return fmt.Errorf("%w: region %#x is for one use and was granted to another host: register the memory again for this one", unix.EBUSY, r.id)
 	}
 	return nil
-}
-
-// hostAddr is h's address, the zero Addr of this host, whose h is nil.
-func (h *remote) hostAddr() netip.Addr {
-	if h == nil {
-		return netip.Addr{}
-	}
-	return h.addr
 }
 
 // unsent counts the GRANTs of r that h has not been sent.
@@ -121,15 +117,6 @@ func (r *region) unsent(h *remote) (n int) {
 		}
 	}
 	return n
-}
-
-// granted counts n more grants of r on the lane p, nil: to this host; fewer if n is
-// negative.
-func (ks *keyTable) granted(r *region, p *peer, n int) {
-	r.cl.acct.grants += n
-	if p != nil && n != 0 {
-		ks.noteGrants(r, p, n)
-	}
 }
 
 // count notes n more grants of a's.
@@ -146,7 +133,10 @@ func (s *shares) count(a *account, n int) {
 // gaveBack notes that p's grants of r have ended: it answered, or cannot use them
 // any more.
 func (ks *keyTable) gaveBack(r *region, p *peer) {
-	ks.granted(r, p, -r.exp.PeerRevoked(p.key))
+	if n := r.exp.PeerRevoked(p.key); n > 0 {
+		r.cl.acct.grants -= n
+		ks.noteGrants(r, p, -n)
+	}
 }
 
 // offer is how a socket gets to know of a region.
@@ -161,22 +151,22 @@ const (
 // sent to that peer later on the same lane. The sockets of all its lanes may
 // use it.
 func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16, lane uint8, by offer) error {
-	e := ks.e
-	if l := e.addrs.by[addr]; l != nil {
-		_, err := ks.grant(r, nil, l.key, port)
-		return err
-	}
 	if mutant.On(mutant.GrantOnLaneZero) {
 		lane = 0
 	}
-	p, err := e.peers.peer(r.sock.local, addr, lane, r.sock.cl)
+	w, err := ks.e.dests.wayTo(r.sock.local, addr, lane, r.sock.cl)
 	if err != nil {
 		return err
 	}
-	if !p.c.rdma() {
+	return w.expose(r, port, by)
+}
+
+func (p *peer) expose(r *region, port uint16, by offer) error {
+	e := p.c.e
+	if !p.c.profile().rdma {
 		return errOnTCP
 	}
-	need, err := ks.grant(r, p, p.key, port)
+	need, err := e.keys.grantTo(p, r, port)
 	if err != nil {
 		e.peers.dropIfNew(p)
 		return err
@@ -200,16 +190,15 @@ func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16, lane uint8, 
 // grantCookie grants the key that t carries to the message's destination, ahead
 // of it; false: it cannot be granted, and t has ended. A key that has been
 // released meanwhile travels as it is: its use will be refused. A message whose
-// destination leads nowhere yet has its key granted when it does, see
-// grantWaiting.
+// destination leads nowhere yet has its key granted when it does.
 func (ks *keyTable) grantCookie(t *txMsg) bool {
 	sl := t.slot
 	r := ks.by[uint32(t.m.DestCookie)]
-	t.ungranted = sl.peer == nil && sl.local == nil
-	if t.ungranted || r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
+	t.ungranted = false
+	if r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
 		return true
 	}
-	err := ks.expose(r, sl.addr, sl.port, t.sock.lane, byCookie)
+	err := sl.way.expose(r, sl.port, byCookie)
 	if err == nil || mutant.On(mutant.GrantErrorDropped) {
 		return true
 	}
@@ -226,7 +215,7 @@ func (ks *keyTable) grantAgain(t *txMsg) {
 	if r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
-	if err := ks.expose(r, t.slot.addr, t.slot.port, t.sock.lane, byCookie); err != nil && !t.toldUngranted {
+	if err := t.slot.way.expose(r, t.slot.port, byCookie); err != nil && !t.toldUngranted {
 		t.toldUngranted = !mutant.On(mutant.UngrantedTwice)
 		t.slot.ungranted++
 		ks.e.clients.note(t.slot)
@@ -243,7 +232,7 @@ func (ks *keyTable) regrant(p *peer, t *ctlMsg) {
 	if r == nil {
 		return
 	}
-	_, err := ks.grant(r, p, p.key, t.port)
+	_, err := ks.grantTo(p, r, t.port)
 	if err == nil || mutant.On(mutant.RegrantAnyway) {
 		r.mr.Allow(p.who)
 		return
@@ -293,7 +282,8 @@ func (ks *keyTable) ungrant(r *region, p *peer, port uint16) bool {
 	ks.current(r, p.remote)
 	ok := (r.exp.State() == rdmaop.ExportLive || mutant.On(mutant.RefusedForgotten)) && r.exp.Ungrant(p.key, port)
 	if ok {
-		ks.granted(r, p, -1)
+		r.cl.acct.grants--
+		ks.noteGrants(r, p, -1)
 	}
 	return ok
 }

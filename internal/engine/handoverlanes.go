@@ -24,7 +24,7 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 		if len(p.partials) > 0 || p.breaking || p.emptying || p.isUp {
 			s.Refuse(errNotStill)
 		}
-		onTCP = !p.c.rdma()
+		onTCP = !p.c.profile().rdma
 		if lane, wasUp, parted, asked = p.lane, p.wasUp, p.parted, p.askedBy != nil; asked {
 			uid = p.askedBy.uid
 		}

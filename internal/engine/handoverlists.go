@@ -27,7 +27,7 @@ func (x *crossing) handOverLists() {
 			waiters = new(lists.List[slot])
 		}
 		handOverList(x, waiters, &x.slots, func(sl *slot) bool {
-			if sl.wait.On() || sl.q.N == 0 || sl.local != so.local || so.closed {
+			if sl.wait.On() || sl.q.N == 0 || sl.way != transport(so.local) || so.closed {
 				return false
 			}
 			sl.waitOn = so
@@ -35,17 +35,17 @@ func (x *crossing) handOverLists() {
 			return true
 		})
 	}
-	handOverList(x, &x.dests.homeless.audience.List, &x.slots, func(sl *slot) bool {
-		if !sl.counted || sl.lead != nil || sl.local != nil {
+	handOverList(x, &x.dests.nowhere.audience.List, &x.slots, func(sl *slot) bool {
+		if !sl.counted || sl.lead != nil || sl.way != transport(&x.dests.nowhere) {
 			return false
 		}
-		sl.leadTo(&x.dests.homeless.audience)
+		sl.leadTo(&x.dests.nowhere.audience)
 		return true
 	})
-	again := x.dests.homeless.at()
+	again := x.dests.nowhere.at()
 	if s.I64(&again); s.Reads() {
-		if x.dests.homeless.again = again; (again != 0) != (x.dests.homeless.audience.N > 0) {
-			s.Fail("%d destinations are looked at again at %d", x.dests.homeless.audience.N, again)
+		if x.dests.nowhere.again = again; (again != 0) != (x.dests.nowhere.audience.N > 0) {
+			s.Fail("%d destinations are looked at again at %d", x.dests.nowhere.audience.N, again)
 		}
 	}
 	users := x.withClients()

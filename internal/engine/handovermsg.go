@@ -278,12 +278,11 @@ func (x *crossing) linkMessages() {
 	}
 	for _, t := range x.txs.All {
 		x.part(t.cl)
+		_, away := t.slot.way.(*peer) // no other hands messages to a connection
 		switch {
-		case t.inQ.On() && t.slot.peer == nil && t.slot.lead == nil && t.slot.local == nil:
+		case t.inQ.On() && t.slot.lead == nil && t.slot.way == transport(&x.dests.nowhere):
 			x.s.Fail("message %d of client %d waits for nothing", t.id, x.names[t.cl])
-		case t.inQ.On() && t.slot.local != nil && t.slot.waitOn == nil:
-			x.loop.addJob(t.slot)
-		case t.done && !t.inPend.On(), t.handed && !t.done && t.slot.peer == nil:
+		case t.done && !t.inPend.On(), t.handed && !t.done && !away:
 			x.s.Fail("message %d of client %d was lost", t.id, x.names[t.cl])
 		}
 		if x.s.Err() != nil {

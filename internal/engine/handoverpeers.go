@@ -223,9 +223,12 @@ func (x *crossing) handOverExport(g *region, known func(verbs.PeerKey) bool) {
 // grantedAgain counts g's grants, and has its memory open for those who have some.
 func (e *Engine) grantedAgain(g *region) {
 	g.exp.Each(func(k verbs.PeerKey, _ uint16) {
-		p := e.peers.byKey[k] // nil: of this host
-		e.keys.granted(g, p, 1)
-		if p != nil && !g.ended {
+		g.cl.acct.grants++
+		p := e.peers.byKey[k]
+		if p == nil { // of this host
+			return
+		}
+		if e.keys.noteGrants(g, p, 1); !g.ended {
 			g.mr.Allow(p.who)
 		}
 	})

@@ -84,11 +84,13 @@ const (
 
 // leading says where sl leads, and whether it is on the list of those that lead there.
 func (sl *slot) leading() (leads uint8, listed bool) {
-	switch {
-	case sl.peer != nil && !sl.peer.gone:
-		return leadsAway, sl.lead == &sl.peer.slots
-	case sl.local != nil:
-		return leadsHere, sl.lead != nil && sl.lead == sl.local.slots[sl.port]
+	switch w := sl.way.(type) { // the state has a number for each
+	case *localAddr:
+		return leadsHere, sl.lead != nil
+	case *peer:
+		if !w.gone {
+			return leadsAway, sl.lead != nil
+		}
 	}
 	return leadsNowhere, false
 }
@@ -101,6 +103,7 @@ func (x *crossing) handOverSlot(sl *slot) {
 	var listed, folded bool
 	if s.Reads() {
 		sl = &slot{}
+		sl.way = &x.dests.nowhere
 	} else {
 		leads, listed = sl.leading()
 		folded = sl.sock.folded == sl
@@ -163,9 +166,8 @@ func (x *crossing) lead(sl *slot, leads uint8, listed bool) {
 	l := x.addrs.by[sl.addr]
 	switch {
 	case leads == leadsHere && l != nil:
-		sl.local = l
-		if listed {
-			sl.leadTo(l.to(sl.port))
+		if sl.way = l; listed {
+			l.join(sl)
 		}
 	case leads == leadsAway && l == nil && sl.addr.IsValid():
 		x.away = append(x.away, away{sl, listed})
@@ -194,8 +196,7 @@ func (x *crossing) link() {
 			x.s.Fail("destination %v in lane %d leads to no connection", sl.addr, sl.sock.lane)
 			return
 		}
-		sl.peer = p
-		if a.listed {
+		if sl.way = p; a.listed {
 			sl.leadTo(&p.slots)
 		}
 	}
@@ -203,8 +204,8 @@ func (x *crossing) link() {
 		if sl.counted && sl.lead == nil {
 			x.s.Fail("destination %v:%d has a place and leads nowhere", sl.addr, sl.port)
 		}
-		if sl.peer != nil && sl.q.N > 0 {
-			x.tx.queueUp(sl)
+		if sl.q.N > 0 {
+			sl.way.resume(sl)
 		}
 	}
 	x.linkMessages()
@@ -237,7 +238,7 @@ func (e *Engine) beginAdopted() {
 		}
 	}
 	e.keys.endLost()
-	e.due.by(e.dests.homeless.at())
+	e.due.by(e.dests.nowhere.at())
 	e.due.by(e.due.limits.Next())
 	e.peers.sweepSoon()
 }

@@ -72,7 +72,7 @@ func (tx *sender) handPiece(p *peer, t *txMsg) bool {
 		l = e.pools.longs.Get()
 		t.long = l
 	case l.over: // and stopBroken was not there yet
-		tx.stopLong(t, msg.Dropped)
+		tx.stopLong(p, t, msg.Dropped)
 		return true
 	}
 	if o.Len-l.at <= uint64(e.cfg.MaxPiece) {
@@ -153,15 +153,15 @@ func (t *txMsg) usePiece(p *peer, o *rdmaop.Op) (bad *rdmaop.Op, errno unix.Errn
 }
 
 // pieceDone is the connection's up-call for the end of a piece.
-func (tx *sender) pieceDone(pc *piece, o msg.Outcome) {
+func (tx *sender) pieceDone(p *peer, pc *piece, o msg.Outcome) {
 	t := pc.t
 	l := t.long
-	tx.retiredOp(t.slot.peer, &pc.op)
+	p.retiredOp(&pc.op)
 	if o != msg.Acked && !l.over {
 		tx.pieceFailed(t, pc, o)
 	}
 	tx.freePiece(pc)
-	tx.unpause(t.slot)
+	p.resume(t.slot)
 	if l.ended && !l.held && l.pieces.N == 0 {
 		tx.longEnded(t)
 	}
@@ -228,7 +228,8 @@ func (tx *sender) stopBroken() bool {
 		if tx.broken.N == 0 {
 			return false
 		}
-		tx.stopLong(tx.broken.Head.Of, msg.Dropped)
+		t := tx.broken.Head.Of
+		t.slot.way.end(t, msg.Dropped)
 		return true
 	})
 }
@@ -236,14 +237,14 @@ func (tx *sender) stopBroken() bool {
 // stopLong withdraws t, of whose operation a piece was handed over, with outcome o. t ends
 // when no work request uses it or a piece of it, and if nothing of it may come any more, when
 // no piece is on its way. A cancel ends that wait.
-func (tx *sender) stopLong(t *txMsg, o msg.Outcome) {
-	l, p := t.long, t.slot.peer
+func (tx *sender) stopLong(p *peer, t *txMsg, o msg.Outcome) {
+	l := t.long
 	tx.broken.Del(&l.stop)
 	if l.ended && (o != cancelled || !awaitsPieces(l.outcome)) {
 		return
 	}
 	if t.inQ.On() {
-		tx.leaveQueue(t)
+		p.leaveQueue(t)
 		l.ended = true
 	}
 	l.over, l.held, l.outcome = true, true, o
@@ -322,7 +323,7 @@ func (tx *sender) longEnded(t *txMsg) {
 		tx.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvLocal})
 	}
 	o := l.outcome
-	tx.retired(t) // the last piece, which goes now
+	t.slot.way.retired(t) // the last piece, which goes now
 	if !mutant.On(mutant.LongStays) {
 		tx.freeLong(t)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -170,7 +171,7 @@ func TestLongAmid(t *testing.T) {
 		"time is up": {func(x *longRun) {
 			for _, m := range x.a.cl.msgs {
 				if m != nil && m.nops > 0 {
-					x.a.e.tx.timeUp(m)
+					m.slot.way.end(m, msg.Withdrawn)
 				}
 			}
 		}, statuses{abi.StatusDropped: true, abi.StatusUnknown: true}, []abi.Status{abi.StatusDropped, abi.StatusSuccess}},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -90,7 +91,7 @@ func (x *longRun) limited(turns int) (over, waits bool) {
 	if m == nil { // not taken yet
 		return false, false
 	}
-	x.a.e.tx.timeUp(m)
+	m.slot.way.end(m, msg.Withdrawn)
 	return false, m.long != nil && m.long.pieces.N > 0 && m.opv[0].State() < rdmaop.StateTold
 }
 

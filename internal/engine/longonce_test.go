@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -29,7 +30,7 @@ func TestLongIsTheUse(t *testing.T) {
 		"time is up": func(x *longRun) {
 			for _, m := range x.a.cl.msgs {
 				if m != nil && m.nops > 0 {
-					x.a.e.tx.timeUp(m)
+					m.slot.way.end(m, msg.Withdrawn)
 				}
 			}
 		},

@@ -269,7 +269,11 @@ func (b Inspector) Congested(v ctl.View) (out []ctl.CongestedInfo, more bool, er
 	waiting := map[netip.AddrPort]uint64{}
 	err = b.steps(func(c *Client) int { return len(c.slots) }, func(c *Client, from, to int) bool {
 		for i, sl := range c.slots[from:to] {
-			if sl != nil && sl.peer != nil && c.table.Slot(uint32(from+i)).LoadCongested() != 0 && sl.peer.c.RemoteCong().Test(sl.port) {
+			if sl == nil || c.table.Slot(uint32(from+i)).LoadCongested() == 0 {
+				continue
+			}
+			// Those of this host are listed above.
+			if p, away := sl.way.(*peer); away && p.c.RemoteCong().Test(sl.port) {
 				waiting[netip.AddrPortFrom(sl.addr, sl.port)]++
 			}
 		}
@@ -288,34 +292,21 @@ func (b Inspector) Congested(v ctl.View) (out []ctl.CongestedInfo, more bool, er
 
 // waitsFor says who has to act for what a destination has under way.
 func (w *watching) waitsFor(sl *slot, queued, unacked bool) string {
-	switch p := sl.peer; {
+	switch {
 	case !queued && !unacked:
 		return ctl.WaitsForNobody
 	case w.e.drains.toldToWait(sl) && queued:
 		return ctl.WaitsForOperator
-	case sl.lead == &sl.cl.acct.waiting:
-		return ctl.WaitsForQuota
-	case p == nil && sl.local == nil:
-		return ctl.WaitsForRoom
-	case p == nil && sl.waitOn != nil:
-		return ctl.WaitsForReceiver
-	case p == nil:
-		return ctl.WaitsForCopy
-	case p.c.RemoteCong().Test(sl.port):
-		return ctl.WaitsForReceiver
-	case sl.q.N > 0 && p.c.State() == conn.Up:
-		return ctl.WaitsForTurn
-	default:
-		return p.waitsFor(queued)
 	}
+	return sl.way.waitsFor(sl, queued)
 }
 
 // waitsFor is who has to act for what a connection has under way.
-func (p *peer) waitsFor(queued bool) string {
-	switch i := p.c.Info(); {
+func (c *connection) waitsFor(queued bool) string {
+	switch i := c.Info(); {
 	case i.State != conn.Up:
 		return ctl.WaitsForConnection
-	case queued && p.c.starved():
+	case queued && c.starved():
 		return ctl.WaitsForCredits
 	default:
 		return ctl.WaitsForAck

@@ -86,9 +86,7 @@ func (sl *slot) meetAnew(ops int) {
 // has met ends with a restart, and messages that have not been sent go to whoever is
 // bound there then.
 func (sl *slot) now(p *pin) *pin {
-	if peer := sl.peer; peer != nil && p.life != peer.met && !mutant.On(mutant.MetKept) {
-		*p = pin{life: peer.met}
-	}
+	sl.way.renew(p)
 	return p
 }
 
@@ -109,7 +107,8 @@ func (p *peer) aim(t *txMsg) {
 
 // means says which socket t is for, as far as that is known.
 func (p *peer) means(t *txMsg) {
-	t.m.DstInc = t.slot.now(t.pin).means(t.name)
+	p.renew(t.pin)
+	t.m.DstInc = t.pin.means(t.name)
 	if t.nops > 0 {
 		_, _ = t.meansOwner(p.owner) // CanPost refuses
 	}
@@ -147,7 +146,7 @@ func (ds *destinations) goOn(t *txMsg) {
 		return
 	}
 	sl.asks = nil
-	ds.e.tx.unpause(sl)
+	sl.way.resume(sl)
 }
 
 // meant returns the socket that a message means: the one at port, but only if its
@@ -195,7 +194,7 @@ func (t *txMsg) meansOwner(owner func(*txOp) rdmaop.Owner) (bad *txOp, errno uni
 }
 
 // sameHostOwner is whose the memory of a same-host operation is. The caller has
-// asked sameHostTarget.
+// asked localAddr.target.
 func (ds *destinations) sameHostOwner(o *txOp) rdmaop.Owner {
 	s := ds.e.keys.by[o.RKey()].sock
 	return rdmaop.Owner{Port: s.port, Inc: s.inc}

@@ -93,19 +93,7 @@ func (tx *sender) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	if errno := o.Validate(); errno != 0 {
 		return errno
 	}
-	p := t.slot.peer
-	switch {
-	case p != nil && (!p.canName(t) || !p.c.supports(&o.Op)):
-		return unix.EOPNOTSUPP
-	case p != nil && !p.c.profile().grants:
-		return 0 // its device decides
-	case p != nil:
-		return p.grants.Check(&o.Op, t.sock.port)
-	case t.slot.local != nil:
-		_, errno := e.loop.sameHostTarget(t, o)
-		return errno
-	}
-	return unix.ENOBUFS // no peer, no grant
+	return t.slot.way.check(t, o)
 }
 
 // CanPost is asked by the connection when the operations' turn has come: a
@@ -227,7 +215,7 @@ func (tx *sender) stepOp(t *txMsg, o *txOp, ev rdmaop.Event) {
 // opsDone maps the end of a message to the end of its operations.
 func (tx *sender) opsDone(t *txMsg, o msg.Outcome) {
 	e := tx.e
-	tx.retired(t)
+	t.slot.way.retired(t)
 	tx.settle(t, o)
 	if t.m.Carried() {
 		tx.atomicLocal(t)
@@ -296,13 +284,13 @@ func settlement(m *msg.Msg, errno unix.Errno, o msg.Outcome, s rdmaop.State) (ev
 }
 
 // OpLocal is the connection's up-call: the local buffers are free again.
-func (e *Engine) OpLocal(_ *conn.Conn, m *msg.Msg) {
+func (e *Engine) OpLocal(c *conn.Conn, m *msg.Msg) {
 	switch t := m.Owner.(type) {
 	case *txMsg:
 		e.tx.opsLocal(t)
-		e.tx.retired(t)
+		t.slot.way.retired(t)
 	case *piece:
-		e.tx.retiredOp(t.t.slot.peer, &t.op)
+		e.peers.peerOf(c).retiredOp(&t.op)
 		e.tx.longLocal(t.t)
 	}
 }
@@ -333,31 +321,20 @@ func (tx *sender) opsLocal(t *txMsg) {
 	}
 }
 
-// retired ends the operations' use of their keys. The last one on a key the
-// target asked back lets it have it.
-func (tx *sender) retired(t *txMsg) {
-	p := t.slot.peer
-	if p == nil {
-		return
-	}
-	tx.retiredOp(p, t.m.Op)
-	if t.m.Op2 != nil {
-		tx.retiredOp(p, t.m.Op2)
-	}
-}
-
-func (tx *sender) retiredOp(p *peer, o *rdmaop.Op) {
+// retiredOp ends o's use of its key. The last one on a key that the peer asked back lets it have it.
+func (p *peer) retiredOp(o *rdmaop.Op) {
 	if p.grants.Done(o) {
-		tx.e.peers.sendRevoked(p, o.RKey())
+		p.c.e.peers.sendRevoked(p, o.RKey())
 	}
 }
 
-// MsgDone is the connection's up-call for the end of a message.
-func (e *Engine) MsgDone(_ *conn.Conn, m *msg.Msg, o msg.Outcome) {
+// MsgDone is the connection's up-call for the end of a message. By RDS/TCP, where c is nil, none is
+// returned, and there are no pieces.
+func (e *Engine) MsgDone(c *conn.Conn, m *msg.Msg, o msg.Outcome) {
 	switch t := m.Owner.(type) {
 	case *txMsg:
 		if o == msg.Returned {
-			e.tx.takeBack(t)
+			e.peers.peerOf(c).takeBack(t)
 			return
 		}
 		e.tx.txDone(t, o)
@@ -365,7 +342,7 @@ func (e *Engine) MsgDone(_ *conn.Conn, m *msg.Msg, o msg.Outcome) {
 		if o == msg.Returned && e.tx.takePieceBack(t) {
 			return
 		}
-		e.tx.pieceDone(t, o)
+		e.tx.pieceDone(e.peers.peerOf(c), t, o)
 	case *ctlMsg:
 		e.peers.ctlDone(t, o)
 	}

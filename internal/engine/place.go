@@ -30,8 +30,8 @@ func (ds *destinations) needPlace(sl *slot) {
 		return
 	}
 	e.st.C[stats.QuotaRefused]++
-	e.rx.setSlotCongested(sl, true)
 	sl.leadTo(&a.waiting)
+	ds.refresh(sl)
 	ds.placesWanted(a)
 }
 
@@ -47,6 +47,12 @@ func (ds *destinations) takePlace(sl *slot) {
 	sl.counted = true
 	ds.mayGiveWay(sl)
 	ds.home(sl)
+}
+
+// home leads sl, which has a place, to where it goes; nowhere, if there is no room for one more peer.
+func (ds *destinations) home(sl *slot) {
+	w, _ := ds.wayTo(sl.sock.local, sl.addr, sl.sock.lane, sl.cl)
+	ds.leadBy(sl, w)
 }
 
 // mayGiveWay lists sl if it has nothing under way.
@@ -92,21 +98,10 @@ func (ds *destinations) giveWay(a *account) bool {
 
 // leavePlace has sl lead nowhere.
 func (ds *destinations) leavePlace(sl *slot) {
-	e := ds.e
 	ds.refresh(sl)
 	sl.counted = false
 	sl.cl.acct.dests--
-	sl.leadTo(nil)
-	if l := sl.local; l != nil {
-		sl.local = nil
-		l.forget(sl.port)
-	}
-	if p := sl.peer; p != nil {
-		sl.leaveTurn()
-		sl.peer = nil
-		e.peers.dropIfNew(p)
-	}
-	e.rx.setSlotCongested(sl, false)
+	ds.leadBy(sl, &ds.nowhere)
 }
 
 // destClosed ends sl's count and leads those that wait to where they go.

@@ -112,7 +112,7 @@ func TestPlacesDrained(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		e.drains.all = on
 		for _, sl := range a.cl.slots[:ports] {
-			e.rx.setSlotCongested(sl, e.drains.congestionOf(sl))
+			e.dests.refresh(sl)
 		}
 		if n := congested(); n != ports*int(b2u(on)) {
 			t.Errorf("drain %v: %d destinations are congested", on, n)

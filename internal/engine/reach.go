@@ -99,16 +99,15 @@ func (ps *peerTable) setSlotReach(sl *slot, why uint8) {
 	}
 }
 
-// newReach tells sl, which leads to p now, what is known of it. What an attempt
+// newReach looks anew at whether p is reached: one more destination leads there. What an attempt
 // found that nobody has repeated since is no news.
-func (ps *peerTable) newReach(sl *slot, p *peer) {
+func (ps *peerTable) newReach(p *peer) {
 	switch {
 	case !p.c.Ready() && ps.e.cfg.Allowed(p.addr) != nil: // a connection that is up is allowed
 		ps.setReach(p, shm.ReachForbidden)
 	case p.reach.why == shm.ReachForbidden || p.c.State() == conn.Down && p.c.Info().RetryAt == 0:
 		ps.setReach(p, 0)
 	}
-	ps.setSlotReach(sl, p.reach.why)
 }
 
 // allowedAnew applies a change of peers.allow to p: a peer that is forbidden from

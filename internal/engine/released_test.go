@@ -198,7 +198,7 @@ func TestReleaseLooksInParts(t *testing.T) {
 	slots := make([]slot, n)
 	for i := range slots {
 		sl := &slots[i]
-		sl.peer, sl.asks = p, &txMsg{}
+		sl.way, sl.asks = p, &txMsg{}
 		p.paused.Add(&sl.paused, sl)
 	}
 	p.released--

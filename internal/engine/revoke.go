@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/rdsd/rdsd/abi"
@@ -39,7 +40,7 @@ func (ks *keyTable) tellRevoke(r *region, keys []verbs.PeerKey) {
 	for _, k := range keys {
 		switch p := e.peers.byKey[k]; {
 		case p == nil: // same host: no operation is in flight between turns
-			ks.granted(r, nil, -r.exp.PeerRevoked(k))
+			r.cl.acct.grants -= r.exp.PeerRevoked(k)
 		case !p.c.profile().grants:
 			// It cannot be asked: the end of the registration is the end. An
 			// operation of its that comes later costs it the connection.
@@ -203,20 +204,20 @@ func (ks *keyTable) heard(p *peer, rkey uint32) {
 // the one that used it: a grant that crossed the use must not make the key good
 // again.
 //
-// h sent the message, nil: a socket of this host. What a host says of a region that
-// is not granted to it is nothing. From now on h may not touch the memory: all that the message
-// chases has been done, and its daemon was to begin nothing else with the key.
-func (ks *keyTable) usedKey(h *remote, s *socket, rkey uint32) {
+// A socket of host, whose queue pairs who names, sent the message; this host is the zero Addr and 0. What
+// a host says of a region that is not granted to it is nothing. From now on it may not touch the memory: all that the
+// message chases has been done, and its daemon was to begin nothing else with the key.
+func (ks *keyTable) usedKey(host netip.Addr, who verbs.PeerKey, s *socket, rkey uint32) {
 	r := ks.by[rkey]
 	if r == nil || r.sock != s || r.rights&abi.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
-	if (!r.once.set || r.once.host != h.hostAddr()) && !mutant.On(mutant.AnyoneUses) {
+	if (!r.once.set || r.once.host != host) && !mutant.On(mutant.AnyoneUses) {
 		return
 	}
 	r.ended = true
-	if h != nil && !mutant.On(mutant.UsedStaysOpen) {
-		r.mr.Disallow(h.who)
+	if !mutant.On(mutant.UsedStaysOpen) {
+		r.mr.Disallow(who)
 	}
 	ks.releaseRegion(r)
 }

@@ -174,7 +174,7 @@ func TestRunPartlyAcked(t *testing.T) {
 		w.run()
 		m := a.cl.msgs[id]
 		m.m.Ended = 2
-		a.e.loop.sameHostDone(m, o)
+		m.slot.way.end(m, o)
 		w.settle()
 		want, withdrawn := 2, 0
 		if o == msg.Cancelled {

@@ -72,7 +72,8 @@ func (p *Progress) message(t *txMsg) {
 	}
 	p.Run = p.Run || t.m.Run > 1
 	for _, o := range t.ops() {
-		p.CarriedAtomic = p.CarriedAtomic || o.Kind.Atomic() && t.slot.peer != nil
+		_, away := t.slot.way.(*peer) // on this host nothing carries it
+		p.CarriedAtomic = p.CarriedAtomic || o.Kind.Atomic() && away
 	}
 }
 

@@ -6,15 +6,14 @@ import (
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // destinations are those of all sockets: where they lead, and what their applications are
 // notified of. Engine-owned.
 type destinations struct {
-	e        *Engine
-	homeless homeless
+	e       *Engine
+	nowhere nowhere
 }
 
 // slot is a destination (address and port) of one socket.
@@ -36,9 +35,8 @@ type slot struct {
 
 // leads is where a destination leads to.
 type leads struct {
-	peer   *peer      // nil: same host, or no room for one more peer
-	local  *localAddr // nil: another host
-	lead   *audience  // of those that lead to the same: of a peer, of a port of this host, homeless
+	way    transport
+	lead   *audience // of those that lead to the same: to a peer, to a port of this host, nowhere
 	inLead lists.Link[slot]
 
 	counted bool             // it has a place: see place.go
@@ -140,7 +138,7 @@ func (ds *destinations) openSlot(c *Client, d *shm.SubDest) {
 		e.clients.kill(c, "open destination: cell %d belongs to another destination", d.Cell)
 		return
 	}
-	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, sends: sends{pin: &pin{}}}
+	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, leads: leads{way: &ds.nowhere}, sends: sends{pin: &pin{}}}
 	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
 	c.table.Slot(d.Slot).StoreUnreachable(0)
 	c.table.Slot(d.Slot).StoreLimits(e.limitsOf(s.local, addr))
@@ -154,37 +152,6 @@ func (ds *destinations) openSlot(c *Client, d *shm.SubDest) {
 	}
 }
 
-// home leads sl, and what waits in it, to where it goes.
-func (ds *destinations) home(sl *slot) {
-	e := ds.e
-	if l := e.addrs.by[sl.addr]; l != nil {
-		sl.local = l
-		e.rx.setSlotCongested(sl, l.cong.Test(sl.port))
-		sl.leadTo(l.to(sl.port))
-		if sl.q.N > 0 {
-			e.loop.addJob(sl)
-		}
-		return
-	}
-	if !ds.findHome(sl) {
-		e.rx.setSlotCongested(sl, true)
-		sl.leadTo(&ds.homeless.audience)
-		ds.homeless.again = e.now + homeRetryNs
-		e.due.by(ds.homeless.again)
-		return
-	}
-	ds.sendWaiting(sl)
-}
-
-// sendWaiting hands what waited for sl to have a peer to the connection.
-func (ds *destinations) sendWaiting(sl *slot) {
-	e := ds.e
-	if sl.q.N > 0 {
-		e.tx.queueUp(sl)
-		e.dirty.touch(sl.peer)
-	}
-}
-
 // leadTo puts sl on l instead of the list it was on, nil: on none.
 func (sl *slot) leadTo(l *audience) {
 	if sl.lead != nil {
@@ -195,106 +162,16 @@ func (sl *slot) leadTo(l *audience) {
 	}
 }
 
-// to is the list of the slots that lead to a port of this host.
-func (l *localAddr) to(port uint16) *audience {
-	a := l.slots[port]
-	if a == nil {
-		a = &audience{}
-		l.slots[port] = a
-	}
-	return a
-}
-
-// forget drops the list if it is empty.
-func (l *localAddr) forget(port uint16) {
-	if l.slots[port].N == 0 {
-		delete(l.slots, port)
-	}
-}
-
-// homeless are the destinations that wait until there is room for one more peer.
-type homeless struct {
-	audience
-	again int64 // when to look again; at says whether there is a need to
-}
-
-// at is when to look for room again, 0: nobody waits for it.
-func (h *homeless) at() int64 {
-	if h.audience.N == 0 && !mutant.On(mutant.HomelessStays) {
-		return 0
-	}
-	return h.again
-}
-
-// homeRetryNs: how often to look for room for more peers, for so many
-// destinations at a time.
-const (
-	homeRetryNs = 10_000_000
-	homesATurn  = 256
-)
-
-// findHome leads sl to its peer; false: there are too many.
-func (ds *destinations) findHome(sl *slot) bool {
-	e := ds.e
-	p, err := e.peers.peer(sl.sock.local, sl.addr, sl.sock.lane, sl.cl)
-	if err != nil {
-		return false
-	}
-	sl.peer = p
-	sl.leadTo(&p.slots)
-	sl.ups, sl.downs = p.ups, p.downs
-	t := sl.cl.table.Slot(sl.idx)
-	t.StoreState(uint32(p.c.State()))
-	e.rx.setSlotCongested(sl, p.c.RemoteCong().Test(sl.port))
-	e.peers.newReach(sl, p)
-	return true
-}
-
-// findHomes leads destinations that found too many peers to theirs, if there is
-// room now. Until then they are congested, and what was sent before the client
-// saw that waits, as it does for any host that cannot be reached.
-func (ds *destinations) findHomes() {
-	e := ds.e
-	if at := ds.homeless.at(); at == 0 || e.now < at {
-		e.due.by(at)
-		return
-	}
-	ds.homeless.again = e.now + homeRetryNs
-	// Of one user there may be too many and room for another's.
-	for range min(ds.homeless.audience.N, homesATurn) {
-		sl := ds.homeless.audience.Head.Of
-		if ds.findHome(sl) {
-			ds.sendWaiting(sl)
-		} else {
-			sl.leadTo(&ds.homeless.audience) // at its end
-		}
-	}
-	e.due.by(ds.homeless.at())
-}
-
-// closeSlot ends a destination: queued same-host messages are withdrawn;
-// messages to a peer go on, in their turn. Those of a socket that ends were
-// withdrawn before.
+// closeSlot ends a destination. Messages to a peer go on, others are withdrawn. Those of a socket
+// that ends were withdrawn before.
 func (ds *destinations) closeSlot(sl *slot) {
 	e := ds.e
 	if sl.closed {
 		return
 	}
 	sl.closed = true
-	if p := sl.peer; p != nil {
-		ds.refresh(sl)
-	} else if sl.txs.N > 0 {
-		e.tx.cancel(sl)
-	} else {
-		e.loop.stopWaiting(sl)
-	}
 	sl.leadTo(nil)
-	if l := sl.local; l != nil {
-		l.forget(sl.port)
-	}
-	if p := sl.peer; p != nil {
-		e.peers.dropIfNew(p)
-	}
+	sl.way.left(sl)
 	switch {
 	case sl.sock.closed:
 		sl.cl.pendNote.Del(&sl.pend)
@@ -302,7 +179,6 @@ func (ds *destinations) closeSlot(sl *slot) {
 		e.clients.foldNotices(sl)
 	} // else what it has to tell is still told
 	sl.cl.gone.Del(&sl.gone)
-	e.loop.jobs.Del(&sl.job)
 	sl.cl.slots[sl.idx] = nil
 	sl.sock.slots.Del(&sl.inSock)
 	sl.cl.table.Slot(sl.idx).StoreGen(0)

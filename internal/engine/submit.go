@@ -188,7 +188,7 @@ func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 		e.dests.needPlace(sl)
 	}
 	sl.used = true
-	if sl.now(sl.pin).gone {
+	if sl.pin.gone && sl.now(sl.pin).gone {
 		sl.meetAnew(len(ods))
 	}
 	tx.countSent(s, &pay)
@@ -219,7 +219,7 @@ func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 			return cost
 		}
 	}
-	tx.route(t)
+	sl.way.take(t)
 	return cost
 }
 
@@ -232,27 +232,6 @@ func (tx *sender) countSent(s *socket, pay *payload) {
 	if pay.buf == nil {
 		e.st.C[stats.CopyFromUser] += uint64(pay.sum.Bytes)
 	}
-}
-
-// route hands t to its connection or to the same-host path.
-func (tx *sender) route(t *txMsg) {
-	e := tx.e
-	if t.m.DestCookie != 0 && !e.keys.grantCookie(t) {
-		return
-	}
-	if p := t.slot.peer; p != nil {
-		if t.nops == 0 {
-			p.from(t.sock, t.sum.Datagrams, e.now)
-		}
-		if t.slot.q.N > 0 || tx.waits(t.slot) || p.flows.N > 0 || p.full(t, e.now) || tx.isLong(t) {
-			tx.wait(t)
-			e.dirty.touch(p)
-		} else {
-			tx.handOver(p, t)
-		}
-		return
-	}
-	e.loop.sendSameHost(t)
 }
 
 // msgDone ends a message: the operation's status, the destination's notices,

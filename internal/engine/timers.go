@@ -53,7 +53,7 @@ func (e *Engine) runTimers() {
 	e.throttle.letGo()
 	e.rx.endStalled()
 	e.tx.giveUps()
-	e.dests.findHomes()
+	e.dests.nowhere.findHomes()
 	e.keys.tickRegions()
 	e.peers.sweepPeers()
 }

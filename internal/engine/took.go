@@ -24,17 +24,17 @@ func (t *total) add(sum *frames.Sum) {
 type acked struct {
 	took int64
 	sock *times
-	peer *peer // nil: on this host
+	way  *times // see transport.times
 	n    uint64
 }
 
 // msgTook counts the time of n datagrams of t, which are acked.
 func (w *watching) msgTook(t *txMsg, n uint64) {
 	e := w.e
-	a, took := &e.tx.acked, e.now-t.m.At
-	if took != a.took || t.sock.took != a.sock || t.slot.peer != a.peer {
+	a, took, way := &e.tx.acked, e.now-t.m.At, t.slot.way.times()
+	if took != a.took || t.sock.took != a.sock || way != a.way {
 		w.countAcked()
-		a.took, a.sock, a.peer = took, t.sock.took, t.slot.peer
+		a.took, a.sock, a.way = took, t.sock.took, way
 	}
 	a.n += n
 }
@@ -49,8 +49,8 @@ func (w *watching) countAcked() {
 	b := stats.TimeBucket(a.took)
 	e.st.Messages.Add(b, a.took, a.n)
 	a.sock.msgs.Add(b, a.took, a.n)
-	if a.peer != nil {
-		a.peer.took.msgs.Add(b, a.took, a.n)
+	if a.way != nil {
+		a.way.msgs.Add(b, a.took, a.n)
 	}
 	*a = acked{}
 }
@@ -59,7 +59,7 @@ func (w *watching) countAcked() {
 // them in.
 func (w *watching) passedOn(s *socket, n uint64) {
 	e := w.e
-	if a := &e.tx.acked; a.took != 0 || a.sock != s.took || a.peer != nil {
+	if a := &e.tx.acked; a.took != 0 || a.sock != s.took || a.way != nil {
 		w.countAcked()
 		a.sock = s.took
 	}
@@ -78,8 +78,8 @@ func (w *watching) opTook(t *txMsg, o *txOp) {
 	b := stats.TimeBucket(took)
 	e.st.Operations.Add(b, took, 1)
 	t.sock.took.ops.Add(b, took, 1)
-	if p := t.slot.peer; p != nil {
-		p.took.ops.Add(b, took, 1)
+	if way := t.slot.way.times(); way != nil {
+		way.ops.Add(b, took, 1)
 	}
 }
 

@@ -74,7 +74,7 @@ func (p *peer) from(s *socket, n int, now int64) {
 
 // rationed reports whether sl has as much on its way as it may.
 func (p *peer) rationed(sl *slot, now int64) bool {
-	return sl.handed >= shareWindow && now < p.sharedTo && !p.c.queues()
+	return sl.handed >= shareWindow && now < p.sharedTo && !p.c.profile().queues
 }
 
 // next is the first of ce's destinations that may have something handed over,
@@ -108,17 +108,10 @@ func (tx *sender) handOver(p *peer, t *txMsg) {
 	p.c.Send(&t.m)
 }
 
-// wait puts t behind what waits for its destination.
-func (tx *sender) wait(t *txMsg) {
-	sl := t.slot
-	sl.q.Add(&t.inQ, t)
-	tx.queueUp(sl)
-}
-
 // queueUp has sl take turns.
-func (tx *sender) queueUp(sl *slot) {
-	ce, p := sl.cell, sl.peer
-	if tx.waits(sl) {
+func (p *peer) queueUp(sl *slot) {
+	ce := sl.cell
+	if p.waits(sl) {
 		if !sl.paused.On() {
 			p.paused.Add(&sl.paused, sl)
 		}
@@ -136,7 +129,7 @@ func (tx *sender) queueUp(sl *slot) {
 
 // takeBack has t wait in its destination again, ahead of what was submitted later: the
 // connection has not posted it, and its port is stopped.
-func (tx *sender) takeBack(t *txMsg) {
+func (p *peer) takeBack(t *txMsg) {
 	sl := t.slot
 	t.handed = false
 	sl.handed -= t.sum.Datagrams
@@ -153,8 +146,8 @@ func (tx *sender) takeBack(t *txMsg) {
 	} else {
 		sl.q.AddFront(&t.inQ, t)
 	}
-	sl.leaveTurn()
-	tx.queueUp(sl)
+	p.leaveTurn(sl)
+	p.queueUp(sl)
 }
 
 // lookReleased has destinations take turns again whose ports are stopped no more. A peer may
@@ -175,54 +168,39 @@ func (tx *sender) lookReleased(p *peer) {
 
 // lookNextPaused does that for the next one that waits; false: there is none.
 func (tx *sender) lookNextPaused(p *peer) bool {
-	e := tx.e
 	sl := p.paused.next()
 	if sl == nil {
 		return false
 	}
 	if mutant.On(mutant.LookAtOnce) {
-		e.chores.left++
+		tx.e.chores.left++
 	}
-	tx.unpause(sl)
-	e.dirty.touch(p)
+	p.resume(sl)
 	return true
 }
 
 // waits reports whether what waits in sl has to wait for the end of messages or pieces that
 // its connection has, or for its port, which is stopped.
-func (tx *sender) waits(sl *slot) bool {
-	return sl.asks != nil || sl.peer.c.Stopped(sl.port) || sl.pieces >= maxPieces && sl.q.N > 0 && tx.isLong(sl.q.Head.Of)
+func (p *peer) waits(sl *slot) bool {
+	return sl.asks != nil || p.c.Stopped(sl.port) || sl.pieces >= maxPieces && sl.q.N > 0 && p.c.e.tx.isLong(sl.q.Head.Of)
 }
 
-// unpause has sl take turns again, if it need not wait any more.
-func (tx *sender) unpause(sl *slot) {
-	if !sl.paused.On() || tx.waits(sl) {
-		return
-	}
-	sl.peer.paused.Del(&sl.paused)
-	if sl.q.N > 0 {
-		tx.queueUp(sl)
-	}
-}
-
-// leaveQueue takes t out of what waits for its destination.
-func (tx *sender) leaveQueue(t *txMsg) {
+// leaveQueue takes t out of what waits for its destination. What was behind t may go on.
+func (p *peer) leaveQueue(t *txMsg) {
 	sl := t.slot
-	if sl.q.Del(&t.inQ); sl.q.N == 0 && sl.peer != nil {
-		sl.leaveTurn()
+	if sl.q.Del(&t.inQ); sl.q.N == 0 {
+		p.leaveTurn(sl)
 	}
-	tx.unpause(sl) // what was behind t may go on
+	p.resume(sl)
 }
 
 // leaveTurn ends that: nothing of sl waits any more.
-func (sl *slot) leaveTurn() {
+func (p *peer) leaveTurn(sl *slot) {
 	ce := sl.cell
 	ce.turn.Del(&sl.inTurn)
-	if p := sl.peer; p != nil {
-		p.paused.Del(&sl.paused)
-		if ce.turn.N == 0 {
-			p.flows.Del(&ce.inFlows)
-		}
+	p.paused.Del(&sl.paused)
+	if ce.turn.N == 0 {
+		p.flows.Del(&ce.inFlows)
 	}
 }
 
@@ -239,11 +217,11 @@ func (tx *sender) feed(p *peer) (fed bool) {
 		case sl == nil:
 			passed++
 		case sl.q.N == 0: // withdrawn
-			sl.leaveTurn()
+			p.leaveTurn(sl)
 			continue
-		case tx.waits(sl): // its port has stopped
-			sl.leaveTurn()
-			tx.queueUp(sl)
+		case p.waits(sl): // its port has stopped
+			p.leaveTurn(sl)
+			p.queueUp(sl)
 			continue
 		case sl.q.Head.Of.nops > 0 && p.opsWait(sl.sock, e.now):
 			passed++
@@ -255,10 +233,10 @@ func (tx *sender) feed(p *peer) (fed bool) {
 			t := sl.q.Head.Of
 			ce.credit -= t.work(p.c.profile().runs)
 			tx.hand(p, sl, t)
-			if sl.q.N == 0 || tx.waits(sl) {
-				sl.leaveTurn()
+			if sl.q.N == 0 || p.waits(sl) {
+				p.leaveTurn(sl)
 				if sl.q.N > 0 {
-					tx.queueUp(sl)
+					p.queueUp(sl)
 				}
 				continue
 			}

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"encoding/binary"
-	"github.com/rdsd/rdsd/conn/msg"
-	"github.com/rdsd/rdsd/internal/lists"
+	"net/netip"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -27,14 +29,16 @@ type loop struct {
 }
 
 // passOn delivers a plain message to its socket on this host and returns its id
-// at once, without a record of it: most can be. false: it goes the usual way,
-// because others wait before it or it is refused, or for what else it is.
+// at once, without a record of it: most can be. false: it has to be taken,
+// because others wait before it or it is refused, or for what else it is. It is no method of
+// transport: there d and pay would need memory of the heap.
 func (l *loop) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, pay *payload) bool {
 	e := l.e
-	if e.traces.On || sl.peer != nil || sl.local == nil || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
+	here, is := sl.way.(*localAddr)
+	if !is || e.traces.On || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 {
 		return false
 	}
-	to := e.dests.meant(sl.local, sl.port, sl.pin.means(d.DstInc))
+	to := e.dests.meant(here, sl.port, sl.pin.means(d.DstInc))
 	if to == nil || to.ping != nil {
 		return false
 	}
@@ -55,41 +59,37 @@ func (l *loop) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, pay *payload) 
 	return true
 }
 
-// sendSameHost delivers t now, or queues it behind what its destination slot
-// already waits for.
-func (l *loop) sendSameHost(t *txMsg) {
+// take delivers t now, or queues it behind what its destination already waits for.
+func (l *localAddr) take(t *txMsg) {
 	sl := t.slot
-	if sl.local == nil {
-		sl.q.Add(&t.inQ, t) // see findHomes
-		return
-	}
-	if sl.q.N > 0 || t.nops > 0 {
+	switch {
+	case t.m.DestCookie != 0 && !l.loop.e.keys.grantCookie(t):
+	case sl.q.N > 0 || t.nops > 0:
 		sl.q.Add(&t.inQ, t)
-		l.addJob(sl)
-		return
-	}
-	if !l.deliverSameHost(t) {
+		l.resume(sl)
+	case !l.deliver(t):
 		sl.q.Add(&t.inQ, t)
 	}
 }
 
-// deliverSameHost hands t to its destination; false: refused, the slot waits
+// deliver hands t to its destination; false: refused, the slot waits
 // until the socket has room.
-func (l *loop) deliverSameHost(t *txMsg) bool {
-	e := l.e
+func (l *localAddr) deliver(t *txMsg) bool {
+	e := l.loop.e
 	sl := t.slot
 	if sl.port == 0 && !e.cfg.IgnorePings { // ping
-		l.sameHostPong(t)
-		l.sameHostDone(t, msg.Acked)
+		e.watch.counts.sum.RecvPing++
+		e.rx.deliver(t.sock, &arrival{src: &l.addr16}, nil)
+		l.end(t, msg.Acked)
 		return true
 	}
 	if t.m.DstInc == 0 { // else it means who owns the memory of its operations
 		t.m.DstInc = t.pin.means(t.name)
 	}
-	s := e.dests.meant(sl.local, sl.port, t.m.DstInc)
+	s := e.dests.meant(l, sl.port, t.m.DstInc)
 	if s == nil || s.ping != nil {
 		e.watch.counts.sum.RecvDropNoSock += uint64(t.sum.Datagrams)
-		l.sameHostDone(t, msg.NoSock)
+		l.end(t, msg.NoSock)
 		return true
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie,
@@ -109,47 +109,77 @@ func (l *loop) deliverSameHost(t *txMsg) bool {
 	e.st.C[stats.LocalMessages] += uint64(t.sum.Datagrams)
 	if t.nops > 0 && !t.m.Silent {
 		for _, o := range t.ops() {
-			e.keys.usedKey(nil, s, o.RKey())
+			e.keys.usedKey(netip.Addr{}, 0, s, o.RKey())
 		}
 	}
-	l.sameHostDone(t, msg.Acked)
+	l.end(t, msg.Acked)
 	return true
 }
 
-// sameHostPong answers a ping from a socket of this host to an address of this
-// host.
-func (l *loop) sameHostPong(t *txMsg) {
-	e := l.e
-	e.watch.counts.sum.RecvPing++
-	src := t.slot.addr.As16()
-	a := arrival{src: &src}
-	e.rx.deliver(t.sock, &a, nil)
-}
-
-// sameHostDone ends a same-host message; operations that ran are locally complete
-// first.
-func (l *loop) sameHostDone(t *txMsg, o msg.Outcome) {
-	e := l.e
-	e.tx.leaveQueue(t)
-	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
-		e.tx.opsLocal(t)
-		// Whichever socket the message went to and whatever became of it, this
-		// was the one use.
-		for _, o := range t.ops() {
-			if r := e.keys.by[o.RKey()]; r != nil && r.user == t {
-				r.user, r.spent = nil, true
-			}
-		}
-	}
-	e.tx.msgDone(t, o)
-}
-
-// stopWaiting ends sl's wait for room, if nothing of it waits any more.
-func (l *loop) stopWaiting(sl *slot) {
-	if sl.waitOn != nil && sl.q.N == 0 {
+// end ends t with outcome o; operations that have run are locally complete first.
+func (l *localAddr) end(t *txMsg, o msg.Outcome) {
+	tx, sl := &l.loop.e.tx, t.slot
+	if sl.q.Del(&t.inQ); sl.q.N == 0 && sl.waitOn != nil {
 		sl.waitOn.waiters.Del(&sl.wait)
 		sl.waitOn = nil
 	}
+	if t.nops > 0 && t.opv[0].State() == rdmaop.StatePosted {
+		tx.opsLocal(t)
+	}
+	tx.msgDone(t, o)
+}
+
+// retired: whichever socket t went to and whatever became of it, this was the one use of the
+// regions for one use.
+func (l *localAddr) retired(t *txMsg) {
+	for _, o := range t.ops() {
+		if r := l.loop.e.keys.by[o.RKey()]; r != nil && r.user == t {
+			r.user, r.spent = nil, true
+		}
+	}
+}
+
+func (l *localAddr) check(t *txMsg, o *txOp) unix.Errno {
+	_, errno := l.target(t, o)
+	return errno
+}
+
+func (l *localAddr) expose(r *region, port uint16, _ offer) error {
+	if r.exp.Granted(l.key, port) {
+		return nil
+	}
+	_, err := l.loop.e.keys.grant(r, netip.Addr{}, nil, l.key, port)
+	return err
+}
+
+func (l *localAddr) resume(sl *slot) { l.loop.addJob(sl) }
+
+func (l *localAddr) join(sl *slot) {
+	to := l.slots[sl.port]
+	if to == nil {
+		to = &audience{}
+		l.slots[sl.port] = to
+	}
+	sl.leadTo(to)
+}
+
+func (l *localAddr) left(sl *slot) {
+	if l.slots[sl.port].N == 0 {
+		delete(l.slots, sl.port)
+	}
+	l.loop.jobs.Del(&sl.job)
+	l.loop.e.tx.cancelClosed(sl)
+}
+
+func (l *localAddr) inform(sl *slot) (congested bool) { return l.cong.Test(sl.port) }
+func (l *localAddr) renew(*pin)                       {} // a restart of this daemon ends its processes' sockets
+func (l *localAddr) times() *times                    { return nil }
+
+func (l *localAddr) waitsFor(sl *slot, _ bool) string {
+	if sl.waitOn != nil {
+		return ctl.WaitsForReceiver
+	}
+	return ctl.WaitsForCopy
 }
 
 func (l *loop) addJob(sl *slot) {
@@ -196,9 +226,8 @@ func (l *loop) wakeWaiter(s *socket) {
 	l.addJob(sl)
 }
 
-// runSameHostJobs works on the slots in turn, a slice each, within the turn's
-// budget.
-func (l *loop) runSameHostJobs() bool {
+// run works on the slots in turn, a slice each, within the turn's budget.
+func (l *loop) run() bool {
 	e := l.e
 	n := l.jobs.N
 	for i, budget := 0, sameHostSlices*e.cfg.CopySlice; i < n && budget > 0 && l.jobs.N > 0; i++ {
@@ -217,11 +246,11 @@ const msgCost = 256
 
 // runSlot does up to budget bytes of a slot's work and returns how many.
 func (l *loop) runSlot(sl *slot, budget int) int {
-	used := 0
+	used, here := 0, sl.way.(*localAddr)
 	for sl.q.N > 0 && used < budget && sl.waitOn == nil {
 		t := sl.q.Head.Of
 		if o := t.unfinished(); o != nil {
-			used += l.runSameHostOp(sl, t, o, budget-used)
+			used += here.runOp(sl, t, o, budget-used)
 			continue
 		}
 		n := len(t.m.Data) + msgCost
@@ -229,7 +258,7 @@ func (l *loop) runSlot(sl *slot, budget int) int {
 			used += msgCost
 			continue
 		}
-		if !l.deliverSameHost(t) {
+		if !here.deliver(t) {
 			used += msgCost
 			break // it keeps its place at the head
 		}
@@ -248,21 +277,21 @@ func (t *txMsg) unfinished() *txOp {
 	return nil
 }
 
-// runSameHostOp does up to budget bytes of o, an operation of t at the head of sl,
+// runOp does up to budget bytes of o, an operation of t at the head of sl,
 // and returns what it cost.
-func (l *loop) runSameHostOp(sl *slot, t *txMsg, o *txOp, budget int) int {
-	if o.State() == rdmaop.StateQueued && !l.startSameHost(sl, t) {
+func (l *localAddr) runOp(sl *slot, t *txMsg, o *txOp, budget int) int {
+	if o.State() == rdmaop.StateQueued && !l.start(sl, t) {
 		return msgCost
 	}
-	r, errno := l.sameHostTarget(t, o)
+	r, errno := l.target(t, o)
 	if errno != 0 {
 		// Released since: the rest is not done, the message not delivered.
 		t.m.WCStatus, t.m.Bad = verbs.WCRemAccessErr, &o.Op
-		l.sameHostDone(t, msg.OpFailed)
+		l.end(t, msg.OpFailed)
 		return msgCost
 	}
 	if !o.Kind.Atomic() {
-		n := l.copyOp(o, r, budget)
+		n := l.loop.copyOp(o, r, budget)
 		o.copied += uint64(n)
 		return n
 	}
@@ -278,12 +307,12 @@ func (l *loop) runSameHostOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 	return budget // on in the next turn
 }
 
-// startSameHost begins the operations of t, which from here on have run or may
+// start begins the operations of t, which from here on have run or may
 // have; false: one of them may not any more, and t has ended.
-func (l *loop) startSameHost(sl *slot, t *txMsg) bool {
-	e := l.e
+func (l *localAddr) start(sl *slot, t *txMsg) bool {
+	e := l.loop.e
 	for _, o := range t.ops() {
-		if _, errno := l.sameHostTarget(t, o); errno != 0 {
+		if _, errno := l.target(t, o); errno != 0 {
 			sl.q.Del(&t.inQ)
 			return e.tx.refuse(t, o, errno)
 		}
@@ -301,11 +330,11 @@ func (l *loop) startSameHost(sl *slot, t *txMsg) bool {
 	return true
 }
 
-// sameHostTarget finds the region a same-host operation is for and checks it as a
+// target finds the region that an operation is for and checks it as a
 // peer's grants would.
-func (l *loop) sameHostTarget(t *txMsg, o *txOp) (*region, unix.Errno) {
-	r := l.e.keys.by[o.RKey()]
-	if r == nil || r.exp.State() != rdmaop.ExportLive || r.cookie != o.Cookie || r.sock.local != t.slot.local ||
+func (l *localAddr) target(t *txMsg, o *txOp) (*region, unix.Errno) {
+	r := l.loop.e.keys.by[o.RKey()]
+	if r == nil || r.exp.State() != rdmaop.ExportLive || r.cookie != o.Cookie || r.sock.local != l ||
 		r.spent || r.user != nil && r.user != t {
 		return nil, unix.EINVAL
 	}
