@@ -71,9 +71,22 @@ type facts interface {
 	describe(i *Peer)
 }
 
+// upkeep changes only what is counted and promised, and leaves the connection nothing to do.
+type upkeep interface {
+	TakeArrived() conn.Arrived
+	HoldOps()
+	// meter has what it receives counted below it, if bytes are limited.
+	meter()
+	// forget gives back what it was promised. The peer is forgotten.
+	forget()
+	// handOver has it go over in a planned restart.
+	handOver(*crossing)
+}
+
 // carrier is what carries a connection: queue pairs (byQP) or RDS/TCP (byTCP).
 type carrier interface {
 	facts
+	upkeep
 
 	Send(*msg.Msg)
 	Cancel(*msg.Msg, msg.Outcome) (later bool)
@@ -84,24 +97,16 @@ type carrier interface {
 	QueueCong(*cong.Map)
 	Flush(now int64)
 	Tick(now int64)
-	TakeArrived() conn.Arrived
 	Reset(now int64, why error)
-	CutOff(now int64, why error)
+	CutOff(now int64, why error) // Reset for a peer that is not allowed any more: nothing is waited for
 	Close(now int64)
-	SetSilence(now, ns int64)
+	SetSilence(now, ns int64) // has no meaning by RDS/TCP, which has a limit of its own
 	Probe() bool
-	HoldOps()
 	Halt(now int64)
 	Resume(now int64)
 
 	// hold stops what it receives, or lets it go on.
 	hold(on bool, now int64)
-	// meter has what it receives counted below it, if bytes are limited.
-	meter()
-	// forget gives back what it was promised. The peer is forgotten.
-	forget()
-	// handOver has it go over in a planned restart.
-	handOver(*crossing)
 }
 
 // connection is a peer's connection as the rest of the engine has it. Each call after
@@ -110,105 +115,42 @@ type carrier interface {
 // itself, and so do the device and the net for what they bring (byqp.go, bytcp.go).
 type connection struct {
 	facts
+	upkeep
 	to carrier
 	e  *Engine
 	p  *peer
 }
 
 // carriedBy gives p its connection.
-func (e *Engine) carriedBy(p *peer, c carrier) { p.c = connection{c, c, e, p} }
+func (e *Engine) carriedBy(p *peer, c carrier) { p.c = connection{c, c, c, e, p} }
 
-// Send is conn.Conn.Send, as the others are those of their names.
-func (c *connection) Send(m *msg.Msg) {
-	c.to.Send(m)
-	c.e.dirty.touch(c.p)
-}
+func (c *connection) touch() { c.e.dirty.touch(c.p) }
 
-func (c *connection) Probe() bool {
-	asked := c.to.Probe()
-	c.e.dirty.touch(c.p)
-	return asked
-}
+func (c *connection) Send(m *msg.Msg)             { c.to.Send(m); c.touch() }
+func (c *connection) Withdraw(m *msg.Msg) bool    { defer c.touch(); return c.to.Withdraw(m) }
+func (c *connection) ForgetPartial(token any)     { c.to.ForgetPartial(token); c.touch() }
+func (c *connection) QueueCong(m *cong.Map)       { c.to.QueueCong(m); c.touch() }
+func (c *connection) Tick(now int64)              { c.to.Tick(now); c.touch() }
+func (c *connection) Reset(now int64, why error)  { c.to.Reset(now, why); c.touch() }
+func (c *connection) CutOff(now int64, why error) { c.to.CutOff(now, why); c.touch() }
+func (c *connection) Close(now int64)             { c.to.Close(now); c.touch() }
+func (c *connection) SetSilence(now, ns int64)    { c.to.SetSilence(now, ns); c.touch() }
+func (c *connection) Probe() bool                 { defer c.touch(); return c.to.Probe() }
+func (c *connection) Halt(now int64)              { c.to.Halt(now); c.touch() }
+func (c *connection) Resume(now int64)            { c.to.Resume(now); c.touch() }
+func (c *connection) hold(on bool, now int64)     { c.to.hold(on, now); c.touch() }
 
 func (c *connection) Cancel(m *msg.Msg, o msg.Outcome) (later bool) {
-	later = c.to.Cancel(m, o)
-	c.e.dirty.touch(c.p)
-	return later
+	defer c.touch()
+	return c.to.Cancel(m, o)
 }
 
 func (c *connection) CancelMatching(match func(*msg.Msg) bool, o msg.Outcome) {
+	defer c.touch()
 	c.to.CancelMatching(match, o)
-	c.e.dirty.touch(c.p)
 }
 
 func (c *connection) GiveUp(m *msg.Msg) (o msg.Outcome, later bool) {
-	o, later = c.to.GiveUp(m)
-	c.e.dirty.touch(c.p)
-	return o, later
+	defer c.touch()
+	return c.to.GiveUp(m)
 }
-
-func (c *connection) Withdraw(m *msg.Msg) bool {
-	ok := c.to.Withdraw(m)
-	c.e.dirty.touch(c.p)
-	return ok
-}
-
-func (c *connection) ForgetPartial(token any) {
-	c.to.ForgetPartial(token)
-	c.e.dirty.touch(c.p)
-}
-
-func (c *connection) QueueCong(m *cong.Map) {
-	c.to.QueueCong(m)
-	c.e.dirty.touch(c.p)
-}
-
-func (c *connection) Tick(now int64) {
-	c.to.Tick(now)
-	c.e.dirty.touch(c.p)
-}
-
-func (c *connection) Reset(now int64, why error) {
-	c.to.Reset(now, why)
-	c.e.dirty.touch(c.p)
-}
-
-// CutOff is Reset for a peer that is not allowed any more: nothing is waited for.
-func (c *connection) CutOff(now int64, why error) {
-	c.to.CutOff(now, why)
-	c.e.dirty.touch(c.p)
-}
-
-func (c *connection) Close(now int64) {
-	c.to.Close(now)
-	c.e.dirty.touch(c.p)
-}
-
-func (c *connection) Halt(now int64) {
-	c.to.Halt(now)
-	c.e.dirty.touch(c.p)
-}
-
-func (c *connection) Resume(now int64) {
-	c.to.Resume(now)
-	c.e.dirty.touch(c.p)
-}
-
-// SetSilence has no meaning by RDS/TCP, which has a limit of its own.
-func (c *connection) SetSilence(now, ns int64) {
-	c.to.SetSilence(now, ns)
-	c.e.dirty.touch(c.p)
-}
-
-func (c *connection) hold(on bool, now int64) {
-	c.to.hold(on, now)
-	c.e.dirty.touch(c.p)
-}
-
-// These change only what is counted and promised, and leave the connection nothing to do.
-
-func (c *connection) TakeArrived() conn.Arrived { return c.to.TakeArrived() }
-func (c *connection) HoldOps()                  { c.to.HoldOps() }
-func (c *connection) meter()                    { c.to.meter() }
-func (c *connection) forget()                   { c.to.forget() }
-func (c *connection) handOver(x *crossing)      { c.to.handOver(x) }

@@ -25,7 +25,7 @@ func (cs *clientTable) report(t *txMsg, o *txOp) {
 	if t.inPend.On() {
 		return
 	}
-	t.cell.queued++
+	t.slot.cell.queued++
 	c.pendOps.Add(&t.inPend, t)
 	cs.pend(c)
 }
@@ -35,7 +35,7 @@ func (cs *clientTable) putStatus(t *txMsg, o *txOp) {
 		return
 	}
 	*t.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: o.Status(), Sock: t.sock.handle,
-		Cell: t.cell.idx, Errno: uint32(o.Errno()), Token: o.Token, OpID: o.ID}
+		Cell: t.slot.cell.idx, Errno: uint32(o.Errno()), Token: o.Token, OpID: o.ID}
 	cs.news(t.cl)
 }
 

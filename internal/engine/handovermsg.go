@@ -195,7 +195,6 @@ func (x *crossing) payloadAgain(t *txMsg, inBuffer bool, buf uint32, addr uint64
 			return
 		}
 		t.buf = b
-		b.users++
 		m.Data, m.Addr, m.LKey = b.mem[addr:][:n:n], addr, b.mr.LKey()
 	default:
 		w, in := addr/shm.WindowSize, addr%shm.WindowSize
@@ -210,13 +209,7 @@ func (x *crossing) payloadAgain(t *txMsg, inBuffer bool, buf uint32, addr uint64
 // listAgain begins the accounting of t, which is not done, and puts it where it waits.
 func (x *crossing) listAgain(t *txMsg, st *txState, f uint16) {
 	sl := t.slot
-	sl.msgs++
-	sl.txs.Add(&t.inTo, t)
-	t.sock.txs.Add(&t.all, t)
-	t.sock.sndMsgs += t.sum.Datagrams
-	t.sock.sndBytes += t.sum.Bytes
-	x.tx.queued.msgs += t.sum.Datagrams
-	x.tx.queued.bytes += t.sum.Bytes
+	x.tx.list(t)
 	t.sock.ops += t.nops
 	x.tx.queued.ops += t.nops
 	x.users.opsBegun(t.cl, t.nops)

@@ -28,7 +28,6 @@ func (x *crossing) handOverOps(t *txMsg, st *txState) {
 	switch {
 	case !s.Reads():
 	case n > 0:
-		t.cell = t.slot.cell
 		t.m.Op = &t.opv[0].Op
 		if n > 1 {
 			t.m.Op2 = &t.opv[1].Op

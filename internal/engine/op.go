@@ -28,9 +28,8 @@ type txOp struct {
 // at fault, with its session where only a broken client can be.
 func (tx *sender) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 	e := tx.e
-	t.cell = t.slot.cell
 	for i := range ods {
-		if err := t.cell.mark.Check(ods[i].OpID, uint64(i)); err != nil {
+		if err := t.slot.cell.mark.Check(ods[i].OpID, uint64(i)); err != nil {
 			c := t.cl
 			tx.unlist(t)
 			tx.giveBack(t)
@@ -45,7 +44,7 @@ func (tx *sender) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		o.Reset()
 		o.ID, o.Token, o.Cookie, o.RemoteOff, o.Len = od.OpID, od.Token, od.Cookie, od.RemoteOff, od.Len
 		o.Kind, o.Flags = od.Op, od.Flags
-		if err := t.cell.mark.Issue(&o.place, o.ID); err != nil {
+		if err := t.slot.cell.mark.Issue(&o.place, o.ID); err != nil {
 			tx.opTrace(t, err)
 		}
 		t.opv[i] = o
@@ -202,12 +201,12 @@ func (tx *sender) stepOp(t *txMsg, o *txOp, ev rdmaop.Event) {
 		e.clients.report(t, o)
 	}
 	if eff&rdmaop.RaiseLocal != 0 {
-		raised, err := t.cell.mark.Complete(&o.place)
+		raised, err := t.slot.cell.mark.Complete(&o.place)
 		if err != nil {
 			tx.opTrace(t, err)
 		}
 		if raised {
-			e.clients.raise(t.cell)
+			e.clients.raise(t.slot.cell)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (cs *clientTable) writeStatuses(c *Client) (n int) {
 // told ends t's stay in pendOps: its statuses were written, or nobody wants them
 // any more.
 func (cs *clientTable) told(t *txMsg) {
-	cs.statusTold(t.cell)
+	cs.statusTold(t.slot.cell)
 	if t.done {
 		cs.e.tx.giveBack(t)
 	}

@@ -57,7 +57,6 @@ type txMsg struct {
 	opv    [2]*txOp
 	nops   int
 	long   *long      // its operation goes in pieces, of which the first was handed over
-	cell   *cell      // with operations
 	errno  unix.Errno // why m.Bad was refused
 	done   bool       // the connection is through with it
 	handed bool       // to its connection
@@ -206,6 +205,7 @@ func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	t.sum, t.buf = pay.sum, pay.buf
 	c.msgs[d.MsgID] = t
 	c.refs++
+	t.nth = e.peers.tick()
 	tx.list(t)
 	if d.GiveUp != 0 {
 		tx.limit(t, d.GiveUp)
@@ -303,7 +303,6 @@ func (tx *sender) giveBack(t *txMsg) {
 
 // list begins t's accounting.
 func (tx *sender) list(t *txMsg) {
-	t.nth = tx.e.peers.tick()
 	t.slot.msgs++
 	t.slot.txs.Add(&t.inTo, t)
 	if t.buf != nil {
@@ -351,7 +350,7 @@ func (tx *sender) freeMsg(t *txMsg) {
 		tx.freeOp(c, o)
 	}
 	t.m = msg.Msg{}
-	t.cl, t.sock, t.slot, t.pin, t.cell = nil, nil, nil, nil, nil
+	t.cl, t.sock, t.slot, t.pin = nil, nil, nil, nil
 	t.sum, t.traced, t.traceSeq = frames.Sum{}, 0, 0
 	t.errno, t.nops, t.done, t.ungranted, t.toldUngranted = 0, 0, false, false, false
 	e.pools.msgs.Put(t)
