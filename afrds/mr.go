@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -86,7 +87,7 @@ func (s *Socket) register(rs *rds.Socket, a *cmsg.GetMRArgs) (*rds.Region, error
 		return nil, err
 	}
 	// As in the kernel FlagReadWrite does not count: both, always.
-	access := rds.AllowRead | rds.AllowWrite | rds.AllowAtomic | rds.PageOffset
+	access := rds.AllowRead | rds.AllowWrite | rds.AllowAtomic | rds.Access(krds.PageOffset)
 	if a.Flags&cmsg.FlagUseOnce != 0 {
 		access |= rds.UseOnce
 	}

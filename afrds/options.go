@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -73,8 +74,7 @@ func (s *Socket) applyOptions(rs *rds.Socket) error {
 		}
 	}
 	rs.SetNotices() // what became of a message has no place in the kernel's calls
-	rs.SetCongMonitor(s.opts.monitor)
-	rs.SetRxTrace(s.trace.Traces > 0)
+	krds.Of(rs).SetCongMonitor(s.opts.monitor)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -78,7 +79,8 @@ func (s *Socket) Poll(events int, timeout time.Duration) (int, error) {
 // pollSet returns the conditions of package rds that make one of events true.
 func (s *Socket) pollSet(events int) rds.WaitSet {
 	reads := events&pollRead != 0
-	w := rds.WaitSet{SendSpace: events&pollWrite != 0, Message: reads, Completion: reads, Congestion: reads, ZeroCopy: reads}
+	w := rds.WaitSet{SendSpace: events&pollWrite != 0, Message: reads, Completion: reads, ZeroCopy: reads}
+	*krds.Congestion(&w) = reads
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if events&(pollRead|PollWrBand) != 0 {
@@ -111,7 +113,7 @@ func (s *Socket) poll(events int) (int, error) {
 		return PollErr, nil
 	}
 	got := 0
-	if kept || ready.Message || ready.Completion || ready.Congestion || ready.ZeroCopy || len(ready.Op) > 0 {
+	if kept || ready.Message || ready.Completion || *krds.Congestion(&ready) || ready.ZeroCopy || len(ready.Op) > 0 {
 		got |= pollRead
 	}
 	if ready.SendSpace {

@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/internal/krds"
 )
 
 func (s *Socket) setRDSOption(opt int, val []byte) error {
@@ -113,9 +114,6 @@ func (s *Socket) setTrace(val []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trace = o
-	if s.rs != nil {
-		s.rs.SetRxTrace(o.Traces > 0)
-	}
 	return nil
 }
 
@@ -129,7 +127,7 @@ func (s *Socket) setMonitor(val []byte) error {
 	s.opts.monitor = on
 	clear(s.congested)
 	if s.rs != nil {
-		s.rs.SetCongMonitor(on)
+		krds.Of(s.rs).SetCongMonitor(on)
 	}
 	s.mu.Unlock()
 	s.repoll()

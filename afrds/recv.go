@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -72,7 +73,9 @@ func (s *Socket) waitReadable(ctx context.Context) error {
 			return s.ended(ctx)
 		}
 	}
-	if _, err := rs.Wait(ctx, rds.WaitSet{Message: true, Completion: true, Congestion: true}); err != nil {
+	w := rds.WaitSet{Message: true, Completion: true}
+	*krds.Congestion(&w) = true
+	if _, err := rs.Wait(ctx, w); err != nil {
 		if ctx.Err() != nil {
 			return s.ended(ctx)
 		}
@@ -91,8 +94,9 @@ func (s *Socket) receive(payload, name, control []byte, flags int) (r Received, 
 	if s.putStatuses(rs, &c) || s.putCongestion(rs, &c) {
 		return c.received(0), true, nil
 	}
-	m := rds.Message{Payload: payload, DontWait: true, Peek: flags&syscall.MSG_PEEK != 0}
-	if err := rs.RecvMsg(&m); err != nil {
+	m := rds.Received{Payload: payload}
+	assembly, err := krds.Of(rs).Recv(&m, flags&syscall.MSG_PEEK != 0)
+	if err != nil {
 		if !wouldBlock(err) {
 			return Received{}, false, errno(err)
 		}
@@ -102,9 +106,9 @@ func (s *Socket) receive(payload, name, control []byte, flags int) (r Received, 
 		}
 		return c.received(0), done, nil
 	}
-	s.describe(rs, &m, &c)
+	s.describe(rs, &m, assembly, &c)
 	r = c.received(m.N)
-	if m.Truncated {
+	if m.N < m.Len {
 		r.Flags |= syscall.MSG_TRUNC
 		if flags&syscall.MSG_TRUNC != 0 {
 			r.N = m.Len
@@ -172,7 +176,7 @@ func (s *Socket) settled(c *rds.Completion) {
 func (s *Socket) putCongestion(rs *rds.Socket, c *controls) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cong |= rs.CongUpdates()
+	s.cong |= krds.Of(rs).CongUpdates()
 	if s.cong == 0 {
 		return false
 	}
@@ -185,7 +189,7 @@ func (s *Socket) putCongestion(rs *rds.Socket, c *controls) bool {
 
 // describe puts the control messages of a message into c, in the order of the
 // kernel.
-func (s *Socket) describe(rs *rds.Socket, m *rds.Message, c *controls) {
+func (s *Socket) describe(rs *rds.Socket, m *rds.Received, assembly time.Duration, c *controls) {
 	s.mu.Lock()
 	stamp, trace, zerocopy := s.opts.timestamp, s.trace, s.opts.zerocopy != 0
 	s.mu.Unlock()
@@ -198,7 +202,7 @@ func (s *Socket) describe(rs *rds.Socket, m *rds.Message, c *controls) {
 		c.put(syscall.SOL_SOCKET, cmsg.Type(stamp), host.AppendUint64(tv, uint64(us%1e6)))
 	}
 	if trace.Traces > 0 {
-		t := traceOf(&trace, &m.Trace)
+		t := traceOf(&trace, m.Time, assembly)
 		c.put(cmsg.SOLRDS, cmsg.TypeRxPathLatency, t.Append(nil))
 	}
 	if zerocopy {
@@ -206,17 +210,17 @@ func (s *Socket) describe(rs *rds.Socket, m *rds.Message, c *controls) {
 	}
 }
 
-func traceOf(o *cmsg.RxTraceOption, m *rds.RxTrace) cmsg.RxTrace {
+// traceOf says where a message spent its time. at is when it was complete and queued, and assembly how
+// long it had taken until then. From the arrival of its header to its start rdsd has no step.
+func traceOf(o *cmsg.RxTraceOption, at time.Time, assembly time.Duration) cmsg.RxTrace {
 	t := cmsg.RxTrace{Traces: o.Traces, Pos: o.Pos}
 	for i, pos := range o.Pos[:o.Traces] {
 		var d time.Duration
 		switch pos {
-		case cmsg.RxHdrToDgramStart:
-			d = m.HdrToStart
 		case cmsg.RxDgramReassemble:
-			d = m.Assembly
+			d = assembly
 		case cmsg.RxDgramDelivered:
-			d = m.Delivered
+			d = max(0, time.Since(at)) // by the wall clock
 		}
 		t.Nanos[i] = uint64(d)
 	}

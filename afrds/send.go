@@ -49,7 +49,7 @@ func (s *Socket) Sendmsg(payload, name, control []byte, flags int) (int, error) 
 	if err := s.k.sizes(control); err != nil {
 		return 0, err
 	}
-	o := &outgoing{flags: flags, payload: payload, m: rds.Message{Payload: payload, Addr: to, DontWait: true}}
+	o := &outgoing{flags: flags, payload: payload, m: rds.Message{Payload: payload, Addr: to}}
 	if err := s.checkZeroCopy(flags, control); err != nil {
 		return 0, err
 	}
@@ -136,7 +136,7 @@ func (s *Socket) checkZeroCopy(flags int, control []byte) error {
 func (s *Socket) submit(rs *rds.Socket, o *outgoing) error {
 	var ctx context.Context
 	for {
-		_, err := rs.SendMsg(&o.m)
+		_, err := rs.Send(rds.DontWait, &o.m)
 		congested := errors.Is(err, rds.ErrCongested)
 		if congested {
 			s.metCongestion(o.m.Addr)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdsd/rdsd/cmsg"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/krds"
 )
 
 // TestPollSet: poll waits for no condition that makes none of its events true, as the wait would
@@ -30,7 +31,7 @@ func TestPollSet(t *testing.T) {
 		{events: PollWrBand | PollIn | PollWrNorm, reads: true, space: true, relief: true},
 	} {
 		w := s.pollSet(c.events)
-		if w.Message != c.reads || w.Completion != c.reads || w.ZeroCopy != c.reads || w.Congestion != c.reads || len(w.Op) == 1 != c.reads ||
+		if w.Message != c.reads || w.Completion != c.reads || w.ZeroCopy != c.reads || *krds.Congestion(&w) != c.reads || len(w.Op) == 1 != c.reads ||
 			w.SendSpace != c.space || len(w.Relief) == 1 != c.relief {
 			t.Errorf("events %#x: %+v", c.events, w)
 		}

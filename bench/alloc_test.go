@@ -80,15 +80,12 @@ func TestMallocsPerMessage(t *testing.T) {
 	startEmbedded(t, sockets[0], "127.0.0.1", port)
 	startEmbedded(t, sockets[1], "127.0.0.2", port)
 	from, to := bind(t, sockets[0], "127.0.0.1:4000"), bind(t, sockets[1], "127.0.0.2:4000")
-	if err := from.Connect(to.LocalAddrPort()); err != nil {
-		t.Fatal(err)
-	}
-	out, in := messages(sendBatch, smallMessage), messages(sendBatch, smallMessage)
+	out, in := messages(sendBatch, smallMessage, to.LocalAddrPort()), room(sendBatch, smallMessage)
 	transfer := func(total int) {
 		failed := make(chan error, 1)
 		go func() {
 			for n := 0; n < total; n += len(out) {
-				if _, err := from.SendMsgs(out); err != nil {
+				if _, err := from.SendBatch(context.Background(), out); err != nil {
 					failed <- err
 					return
 				}
@@ -96,7 +93,7 @@ func TestMallocsPerMessage(t *testing.T) {
 			failed <- nil
 		}()
 		for n := 0; n < total; {
-			k, err := to.RecvMsgs(in)
+			k, err := to.RecvBatch(context.Background(), in)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,12 +23,12 @@ func rdmaTarget(e *end) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	ms := messages(sendBatch, 8)
-	if err := e.s.RecvMsg(&ms[0]); err != nil {
+	ms := room(sendBatch, 8)
+	if err := e.s.Recv(context.Background(), &ms[0]); err != nil {
 		return nil, err
 	}
-	_, err = e.s.SendMsg(&rds.Message{Addr: ms[0].Addr, Cookie: reg.Cookie()})
-	return func() (int, error) { return e.s.RecvMsgs(ms) }, err
+	_, err = e.s.Send(context.Background(), &rds.Message{Addr: ms[0].Addr, Cookie: reg.Cookie()})
+	return func() (int, error) { return e.s.RecvBatch(context.Background(), ms) }, err
 }
 
 func fill(b []byte) {
@@ -44,11 +44,11 @@ func (e *end) initiator(kind rds.OpKind) (*rds.RDMA, error) {
 		return nil, err
 	}
 	fill(buf.Bytes())
-	if _, err := e.s.Send(nil); err != nil {
+	if _, err := e.s.SendTo(nil, e.to); err != nil {
 		return nil, err
 	}
-	var hello rds.Message
-	err = e.s.RecvMsg(&hello)
+	var hello rds.Received
+	err = e.s.Recv(context.Background(), &hello)
 	return &rds.RDMA{Kind: kind, Cookie: hello.Cookie, Local: []rds.Segment{{Buf: buf, Len: e.Int("size")}}, Notify: true}, err
 }
 
@@ -60,7 +60,7 @@ func rdmaBulk(kind rds.OpKind) func(*end) (step, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := rds.Message{Op: op}
+		m := rds.Message{Addr: e.to, Op: op}
 		done := make([]rds.Completion, rdmaWindow)
 		seg := &op.Local[0]
 		n := seg.Buf.Len()
@@ -68,7 +68,7 @@ func rdmaBulk(kind rds.OpKind) func(*end) (step, error) {
 		return func() (int, error) {
 			for ; inFlight < rdmaWindow; inFlight++ {
 				op.RemoteOff = uint64(seg.Off)
-				if _, err := e.s.SendMsg(&m); err != nil {
+				if _, err := e.s.Send(context.Background(), &m); err != nil {
 					return 0, err
 				}
 				seg.Off = (seg.Off + seg.Len) % n
@@ -89,10 +89,10 @@ func rdmaTrip(kind rds.OpKind) func(*end) (step, error) {
 			return nil, err
 		}
 		op.Silent = true
-		m := rds.Message{Op: op}
+		m := rds.Message{Addr: e.to, Op: op}
 		done := make([]rds.Completion, 1)
 		return func() (int, error) {
-			if _, err := e.s.SendMsg(&m); err != nil {
+			if _, err := e.s.Send(context.Background(), &m); err != nil {
 				return 0, err
 			}
 			return e.completions(done)

@@ -66,6 +66,7 @@ type end struct {
 	c     *rds.Client
 	s     *rds.Socket // the first of socks
 	socks []*rds.Socket
+	to    netip.AddrPort // where it sends, if it is told
 }
 
 // role makes the role of an application: what it does again and again, and how.
@@ -76,11 +77,9 @@ func role(how func(*end, step) error, what func(*end) (step, error)) func(*worke
 			return err
 		}
 		defer c.Close()
-		e := &end{w, c, socks[0], socks}
+		e := &end{Worker: w, c: c, s: socks[0], socks: socks}
 		if a := w.Get("addr"); a != "" {
-			if err := e.s.Connect(netip.MustParseAddrPort(a)); err != nil {
-				return err
-			}
+			e.to = netip.MustParseAddrPort(a)
 		}
 		do, err := what(e)
 		if err != nil {
@@ -122,7 +121,7 @@ func rdsEcho(e *end) (step, error) {
 func rdsPing(e *end) (step, error) {
 	b := make([]byte, e.Int("size"))
 	return func() (int, error) {
-		if _, err := e.s.Send(b); err != nil {
+		if _, err := e.s.SendTo(b, e.to); err != nil {
 			return 0, err
 		}
 		_, _, err := e.s.RecvFrom(b)
@@ -130,26 +129,32 @@ func rdsPing(e *end) (step, error) {
 	}, nil
 }
 
-// messages returns n messages, each with a buffer of its own.
-func messages(n, size int) []rds.Message {
+// messages returns n messages to a destination, each with a buffer of its own.
+func messages(n, size int, to netip.AddrPort) []rds.Message {
 	ms := make([]rds.Message, n)
+	for i := range ms {
+		ms[i].Payload, ms[i].Addr = make([]byte, size), to
+	}
+	return ms
+}
+
+// room returns room for n messages.
+func room(n, size int) []rds.Received {
+	ms := make([]rds.Received, n)
 	for i := range ms {
 		ms[i].Payload = make([]byte, size)
 	}
 	return ms
 }
 
-// sized returns as many messages as an application handles with one call.
-func (e *end) sized() []rds.Message { return messages(batch(e.Int("size")), e.Int("size")) }
-
 func rdsSink(e *end) (step, error) {
-	ms := e.sized()
-	return func() (int, error) { return e.s.RecvMsgs(ms) }, nil
+	ms := room(batch(e.Int("size")), e.Int("size"))
+	return func() (int, error) { return e.s.RecvBatch(context.Background(), ms) }, nil
 }
 
 func rdsSource(e *end) (step, error) {
-	ms := e.sized()
-	return func() (int, error) { return e.s.SendMsgs(ms) }, nil
+	ms := messages(batch(e.Int("size")), e.Int("size"), e.to)
+	return func() (int, error) { return e.s.SendBatch(context.Background(), ms) }, nil
 }
 
 func rdsSinkOne(e *end) (step, error) {
@@ -163,37 +168,33 @@ func rdsSinkOne(e *end) (step, error) {
 func rdsSourceOne(e *end) (step, error) {
 	b := make([]byte, e.Int("size"))
 	return func() (int, error) {
-		_, err := e.s.Send(b)
+		_, err := e.s.SendTo(b, e.to)
 		return 1, err
 	}, nil
 }
 
 // rdsFanSource sends from several sockets with one goroutine: a batch from each socket in turn.
 func rdsFanSource(e *end) (step, error) {
-	ms := messages(sendBatch, e.Int("size"))
-	to := netip.MustParseAddrPort(e.Get("addr"))
-	for i := range ms {
-		ms[i].Addr = to
-	}
+	ms := messages(sendBatch, e.Int("size"), e.to)
 	next := -1
 	return func() (int, error) {
 		next = (next + 1) % len(e.socks)
-		return e.socks[next].SendMsgs(ms)
+		return e.socks[next].SendBatch(context.Background(), ms)
 	}, nil
 }
 
 // rdsScatter sends batches from one socket, with each message to the next of the server's
 // sockets.
 func rdsScatter(e *end) (step, error) {
-	ms := messages(sendBatch, e.Int("size"))
-	first, n := netip.MustParseAddrPort(e.Get("addr")), max(e.Int("to"), 1)
+	ms := messages(sendBatch, e.Int("size"), e.to)
+	first, n := e.to, max(e.Int("to"), 1)
 	next := 0
 	return func() (int, error) {
 		for i := range ms {
 			ms[i].Addr = netip.AddrPortFrom(first.Addr(), first.Port()+uint16(next))
 			next = (next + 1) % n
 		}
-		return e.s.SendMsgs(ms)
+		return e.s.SendBatch(context.Background(), ms)
 	}, nil
 }
 
@@ -202,8 +203,8 @@ func rdsScatter(e *end) (step, error) {
 func rdsFanSink(e *end) (step, error) {
 	failed := make(chan error, len(e.socks))
 	sink := func(s *rds.Socket) step {
-		ms := messages(sendBatch, e.Int("size"))
-		return func() (int, error) { return s.RecvMsgs(ms) }
+		ms := room(sendBatch, e.Int("size"))
+		return func() (int, error) { return s.RecvBatch(context.Background(), ms) }
 	}
 	for _, s := range e.socks[1:] {
 		go func() {

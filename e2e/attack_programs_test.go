@@ -181,7 +181,7 @@ func (a *attacker) punches() error {
 			}
 		}()
 		for off := 0; p.c.Err() == nil; off = (off + piece) % size {
-			_, _ = p.s.SendMsg(p.write(off, piece))
+			_, _ = p.s.Send(context.Background(), p.write(off, piece))
 		}
 		over.Store(true)
 	}
@@ -271,7 +271,7 @@ func (a *attacker) fillsHoles() error {
 	begun()
 	for off := 0; ; off = (off + piece) % size {
 		for _, p := range all {
-			if _, err := s.SendMsg(p.write(off, piece)); err != nil {
+			if _, err := s.Send(context.Background(), p.write(off, piece)); err != nil {
 				select {} // its session has ended
 			}
 		}
@@ -310,7 +310,7 @@ func (a *attacker) copies() error {
 	}
 	begun()
 	for {
-		if _, err := p.s.SendMsg(p.write(0, p.buf.Len())); err != nil {
+		if _, err := p.s.Send(context.Background(), p.write(0, p.buf.Len())); err != nil {
 			return err
 		}
 	}
@@ -349,22 +349,20 @@ func (a *attacker) sendsToFull() error {
 		if err != nil {
 			return err
 		}
-		s.SetNonblock(true)
 		senders = append(senders, s)
 	}
-	full.SetNonblock(true)
 	begun()
 	for {
 		for range 10 {
 			for _, s := range senders {
 				m := p.write(0, size)
 				m.Payload, m.Op.Silent = make([]byte, 1000), false
-				_, _ = s.SendMsg(m)
+				_, _ = s.Send(rds.DontWait, m)
 			}
 		}
 		time.Sleep(20 * time.Millisecond)
 		for range 100 {
-			if _, _, err := full.RecvFrom(nil); err != nil {
+			if err := full.Recv(rds.DontWait, &rds.Received{}); err != nil {
 				time.Sleep(time.Millisecond)
 			}
 		}

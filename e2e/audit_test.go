@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -48,14 +49,18 @@ func (a *audit) next(f flow) uint64 {
 
 // send sends the next datagram to the address to, in buf.
 func (a *audit) send(s *rds.Socket, to addrPort, buf []byte) error {
+	return a.sendIn(context.Background(), s, to, buf)
+}
+
+func (a *audit) sendIn(ctx context.Context, s *rds.Socket, to addrPort, buf []byte) error {
 	f := flow{s.LocalAddrPort(), to}
 	n := a.next(f)
 	fillPayload(buf, n)
-	// The datagram may arrive before SendTo returns.
+	// The datagram may arrive before Send returns.
 	a.mu.Lock()
 	a.ledger(f).sent = n
 	a.mu.Unlock()
-	_, err := s.SendTo(buf, to)
+	_, err := s.Send(ctx, &rds.Message{Payload: buf, Addr: to})
 	if err != nil {
 		a.mu.Lock()
 		a.ledger(f).sent = n - 1

@@ -64,7 +64,7 @@ func startDeeds(t *testing.T, from, to *host) *deeds {
 	if _, err := d.to.SendTo([]byte("granted"), d.s.LocalAddrPort()); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.s.RecvMsg(&rds.Message{Payload: make([]byte, 16)}); err != nil {
+	if err := d.s.Recv(context.Background(), &rds.Received{Payload: make([]byte, 16)}); err != nil {
 		t.Fatal(err)
 	}
 	d.ended.Go(func() {
@@ -144,7 +144,7 @@ func (d *deeds) silent(n uint64) error {
 	binary.LittleEndian.PutUint64(d.local.Bytes()[64:], n)
 	write := rds.RDMA{Kind: rds.Write, Cookie: d.cookie, RemoteOff: 64, Local: []rds.Segment{{Buf: d.local, Off: 64, Len: 8}}, Silent: true, Notify: true, Token: n}
 	err := d.again(func() error {
-		id, err := d.s.SendMsg(&rds.Message{Addr: d.to.LocalAddrPort(), Op: &write})
+		id, err := d.s.Send(context.Background(), &rds.Message{Addr: d.to.LocalAddrPort(), Op: &write})
 		if err != nil {
 			return err
 		}
@@ -165,12 +165,12 @@ func (d *deeds) long(n uint64) error {
 	mem := d.local.Bytes()[4096:][:deedLong]
 	fillPattern(mem, n)
 	op := rds.RDMA{Kind: rds.Write, Cookie: d.cookie, RemoteOff: 4096, Local: []rds.Segment{{Buf: d.local, Off: 4096, Len: deedLong / 2}, {Buf: d.local, Off: 4096 + deedLong/2, Len: deedLong - deedLong/2}}}
-	if err := d.again(func() error { return d.s.Write(d.ctx, d.to.LocalAddrPort(), &op) }); err != nil {
+	if err := d.again(func() error { return d.s.RDMAWrite(d.ctx, d.to.LocalAddrPort(), &op) }); err != nil {
 		return err
 	}
 	clear(mem)
 	op.Kind = rds.Read
-	if err := d.again(func() error { return d.s.Read(d.ctx, d.to.LocalAddrPort(), &op) }); err != nil {
+	if err := d.again(func() error { return d.s.RDMARead(d.ctx, d.to.LocalAddrPort(), &op) }); err != nil {
 		return err
 	}
 	return checkPattern(mem, n)
@@ -182,16 +182,16 @@ func (d *deeds) once(n uint64) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.to.SendMsg(&rds.Message{Addr: d.s.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
+	if _, err := d.to.Send(context.Background(), &rds.Message{Addr: d.s.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
 		return err
 	}
-	var m rds.Message
-	if err := d.s.RecvMsg(&m); err != nil || m.Cookie != r.Cookie() {
+	var m rds.Received
+	if err := d.s.Recv(context.Background(), &m); err != nil || m.Cookie != r.Cookie() {
 		return fmt.Errorf("cookie %v, want %v: %w", m.Cookie, r.Cookie(), err)
 	}
 	binary.LittleEndian.PutUint64(d.local.Bytes()[128:], n)
 	op := rds.RDMA{Kind: rds.Write, Cookie: m.Cookie, Local: []rds.Segment{{Buf: d.local, Off: 128, Len: 8}}}
-	err = d.s.Write(d.ctx, d.to.LocalAddrPort(), &op)
+	err = d.s.RDMAWrite(d.ctx, d.to.LocalAddrPort(), &op)
 	if err != nil && !errors.Is(err, rds.ErrDropped) {
 		return err
 	}
@@ -202,7 +202,7 @@ func (d *deeds) once(n uint64) error {
 		return fmt.Errorf("release: %w", err)
 	}
 	// A region that is taken back cannot be used, whoever was replaced since.
-	err = d.again(func() error { return d.s.Write(d.ctx, d.to.LocalAddrPort(), &op) })
+	err = d.again(func() error { return d.s.RDMAWrite(d.ctx, d.to.LocalAddrPort(), &op) })
 	if !errors.Is(err, rds.ErrRemote) {
 		return fmt.Errorf("a write to a region that was released: %w", err)
 	}
@@ -229,7 +229,7 @@ func (d *deeds) run(n uint64) error {
 		ms[i] = rds.Message{Addr: d.to.LocalAddrPort(), Payload: fillPayload(make([]byte, minPayload+i), n*deedRun+uint64(i))}
 	}
 	for left := ms; len(left) > 0; {
-		k, err := d.s.SendMsgs(left)
+		k, err := d.s.SendBatch(context.Background(), left)
 		if err != nil {
 			return err
 		}
@@ -263,7 +263,7 @@ func (d *deeds) uncopied(n uint64) error {
 	const size = 30000
 	fillPayload(d.local.Bytes()[4096:][:size], n)
 	m := rds.Message{Addr: d.to.LocalAddrPort(), From: rds.Segment{Buf: d.local, Off: 4096, Len: size}, ZeroCopy: true, ZeroCopyCookie: uint32(n)}
-	if _, err := d.s.SendMsg(&m); err != nil {
+	if _, err := d.s.Send(context.Background(), &m); err != nil {
 		return err
 	}
 	if err := d.expect(d.to, d.s.LocalAddrPort(), n, size); err != nil {

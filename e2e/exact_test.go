@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/binary"
 	"math/rand/v2"
 	"sync/atomic"
@@ -61,11 +62,11 @@ func exactRound(t *testing.T, here, there *host, s *rds.Socket, local *rds.Buffe
 		t.Fatal(err)
 	}
 	hello := rds.Message{Payload: []byte{0}, Addr: s.LocalAddrPort(), Cookie: r.Cookie()}
-	if _, err := sink.SendMsg(&hello); err != nil {
+	if _, err := sink.Send(context.Background(), &hello); err != nil {
 		t.Fatal(err)
 	}
-	got := rds.Message{Payload: make([]byte, 8)}
-	if err := s.RecvMsg(&got); err != nil {
+	got := rds.Received{Payload: make([]byte, 8)}
+	if err := s.Recv(context.Background(), &got); err != nil {
 		t.Fatal(err)
 	}
 
@@ -85,7 +86,7 @@ func exactRound(t *testing.T, here, there *host, s *rds.Socket, local *rds.Buffe
 		m := rds.Message{Addr: to, Payload: binary.LittleEndian.AppendUint64(nil, i+1)}
 		m.Op = &rds.RDMA{Kind: rds.Write, Cookie: got.Cookie, RemoteOff: 64, Local: []rds.Segment{{Buf: local, Len: 8}}, Notify: true}
 		m.Atomic = &rds.Atomic{Kind: rds.FetchAdd, Cookie: got.Cookie, Add: 1, Local: rds.Segment{Buf: local, Off: 64, Len: 8}, Notify: true}
-		if _, err := s.SendMsg(&m); err != nil {
+		if _, err := s.Send(context.Background(), &m); err != nil {
 			t.Fatal(err)
 		}
 		ids[i] = m.OpID
@@ -96,8 +97,8 @@ func exactRound(t *testing.T, here, there *host, s *rds.Socket, local *rds.Buffe
 		there.wait()
 	}
 	read := func() (seen []uint64) {
-		m := rds.Message{Payload: make([]byte, 8), DontWait: true}
-		for sink.RecvMsg(&m) == nil {
+		m := rds.Received{Payload: make([]byte, 8)}
+		for sink.Recv(rds.DontWait, &m) == nil {
 			seen = append(seen, binary.LittleEndian.Uint64(m.Payload))
 		}
 		return seen

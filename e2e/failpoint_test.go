@@ -182,8 +182,8 @@ func failGrow(t *testing.T, h, peer *host) {
 	to := addrPortOf(newAddress(t), 1) // no host is there, so nothing is sent
 	buf := make([]byte, rds.MaxMessage)
 	for i := range 9 {
-		m := rds.Message{Payload: buf, Addr: to, DontWait: true}
-		if _, err := s.SendMsg(&m); err != nil {
+		m := rds.Message{Payload: buf, Addr: to}
+		if _, err := s.Send(rds.DontWait, &m); err != nil {
 			// One destination may use a share of the arena. The rest is for others.
 			if i < 4 || !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, rds.ErrWouldBlock) && !errors.Is(err, rds.ErrCongested) {
 				t.Errorf("send %d: %v", i, err)

@@ -37,11 +37,10 @@ func testCongestion(t *testing.T, same bool) {
 	buf := make([]byte, 5000)
 
 	// Non-blocking sends are refused, with either errno.
-	src.SetNonblock(true)
 	full, congested := 0, false
 	eventually(t, "congestion", func() error {
 		for {
-			err := a.send(src, to, buf)
+			err := a.sendIn(rds.DontWait, src, to, buf)
 			switch {
 			case errors.Is(err, syscall.ENOBUFS) && errors.Is(err, rds.ErrCongested):
 				congested = true

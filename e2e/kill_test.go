@@ -56,8 +56,8 @@ func newHub(t *testing.T, c *rds.Client, s *rds.Socket, size int) *hub {
 func (h *hub) run() {
 	ctx := context.Background()
 	for {
-		m := rds.Message{}
-		if err := h.s.RecvMsg(&m); err != nil {
+		m := rds.Received{}
+		if err := h.s.Recv(context.Background(), &m); err != nil {
 			if !errors.Is(err, rds.ErrClosed) {
 				h.t.Errorf("hub: %v", err)
 			}
@@ -77,7 +77,7 @@ func (h *hub) use(ctx context.Context, to addrPort, cookie rds.Cookie) {
 		if i%2 == 0 {
 			op.Kind = rds.Read
 		}
-		id, err := h.s.SendMsg(&rds.Message{Addr: to, Op: op})
+		id, err := h.s.Send(context.Background(), &rds.Message{Addr: to, Op: op})
 		if err != nil {
 			if !errors.Is(err, rds.ErrClosed) {
 				h.t.Errorf("hub: %v", err)

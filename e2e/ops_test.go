@@ -224,7 +224,7 @@ func (p *opPair) issue(i int, n uint64) error {
 	if x.read {
 		msg[9] = 1
 	}
-	id, err := p.s.SendMsg(&rds.Message{Payload: msg, Addr: p.to, Op: op, DontWait: true})
+	id, err := p.s.Send(rds.DontWait, &rds.Message{Payload: msg, Addr: p.to, Op: op})
 	if err != nil {
 		*x = opSlot{}
 		return err
@@ -250,8 +250,8 @@ func (p *opPair) look() {
 	}
 	msg := make([]byte, opMsg)
 	for {
-		m := rds.Message{Payload: msg, DontWait: true}
-		if err := p.s.RecvMsg(&m); err != nil {
+		m := rds.Received{Payload: msg}
+		if err := p.s.Recv(rds.DontWait, &m); err != nil {
 			break
 		}
 		n := binary.LittleEndian.Uint64(msg)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -97,10 +98,10 @@ func TestRDSTCPCookie(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := rds.Message{Addr: far.LocalAddrPort(), Cookie: r.Cookie()}
-		if _, err = s.SendMsg(&m); !errors.Is(err, syscall.EOPNOTSUPP) {
+		if _, err = s.Send(context.Background(), &m); !errors.Is(err, syscall.EOPNOTSUPP) {
 			t.Errorf("to the other host: %v", err)
 		}
-		if _, err := s.SendMsg(&rds.Message{Addr: near.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
+		if _, err := s.Send(context.Background(), &rds.Message{Addr: near.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
 			t.Errorf("to the same host: %v", err)
 		}
 	})

@@ -57,7 +57,7 @@ func operate(t *testing.T, s *rds.Socket, to addrPort, op rds.RDMA) rds.Completi
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	op.Notify = true
-	id, err := s.SendMsg(&rds.Message{Addr: to, Op: &op})
+	id, err := s.Send(context.Background(), &rds.Message{Addr: to, Op: &op})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,10 +167,9 @@ func testRefused(t *testing.T, same bool) {
 		}
 	}
 	// The refused operations are not delivered. The four good ones are.
-	dst.SetNonblock(true)
 	delivered := 0
 	for {
-		if _, _, err := dst.RecvFrom(nil); err != nil {
+		if err := dst.Recv(rds.DontWait, &rds.Received{}); err != nil {
 			break
 		}
 		delivered++
@@ -208,7 +207,7 @@ func TestRelease(t *testing.T) {
 			writing, wrote := make(chan struct{}), make(chan error, 1)
 			go func() {
 				for n := 0; ; n++ {
-					id, err := s.SendMsg(&rds.Message{Addr: dst.LocalAddrPort(), Op: &rds.RDMA{
+					id, err := s.Send(context.Background(), &rds.Message{Addr: dst.LocalAddrPort(), Op: &rds.RDMA{
 						Kind: rds.Write, Cookie: g.reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: size}}, Notify: true}})
 					var c rds.Completion
 					if err == nil && n%4 == 3 {

@@ -61,7 +61,7 @@ func (w *worker) run() error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.SendMsg(&rds.Message{Addr: w.Hub, Cookie: reg.Cookie()}); err != nil {
+	if _, err := s.Send(context.Background(), &rds.Message{Addr: w.Hub, Cookie: reg.Cookie()}); err != nil {
 		return err
 	}
 	failed := make(chan error, 3)
@@ -90,7 +90,7 @@ func (w *worker) operations(c *rds.Client, s *rds.Socket) error {
 		if i%2 == 1 {
 			op.Kind = rds.Read
 		}
-		id, err := s.SendMsg(&rds.Message{Addr: w.Hub, Op: op, Payload: make([]byte, i%5000)})
+		id, err := s.Send(context.Background(), &rds.Message{Addr: w.Hub, Op: op, Payload: make([]byte, i%5000)})
 		if err != nil {
 			return err
 		}

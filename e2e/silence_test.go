@@ -28,13 +28,13 @@ func TestSilentPeer(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := sock.Read(ctx, peer.LocalAddrPort(), read()); err != nil {
+		if err := sock.RDMARead(ctx, peer.LocalAddrPort(), read()); err != nil {
 			t.Fatal(err)
 		}
 
 		there.pause()
 		defer there.Resume()
-		id, err := sock.SendMsg(&rds.Message{Addr: peer.LocalAddrPort(), Payload: []byte("late"), Op: read()})
+		id, err := sock.Send(context.Background(), &rds.Message{Addr: peer.LocalAddrPort(), Payload: []byte("late"), Op: read()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestSilentPeer(t *testing.T) {
 		if err != nil || c.Status != rds.Dropped && c.Status != rds.Success {
 			t.Errorf("%v %v, want DROPPED or SUCCESS", c.Status, err)
 		}
-		if err := sock.Read(ctx, peer.LocalAddrPort(), read()); err != nil {
+		if err := sock.RDMARead(ctx, peer.LocalAddrPort(), read()); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 	})

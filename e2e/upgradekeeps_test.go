@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -107,7 +108,7 @@ func TestUpgradeMemory(t *testing.T) {
 			there.upgrade()
 			for _, r := range regs {
 				op := rds.RDMA{Kind: rds.Read, Cookie: r.Cookie(), Local: []rds.Segment{{Buf: local, Len: 8192}}}
-				if err := o.Read(t.Context(), s.LocalAddrPort(), &op); err != nil {
+				if err := o.RDMARead(t.Context(), s.LocalAddrPort(), &op); err != nil {
 					t.Fatal(err)
 				}
 				if err := checkPattern(local.Bytes()[:8192], uint64(r.Cookie())); err != nil {
@@ -127,7 +128,7 @@ func TestUpgradeMemory(t *testing.T) {
 				t.Errorf("release: %v", err)
 			}
 			op := rds.RDMA{Kind: rds.Read, Cookie: cookie, Local: []rds.Segment{{Buf: local, Len: 8192}}}
-			if err := o.Read(t.Context(), s.LocalAddrPort(), &op); !errors.Is(err, rds.ErrRemote) {
+			if err := o.RDMARead(t.Context(), s.LocalAddrPort(), &op); !errors.Is(err, rds.ErrRemote) {
 				t.Errorf("a read of a region that was released: %v", err)
 			}
 		}
@@ -167,13 +168,13 @@ func TestUpgradeDrained(t *testing.T) {
 			t.Errorf("bind while the daemon is drained: %v", err)
 		}
 		contains(t, "rdsctl status", h.rdsctl("status"), "drained: senders wait")
-		if _, err := s.SendMsg(&rds.Message{Addr: s.LocalAddrPort(), DontWait: true}); !errors.Is(err, rds.ErrCongested) {
+		if _, err := s.Send(rds.DontWait, &rds.Message{Addr: s.LocalAddrPort()}); !errors.Is(err, rds.ErrCongested) {
 			t.Errorf("a send while the daemon is drained: %v", err)
 		}
 		send.still(t)
 		h.rdsctl("daemon", "resume")
 		send.ends(t)
-		if err := s.RecvMsg(&rds.Message{}); err != nil {
+		if err := s.Recv(context.Background(), &rds.Received{}); err != nil {
 			t.Error(err)
 		}
 		h.bind(c, 0)
@@ -212,7 +213,7 @@ func TestUpgradeConfig(t *testing.T) {
 		if _, err := kept.SendTo(nil, moved.LocalAddrPort()); err != nil {
 			t.Error(err)
 		}
-		if err := moved.RecvMsg(&rds.Message{}); err != nil {
+		if err := moved.Recv(context.Background(), &rds.Received{}); err != nil {
 			t.Error(err)
 		}
 
@@ -230,7 +231,7 @@ func TestUpgradeConfig(t *testing.T) {
 			if _, err := s.SendTo(nil, to.LocalAddrPort()); err != nil {
 				t.Fatal(err)
 			}
-			if err := to.RecvMsg(&rds.Message{}); err != nil {
+			if err := to.Recv(context.Background(), &rds.Received{}); err != nil {
 				t.Error(err)
 			}
 		}

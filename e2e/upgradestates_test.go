@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -196,7 +197,7 @@ func operations(t *testing.T, here, there *host, size int) func() {
 	binary.LittleEndian.PutUint64(last, 1)
 	for i := range ops {
 		op := &rds.RDMA{Kind: rds.Write, Cookie: reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: size}}, Notify: true, Token: uint64(i)}
-		if _, err := s.SendMsg(&rds.Message{Addr: to.LocalAddrPort(), Op: op}); err != nil {
+		if _, err := s.Send(context.Background(), &rds.Message{Addr: to.LocalAddrPort(), Op: op}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rds"
 	"golang.org/x/sys/unix"
@@ -53,11 +54,9 @@ func (w *waiter) ends(t *testing.T) {
 // fill sends to a socket that nobody reads until it is congested.
 func (a *audit) fill(t *testing.T, src *rds.Socket, to addrPort, size int) {
 	t.Helper()
-	src.SetNonblock(true)
-	defer src.SetNonblock(false)
 	eventually(t, "congestion", func() error {
 		for {
-			switch err := a.send(src, to, make([]byte, size)); {
+			switch err := a.sendIn(rds.DontWait, src, to, make([]byte, size)); {
 			case errors.Is(err, rds.ErrCongested):
 				return nil
 			case errors.Is(err, rds.ErrWouldBlock):
@@ -93,8 +92,8 @@ func testUpgradeCongested(t *testing.T, from, at *host) {
 	src, blocked, monitor, dst := from.bind(cf, 0), from.bind(cf, 0), from.bind(cf, 0), at.bind(ct, 0)
 	to := dst.LocalAddrPort()
 	a.fill(t, src, to, 3000)
-	monitor.SetCongMonitor(true)
-	if _, err := monitor.SendMsg(&rds.Message{Payload: make([]byte, 8), Addr: to, DontWait: true}); !errors.Is(err, rds.ErrCongested) {
+	krds.Of(monitor).SetCongMonitor(true)
+	if _, err := monitor.Send(rds.DontWait, &rds.Message{Payload: make([]byte, 8), Addr: to}); !errors.Is(err, rds.ErrCongested) {
 		t.Errorf("a send to a congested port: %v", err)
 	}
 	full := func(held uint64) uint64 {
@@ -120,14 +119,14 @@ func testUpgradeCongested(t *testing.T, from, at *host) {
 	send := waits("a send to a congested port", func() error { return a.send(blocked, to, make([]byte, 3000)) })
 	for range 2 {
 		from.upgrade()
-		if _, err := src.SendMsg(&rds.Message{Payload: make([]byte, 8), Addr: to, DontWait: true}); !errors.Is(err, rds.ErrCongested) {
+		if _, err := src.Send(rds.DontWait, &rds.Message{Payload: make([]byte, 8), Addr: to}); !errors.Is(err, rds.ErrCongested) {
 			t.Errorf("a send to a congested port after an upgrade: %v", err)
 		}
 		held = full(held)
 	}
 	relief.still(t)
 	send.still(t)
-	if n := monitor.CongUpdates(); n != 0 {
+	if n := krds.Of(monitor).CongUpdates(); n != 0 {
 		t.Errorf("relief %#x was told, and there is none", n)
 	}
 	// The other host's processes learn of the congestion anew, as after any reset.
@@ -139,7 +138,9 @@ func testUpgradeCongested(t *testing.T, from, at *host) {
 	go func() { a.take(dst); close(done) }()
 	relief.ends(t)
 	send.ends(t)
-	if _, err := monitor.Wait(t.Context(), rds.WaitSet{Congestion: true}); err != nil || monitor.CongUpdates()&(1<<(to.Port()%64)) == 0 {
+	var told rds.WaitSet
+	*krds.Congestion(&told) = true
+	if _, err := monitor.Wait(t.Context(), told); err != nil || krds.Of(monitor).CongUpdates()&(1<<(to.Port()%64)) == 0 {
 		t.Errorf("the monitor was not told: %v", err)
 	}
 	a.all(t, src, blocked)
@@ -181,7 +182,7 @@ func TestUpgradeWaits(t *testing.T) {
 		there.pause()
 		m := rds.Message{Addr: target.LocalAddrPort(), Atomic: &rds.Atomic{Kind: rds.FetchAdd, Cookie: mem.reg.Cookie(), Add: 7, Notify: true,
 			Local: rds.Segment{Buf: mustAlloc(t, c, 4096), Len: 8}}}
-		if _, err := op.SendMsg(&m); err != nil {
+		if _, err := op.Send(context.Background(), &m); err != nil {
 			t.Fatal(err)
 		}
 		barrier := waits("a barrier", func() error { _, err := op.Barrier(context.Background(), there.addr(), m.AtomicID); return err })
@@ -233,24 +234,24 @@ func TestUpgradeIdle(t *testing.T) {
 		if _, err := idle.SendTo([]byte("before"), other.LocalAddrPort()); err != nil {
 			t.Fatal(err)
 		}
-		before := rds.Message{Payload: make([]byte, 16)}
-		if err := other.RecvMsg(&before); err != nil {
+		before := rds.Received{Payload: make([]byte, 16)}
+		if err := other.Recv(context.Background(), &before); err != nil {
 			t.Fatal(err)
 		}
 		here.upgrades(3)
 		// It answers to the very socket that it had heard from.
-		if _, err := other.SendMsg(&rds.Message{Payload: []byte("answer"), Addr: before.Addr, DstInc: before.SrcInc}); err != nil {
+		if _, err := other.Send(context.Background(), &rds.Message{Payload: []byte("answer"), Addr: before.Addr, DstInc: before.SrcInc}); err != nil {
 			t.Fatal(err)
 		}
-		got := rds.Message{Payload: make([]byte, 16)}
-		if err := idle.RecvMsg(&got); err != nil || string(got.Payload[:got.N]) != "answer" {
+		got := rds.Received{Payload: make([]byte, 16)}
+		if err := idle.Recv(context.Background(), &got); err != nil || string(got.Payload[:got.N]) != "answer" {
 			t.Errorf("%q, %v", got.Payload[:got.N], err)
 		}
 		if _, err := idle.SendTo([]byte("after"), other.LocalAddrPort()); err != nil {
 			t.Fatal(err)
 		}
-		after := rds.Message{Payload: make([]byte, 16)}
-		if err := other.RecvMsg(&after); err != nil || after.SrcInc != before.SrcInc || after.Addr != before.Addr {
+		after := rds.Received{Payload: make([]byte, 16)}
+		if err := other.Recv(context.Background(), &after); err != nil || after.SrcInc != before.SrcInc || after.Addr != before.Addr {
 			t.Errorf("from %v incarnation %d, before %v and %d: %v", after.Addr, after.SrcInc, before.Addr, before.SrcInc, err)
 		}
 		if _, err := here.open().Bind(idle.LocalAddrPort()); !errors.Is(err, unix.EADDRINUSE) {

@@ -26,15 +26,16 @@ type player struct {
 	regions map[string]*rds.Region
 	rcv     map[string]time.Duration // receive timeouts
 	snd     map[string]time.Duration
-	options map[string]int64 // those that package rds cannot be asked for, by socket and name
-	w       []string         // the command
-	refused string           // the daemon's words about the last bind
-	lastInc uint32           // of the sender of the last message that recv returned
+	options map[string]int64          // those that package rds cannot be asked for, by socket and name
+	remote  map[string]netip.AddrPort // where a socket is connected to, which package rds does not have
+	w       []string                  // the command
+	refused string                    // the daemon's words about the last bind
+	lastInc uint32                    // of the sender of the last message that recv returned
 }
 
 func newPlayer() *player {
 	return &player{clients: map[string]*rds.Client{}, socks: map[string]*rds.Socket{}, bufs: map[string]*rds.Buffer{}, regions: map[string]*rds.Region{},
-		rcv: map[string]time.Duration{}, snd: map[string]time.Duration{}, options: map[string]int64{}}
+		rcv: map[string]time.Duration{}, snd: map[string]time.Duration{}, options: map[string]int64{}, remote: map[string]netip.AddrPort{}}
 }
 
 func (p *player) end() error {
@@ -80,6 +81,22 @@ func (p *player) do(line string) (string, error) {
 }
 
 func (p *player) sock() *rds.Socket { return p.socks[p.w[1]] }
+
+// ctx is the context of a send or receive with the flags from word i on.
+func (p *player) ctx(i int) context.Context {
+	if p.has(i, "dontwait") || p.options[p.w[1]+"nonblock"] != 0 {
+		return rds.DontWait
+	}
+	return context.Background()
+}
+
+// to is the destination in word 2, or that of connect.
+func (p *player) to() netip.AddrPort {
+	if a := p.addr(2); a.IsValid() {
+		return a
+	}
+	return p.remote[p.w[1]]
+}
 
 // arg is word i, or "" if there is none.
 func (p *player) arg(i int) string {
@@ -146,12 +163,12 @@ func limit() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 10*time.Second)
 }
 
-func msgText(m *rds.Message) string {
+func msgText(m *rds.Received) string {
 	s := fmt.Sprintf("[%s] from %s n %d len %d", bytesText(m.Payload[:m.N]), addrText(m.Addr), m.N, m.Len)
 	for _, f := range []struct {
 		on   bool
 		text string
-	}{{m.Truncated, " truncated"}, {m.Cookie != 0, " cookie"}, {m.SrcInc != 0, " inc"}} {
+	}{{m.N < m.Len, " truncated"}, {m.Cookie != 0, " cookie"}, {m.SrcInc != 0, " inc"}} {
 		if f.on {
 			s += f.text
 		}

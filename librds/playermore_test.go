@@ -36,8 +36,8 @@ func (p *player) giveUp(i int) time.Duration {
 
 func (p *player) sendMsg() string {
 	p.arm()
-	m := rds.Message{Addr: p.addr(2), Payload: payload(p.w[3]), DontWait: p.has(4, "dontwait"), GiveUpAfter: p.giveUp(4), DstInc: p.meant(4)}
-	_, err := p.sock().SendMsg(&m)
+	m := rds.Message{Addr: p.to(), Payload: payload(p.w[3]), GiveUpAfter: p.giveUp(4), DstInc: p.meant(4)}
+	_, err := p.sock().Send(p.ctx(4), &m)
 	return errorText(err)
 }
 
@@ -52,11 +52,11 @@ func (p *player) two() string {
 	a := &rds.Atomic{Kind: rds.FetchAdd, Cookie: p.cookie(3), RemoteOff: uint64(p.number(8)), Add: uint64(p.number(9)), Token: 2,
 		Local: rds.Segment{Buf: p.buf(5), Len: 8}}
 	a.Notify, a.Silent = flags(1)
-	m := rds.Message{Addr: p.addr(2), Op: op, Atomic: a, GiveUpAfter: p.giveUp(13), DstInc: p.meant(13)}
+	m := rds.Message{Addr: p.to(), Op: op, Atomic: a, GiveUpAfter: p.giveUp(13), DstInc: p.meant(13)}
 	if p.w[10] != "-" {
 		m.Payload = []byte(p.w[10])
 	}
-	_, err := p.sock().SendMsg(&m)
+	_, err := p.sock().Send(p.ctx(13), &m)
 	return try(err, "op %d atomic %d", m.OpID, m.AtomicID)
 }
 
@@ -100,6 +100,7 @@ func (p *player) rebind() string {
 			}
 		}
 		p.socks[p.w[1]] = s
+		p.remote[p.w[1]] = p.remote[p.w[3]]
 	}
 	return errorText(err)
 }

@@ -100,12 +100,12 @@ func (p *player) cookie(i int) rds.Cookie {
 }
 
 func (p *player) sendCookie() string {
-	_, err := p.sock().SendMsg(&rds.Message{Addr: p.addr(2), Payload: []byte(p.w[4]), Cookie: p.cookie(3)})
+	_, err := p.sock().Send(p.ctx(len(p.w)), &rds.Message{Addr: p.to(), Payload: []byte(p.w[4]), Cookie: p.cookie(3)})
 	return errorText(err)
 }
 
 func (p *player) sendFrom() string {
-	_, err := p.sock().SendMsg(&rds.Message{Addr: p.addr(2), ZeroCopy: true, ZeroCopyCookie: uint32(p.number(6)),
+	_, err := p.sock().Send(p.ctx(len(p.w)), &rds.Message{Addr: p.to(), ZeroCopy: true, ZeroCopyCookie: uint32(p.number(6)),
 		From: rds.Segment{Buf: p.buf(3), Off: int(p.number(4)), Len: int(p.number(5))}})
 	return errorText(err)
 }
@@ -140,11 +140,11 @@ func (p *player) rdma() string {
 	op := &rds.RDMA{Kind: kindOf(p.w[3]), Cookie: p.cookie(4), RemoteOff: uint64(p.number(5)), Local: local, Token: 77,
 		Notify: p.has(11, "notify"), Report: p.has(11, "report"), Silent: p.has(11, "silent"),
 		OwnerOnly: p.has(11, "owner")}
-	m := rds.Message{Addr: p.addr(2), Op: op}
+	m := rds.Message{Addr: p.to(), Op: op}
 	if p.w[10] != "-" {
 		m.Payload = []byte(p.w[10])
 	}
-	id, err := p.sock().SendMsg(&m)
+	id, err := p.sock().Send(p.ctx(len(p.w)), &m)
 	return try(err, "op %d", id)
 }
 
@@ -162,8 +162,8 @@ func (p *player) atomic() string {
 	a := p.atomicOf(p.w[3])
 	a.Local = rds.Segment{Buf: p.buf(8), Off: int(p.number(9)), Len: int(p.number(10))}
 	a.Notify, a.Report, a.Silent = p.has(11, "notify"), p.has(11, "report"), p.has(11, "silent")
-	m := rds.Message{Addr: p.addr(2), Atomic: a}
-	_, err := p.sock().SendMsg(&m)
+	m := rds.Message{Addr: p.to(), Atomic: a}
+	_, err := p.sock().Send(p.ctx(len(p.w)), &m)
 	return try(err, "op %d", m.AtomicID)
 }
 
@@ -173,9 +173,9 @@ func (p *player) transfer() string {
 	op := &rds.RDMA{Cookie: p.cookie(4), RemoteOff: uint64(p.number(5)), Local: []rds.Segment{{Buf: p.buf(6), Off: int(p.number(7)), Len: int(p.number(8))}},
 		OwnerOnly: p.has(9, "owner")}
 	if p.w[3] == "read" {
-		return errorText(p.sock().Read(ctx, p.addr(2), op))
+		return errorText(p.sock().RDMARead(ctx, p.addr(2), op))
 	}
-	return errorText(p.sock().Write(ctx, p.addr(2), op))
+	return errorText(p.sock().RDMAWrite(ctx, p.addr(2), op))
 }
 
 func (p *player) synchronous(kind string) string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -72,9 +73,24 @@ func (p *player) addrs() string {
 	return try(err, "%s", text)
 }
 
-func (p *player) local() string   { return addrText(p.sock().LocalAddrPort()) }
-func (p *player) connect() string { return errorText(p.sock().Connect(p.addr(2))) }
-func (p *player) close() string   { return errorText(p.sock().Close()) }
+func (p *player) local() string { return addrText(p.sock().LocalAddrPort()) }
+
+// connect has the answers that rds_connect gives: package rds does not connect.
+func (p *player) connect() string {
+	a := p.addr(2)
+	switch ip := a.Addr(); {
+	case ip.IsUnspecified():
+		return "error EDESTADDRREQ"
+	case ip.IsMulticast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "error EINVAL"
+	case ip.Is4() != p.sock().LocalAddrPort().Addr().Is4():
+		return "error EOPNOTSUPP"
+	}
+	p.remote[p.w[1]] = a
+	return "ok"
+}
+
+func (p *player) close() string { return errorText(p.sock().Close()) }
 
 func (p *player) closeWait() string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(p.number(2))*time.Millisecond)
@@ -87,8 +103,6 @@ func (p *player) set() string {
 	ms := time.Duration(n) * time.Millisecond
 	p.options[p.w[1]+p.w[2]] = n
 	switch p.w[2] {
-	case "nonblock":
-		s.SetNonblock(n != 0)
 	case "sndbuf":
 		return errorText(s.SetSndBuf(int(n)))
 	case "rcvbuf":
@@ -102,7 +116,7 @@ func (p *player) set() string {
 	case "failunreachable":
 		s.SetFailUnreachable(n != 0)
 	case "congmonitor":
-		s.SetCongMonitor(n != 0)
+		krds.Of(s).SetCongMonitor(n != 0)
 	case "notices":
 		setNotices(s, n)
 	case "linger":
@@ -125,15 +139,18 @@ func (p *player) get() string {
 
 func (p *player) send() string {
 	p.arm()
-	m := rds.Message{Addr: p.addr(2), Payload: payload(p.w[3]), DontWait: p.has(4, "dontwait")}
-	_, err := p.sock().SendMsg(&m)
+	m := rds.Message{Addr: p.to(), Payload: payload(p.w[3])}
+	if !m.Addr.IsValid() {
+		return "error ENOTCONN"
+	}
+	_, err := p.sock().Send(p.ctx(4), &m)
 	return try(err, "%d", len(m.Payload))
 }
 
 func (p *player) fill() string {
-	m := rds.Message{Addr: p.addr(2), Payload: payload(p.w[3]), DontWait: true}
+	m := rds.Message{Addr: p.addr(2), Payload: payload(p.w[3])}
 	for range 100000 {
-		_, err := p.sock().SendMsg(&m)
+		_, err := p.sock().Send(rds.DontWait, &m)
 		switch {
 		case errors.Is(err, rds.ErrWouldBlock):
 			time.Sleep(time.Millisecond)
@@ -148,9 +165,9 @@ func (p *player) sendMsgs() string {
 	p.arm()
 	var ms []rds.Message
 	for _, w := range p.w[3:] {
-		ms = append(ms, rds.Message{Addr: p.addr(2), Payload: payload(w)})
+		ms = append(ms, rds.Message{Addr: p.to(), Payload: payload(w)})
 	}
-	n, err := p.sock().SendMsgs(ms)
+	n, err := p.sock().SendBatch(p.ctx(len(p.w)), ms)
 	if n > 0 {
 		err = nil // as sendmmsg
 	}
@@ -163,8 +180,13 @@ func (p *player) recv() string {
 	if size == 0 {
 		size = 2 << 20
 	}
-	m := rds.Message{Payload: make([]byte, size), Peek: p.has(2, "peek"), DontWait: p.has(2, "dontwait")}
-	err := p.sock().RecvMsg(&m)
+	m := rds.Received{Payload: make([]byte, size)}
+	var err error
+	if !p.has(2, "peek") {
+		err = p.sock().Recv(p.ctx(2), &m)
+	} else if _, err = p.sock().Wait(p.ctx(2), rds.WaitSet{Message: true}); err == nil {
+		_, err = krds.Of(p.sock()).Recv(&m, true)
+	}
 	if err != nil {
 		return errorText(err)
 	}
@@ -176,11 +198,11 @@ func (p *player) recvAll() string {
 	p.arm()
 	text := ""
 	for want := int(p.number(2)); want > 0; {
-		ms := make([]rds.Message, min(want, 64))
+		ms := make([]rds.Received, min(want, 64))
 		for i := range ms {
 			ms[i].Payload = make([]byte, 4096)
 		}
-		n, err := p.sock().RecvMsgs(ms)
+		n, err := p.sock().RecvBatch(p.ctx(len(p.w)), ms)
 		if err != nil {
 			return text + errorText(err)
 		}
@@ -193,12 +215,12 @@ func (p *player) recvAll() string {
 }
 
 func (p *player) drain() string {
-	m := rds.Message{Payload: make([]byte, 1<<20), DontWait: true}
+	m := rds.Received{Payload: make([]byte, 1<<20)}
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		_, err := p.sock().Wait(ctx, rds.WaitSet{Message: true})
 		cancel()
-		if err != nil || p.sock().RecvMsg(&m) != nil {
+		if err != nil || p.sock().Recv(rds.DontWait, &m) != nil {
 			return "ok"
 		}
 	}
@@ -217,4 +239,4 @@ func (p *player) notices() string {
 	return text
 }
 
-func (p *player) cong() string { return fmt.Sprintf("%#x", p.sock().CongUpdates()) }
+func (p *player) cong() string { return fmt.Sprintf("%#x", krds.Of(p.sock()).CongUpdates()) }

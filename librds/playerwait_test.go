@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -39,7 +40,7 @@ func (p *player) until(i int) rds.WaitSet {
 		case "zerocopy":
 			w.ZeroCopy = true
 		case "congestion":
-			w.Congestion = true
+			*krds.Congestion(&w) = true
 		case "op":
 			w.Op = append(w.Op, op)
 		case "status":
@@ -55,7 +56,7 @@ func (p *player) until(i int) rds.WaitSet {
 func readyText(asked []string, w rds.WaitSet) string {
 	holds := map[string]int{"sendto": len(w.SendTo), "op": len(w.Op), "status": len(w.Status), "relief": len(w.Relief)}
 	for name, on := range map[string]bool{"message": w.Message, "space": w.SendSpace, "completion": w.Completion, "notice": w.Notice,
-		"zerocopy": w.ZeroCopy, "congestion": w.Congestion} {
+		"zerocopy": w.ZeroCopy, "congestion": *krds.Congestion(&w)} {
 		if on {
 			holds[name] = 1
 		}

@@ -38,7 +38,7 @@ func addrPortOf(a net.Addr) (netip.AddrPort, error) {
 	default:
 		return netip.AddrPort{}, invalid("address of type %T, want *rds.Addr or *net.UDPAddr", a)
 	}
-	return netip.AddrPort{}, ErrNoDestination
+	return netip.AddrPort{}, invalid("no address")
 }
 
 // normal returns ap in the form that the tables use: an IPv4 address as IPv4, not

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"net/netip"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -80,7 +79,7 @@ func TestTwoOperations(t *testing.T) {
 			Op:     &RDMA{Kind: Write, Cookie: r.Cookie(), RemoteOff: 512, Local: segs, Token: 1, Notify: true},
 			Atomic: &Atomic{Kind: FetchAdd, Cookie: r.Cookie(), RemoteOff: 8, Local: Segment{local, 8, 8}, Add: 1, Token: 2, Notify: true}}
 		before := binary.NativeEndian.Uint64(remote.Bytes()[8:])
-		id, err := a.SendMsg(&m)
+		id, err := a.Send(context.Background(), &m)
 		if err != nil || m.OpID == 0 || m.AtomicID != m.OpID+1 || id != m.AtomicID {
 			t.Fatal(id, m.OpID, m.AtomicID, err)
 		}
@@ -123,12 +122,12 @@ func TestBadAtomics(t *testing.T) {
 	} {
 		op := good
 		tt.change(&op)
-		_, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), Atomic: &op})
+		_, err := a.Send(context.Background(), &Message{Addr: b.LocalAddrPort(), Atomic: &op})
 		if !errors.Is(err, ErrInvalid) || !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), Atomic: &good, Cookie: r.Cookie()}); !errors.Is(err, ErrInvalid) {
+	if _, err := a.Send(context.Background(), &Message{Addr: b.LocalAddrPort(), Atomic: &good, Cookie: r.Cookie()}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("with a cookie: %v", err)
 	}
 	if hwm := a.HWM(b.LocalAddrPort().Addr()); hwm != 0 {
@@ -163,12 +162,11 @@ func TestSync(t *testing.T) {
 	to := b.LocalAddrPort()
 	copy(local.Bytes(), "there")
 	op := RDMA{Cookie: r.Cookie(), RemoteOff: 64, Local: []Segment{{local, 0, 5}}}
-	if err := a.Write(bg(), to, &op); err != nil || string(remote.Bytes()[64:69]) != "there" {
+	if err := a.RDMAWrite(bg(), to, &op); err != nil || string(remote.Bytes()[64:69]) != "there" {
 		t.Fatal(err)
 	}
 	copy(remote.Bytes()[64:], "again")
-	a.SetNonblock(true)
-	if err := a.Read(bg(), to, &op); err != nil || string(local.Bytes()[:5]) != "again" {
+	if err := a.RDMARead(bg(), to, &op); err != nil || string(local.Bytes()[:5]) != "again" {
 		t.Fatal(err)
 	}
 	if op.Kind != 0 || op.Notify || op.Silent {
@@ -177,18 +175,11 @@ func TestSync(t *testing.T) {
 	if hwm := a.HWM(to.Addr()); hwm != 2 {
 		t.Errorf("mark %d after two operations", hwm)
 	}
-	if err := a.Connect(to); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Write(bg(), netip.AddrPort{}, &op); err != nil {
-		t.Errorf("connected: %v", err)
-	}
 	op.Local = nil
-	if err := a.Write(bg(), to, &op); !errors.Is(err, ErrInvalid) {
+	if err := a.RDMAWrite(bg(), to, &op); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
-	b.SetNonblock(true)
-	if _, _, err := b.RecvFrom(nil); !errors.Is(err, ErrWouldBlock) {
+	if _, _, err := tryRecv(b, nil); !errors.Is(err, ErrWouldBlock) {
 		t.Errorf("a synchronous call sent a message: %v", err)
 	}
 	if n := a.Completions(make([]Completion, 9)); n != 0 {

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"syscall"
@@ -40,15 +41,15 @@ func TestBadOps(t *testing.T) {
 		"beyond the end":    {RDMA{Kind: Read, Cookie: 1, Local: seg(local, 4096, 1)}, syscall.EINVAL},
 		"overflow":          {RDMA{Kind: Read, Cookie: 1, Local: seg(local, 1, int(^uint(0)>>1))}, syscall.EINVAL},
 	} {
-		if _, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), Op: &tt.op}); !errors.Is(err, tt.want) {
+		if _, err := a.Send(context.Background(), &Message{Addr: b.LocalAddrPort(), Op: &tt.op}); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
 	}
 	ok := RDMA{Kind: Read, Cookie: r.Cookie(), Local: seg(local, 0, 1)}
-	if _, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), Op: &ok, Cookie: r.Cookie()}); !errors.Is(err, syscall.EINVAL) {
+	if _, err := a.Send(context.Background(), &Message{Addr: b.LocalAddrPort(), Op: &ok, Cookie: r.Cookie()}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("operation and cookie: %v", err)
 	}
-	if id, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), Op: &ok}); err != nil || id != 1 {
+	if id, err := a.Send(context.Background(), &Message{Addr: b.LocalAddrPort(), Op: &ok}); err != nil || id != 1 {
 		t.Errorf("refused operations used up ids: %d, %v", id, err)
 	}
 	for name, f := range map[string]func() error{

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
@@ -27,7 +28,8 @@ type flow struct {
 	d        *fakeDaemon
 	from, to *Socket
 	p, buf   []byte
-	ms       []Message
+	ms       []Received
+	out      []Message
 
 	mem     *Buffer // of sendAll
 	all     Message
@@ -42,7 +44,7 @@ func newFlow(t testing.TB, n int, p Params) *flow {
 	if err := b.SetRcvBuf(3 * batch * n); err != nil {
 		t.Fatal(err)
 	}
-	return &flow{t: t, d: d, from: a, to: b, p: make([]byte, n), buf: make([]byte, n), ms: make([]Message, batch)}
+	return &flow{t: t, d: d, from: a, to: b, p: make([]byte, n), buf: make([]byte, n), ms: make([]Received, batch), out: make([]Message, batch)}
 }
 
 func (f *flow) send() {
@@ -63,19 +65,19 @@ func (f *flow) recv() {
 }
 
 func (f *flow) sendMsgs() {
-	for i := range f.ms {
-		f.ms[i] = Message{Payload: f.p, Addr: f.to.LocalAddrPort()}
+	for i := range f.out {
+		f.out[i] = Message{Payload: f.p, Addr: f.to.LocalAddrPort()}
 	}
-	if n, err := f.from.SendMsgs(f.ms); n != batch || err != nil {
+	if n, err := f.from.SendBatch(context.Background(), f.out); n != batch || err != nil {
 		f.t.Fatal(n, err)
 	}
 }
 
 func (f *flow) recvMsgs() {
 	for i := range f.ms {
-		f.ms[i] = Message{Payload: f.buf}
+		f.ms[i] = Received{Payload: f.buf}
 	}
-	if n, err := f.to.RecvMsgs(f.ms); n != batch || err != nil {
+	if n, err := f.to.RecvBatch(context.Background(), f.ms); n != batch || err != nil {
 		f.t.Fatal(n, err)
 	}
 }
@@ -93,13 +95,13 @@ func (f *flow) sendApart() {
 
 // sendAround sends to two destinations by turns, in batches.
 func (f *flow) sendAround() {
-	for i := range f.ms {
-		f.ms[i] = Message{Payload: f.p, Addr: f.to.LocalAddrPort()}
+	for i := range f.out {
+		f.out[i] = Message{Payload: f.p, Addr: f.to.LocalAddrPort()}
 		if i%2 > 0 {
-			f.ms[i].Addr = f.from.LocalAddrPort()
+			f.out[i].Addr = f.from.LocalAddrPort()
 		}
 	}
-	if n, err := f.from.SendMsgs(f.ms); n != batch || err != nil {
+	if n, err := f.from.SendBatch(context.Background(), f.out); n != batch || err != nil {
 		f.t.Fatal(n, err)
 	}
 }
@@ -108,15 +110,15 @@ func (f *flow) sendAround() {
 func (f *flow) recvPieces() {
 	for _, s := range []*Socket{f.to, f.from} {
 		for n := 0; n < batch/2; {
-			f.ms[0] = Message{Payload: f.buf, Peek: true}
-			if err := s.RecvMsg(&f.ms[0]); err != nil {
+			f.ms[0] = Received{Payload: f.buf}
+			if _, err := (kernelSocket{s}).Recv(&f.ms[0], true); err != nil {
 				f.t.Fatal(err)
 			}
 			ms := f.ms[:min(3, batch/2-n)]
 			for i := range ms {
-				ms[i] = Message{Payload: f.buf}
+				ms[i] = Received{Payload: f.buf}
 			}
-			k, err := s.RecvMsgs(ms)
+			k, err := s.RecvBatch(context.Background(), ms)
 			if err != nil {
 				f.t.Fatal(err)
 			}
@@ -139,7 +141,7 @@ func (f *flow) sendAll() {
 			Atomic: &Atomic{Kind: FetchAdd, Cookie: r.Cookie(), RemoteOff: 256, Local: Segment{f.mem, 256, 8}, Add: 1}}
 	}
 	for range batch {
-		if _, err := f.from.SendMsg(&f.all); err != nil {
+		if _, err := f.from.Send(context.Background(), &f.all); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -160,10 +162,10 @@ func TestNoAllocs(t *testing.T) {
 		send, recv func(*flow)
 	}{
 		{"SendTo, RecvFrom", (*flow).send, (*flow).recv},
-		{"SendMsgs, RecvMsgs", (*flow).sendMsgs, (*flow).recvMsgs},
+		{"SendBatch, RecvBatch", (*flow).sendMsgs, (*flow).recvMsgs},
 		{"runs of one", (*flow).sendApart, (*flow).recv},
 		{"two destinations, received in pieces", (*flow).sendAround, (*flow).recvPieces},
-		{"SendMsg with everything", (*flow).sendAll, (*flow).recvAll},
+		{"Send with everything", (*flow).sendAll, (*flow).recvAll},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFlow(t, 64, Params{SubEntries: 8 * batch})
@@ -212,6 +214,6 @@ func benchmarkFlow(b *testing.B, n int, send, recv func(*flow)) {
 
 func BenchmarkSendToRecvFrom64(b *testing.B) { benchmarkFlow(b, 64, (*flow).send, (*flow).recv) }
 func BenchmarkSendToRecvFrom4K(b *testing.B) { benchmarkFlow(b, 4096, (*flow).send, (*flow).recv) }
-func BenchmarkSendMsgsRecvMsgs64(b *testing.B) {
+func BenchmarkBatch64(b *testing.B) {
 	benchmarkFlow(b, 64, (*flow).sendMsgs, (*flow).recvMsgs)
 }

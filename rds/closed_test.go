@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 
@@ -22,7 +23,7 @@ func TestToldWhileClosing(t *testing.T) {
 				first := write(t, a, to, r, local, true)
 				d.do(func() { d.holdOps = true })
 				id := write(t, a, to, r, local, true)
-				if _, err := a.SendMsg(&Message{Payload: []byte("x"), Addr: stuckAt(1), ZeroCopy: true, ZeroCopyCookie: 5}); err != nil {
+				if _, err := a.Send(context.Background(), &Message{Payload: []byte("x"), Addr: stuckAt(1), ZeroCopy: true, ZeroCopyCookie: 5}); err != nil {
 					t.Fatal(err)
 				}
 				closed := make(chan error, 1)

@@ -1,6 +1,31 @@
 package rds
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/krds"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+func init() {
+	krds.Of = func(s any) krds.Socket { return kernelSocket{s.(*Socket)} }
+	krds.Congestion = func(w any) *bool { return &w.(*WaitSet).congestion }
+}
+
+// kernelSocket is a socket with what only the kernel's calls have.
+type kernelSocket struct{ *Socket }
+
+func (s kernelSocket) Recv(m any, peek bool) (assembly time.Duration, err error) {
+	r := m.(*Received)
+	var e shm.Event
+	n, err := s.recv(DontWait, receive{p: r.Payload, e: &e, peek: peek})
+	if err != nil {
+		return 0, recvError(err)
+	}
+	describe(r, &e, n)
+	return time.Duration(e.Assembly), nil
+}
 
 // congMonitor is what a socket knows about congestion that its sends met. Guarded by
 // rx.mu.
@@ -9,11 +34,7 @@ type congMonitor struct {
 	update uint64                      // relieved, by port modulo 64
 }
 
-// SetCongMonitor chooses whether the socket collects reports for CongUpdates. A new
-// socket does not. Turning the monitor off drops the reports that were not taken.
-//
-// Source: RDS_CONG_MONITOR, net/rds/af_rds.c rds_cong_monitor.
-func (s *Socket) SetCongMonitor(on bool) {
+func (s kernelSocket) SetCongMonitor(on bool) {
 	s.c.rx.mu.Lock()
 	defer s.c.rx.mu.Unlock()
 	s.congMon.Store(on)
@@ -23,17 +44,7 @@ func (s *Socket) SetCongMonitor(on bool) {
 	}
 }
 
-// CongUpdates returns which destinations are no longer congested, as a mask in which
-// the bit (port modulo 64) is set for each, and clears the mask. It reports a
-// destination once for all sends to it that failed with ErrCongested since the last
-// report, if the monitor was on (SetCongMonitor).
-//
-// A set bit may stand for another port with the same bit, and the port may be
-// congested again: try to send. Wait for reports with WaitSet.Congestion or a poll
-// descriptor. WaitSet.Relief is exact.
-//
-// Source: RDS_CMSG_CONG_UPDATE, net/rds/recv.c rds_notify_cong.
-func (s *Socket) CongUpdates() uint64 {
+func (s kernelSocket) CongUpdates() uint64 {
 	if s.congMon.Load() {
 		s.c.tx.poll() // destinations beyond their share may have room
 	}

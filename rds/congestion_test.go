@@ -18,8 +18,8 @@ func fill(t testing.TB, a, s *Socket) {
 // failSend shows that a send without waiting fails.
 func failSend(t testing.TB, a, s *Socket) {
 	t.Helper()
-	m := Message{Addr: s.LocalAddrPort(), DontWait: true}
-	if _, err := a.SendMsg(&m); !errors.Is(err, ErrCongested) {
+	m := Message{Addr: s.LocalAddrPort()}
+	if _, err := a.Send(DontWait, &m); !errors.Is(err, ErrCongested) {
 		t.Fatal(err)
 	}
 }
@@ -34,22 +34,22 @@ func TestCongUpdates(t *testing.T) {
 		}
 		synctest.Wait()
 		failSend(t, a, b) // the monitor is off
-		a.SetCongMonitor(true)
+		(kernelSocket{a}).SetCongMonitor(true)
 		for range 2 {
 			failSend(t, a, c)
 		}
-		if mask := a.CongUpdates(); mask != 0 {
+		if mask := (kernelSocket{a}).CongUpdates(); mask != 0 {
 			t.Fatalf("mask %#x while congested", mask)
 		}
 		mustRecv(t, same, "full") // no send to it failed
 		mustRecv(t, b, "full")    // failed before the monitor was on
 		synctest.Wait()
-		if mask := a.CongUpdates(); mask != 0 {
+		if mask := (kernelSocket{a}).CongUpdates(); mask != 0 {
 			t.Fatalf("mask %#x for what did not fail", mask)
 		}
 		woken := make(chan WaitSet)
 		go func() {
-			got, err := a.Wait(bg(), WaitSet{Congestion: true})
+			got, err := a.Wait(bg(), WaitSet{congestion: true})
 			if err != nil {
 				t.Error(err)
 			}
@@ -57,11 +57,11 @@ func TestCongUpdates(t *testing.T) {
 		}()
 		synctest.Wait()
 		mustRecv(t, c, "full")
-		if got := <-woken; !got.Congestion {
+		if got := <-woken; !got.congestion {
 			t.Fatalf("%+v", got)
 		}
 		for _, want := range []uint64{1 << (4003 % 64), 0} {
-			if mask := a.CongUpdates(); mask != want {
+			if mask := (kernelSocket{a}).CongUpdates(); mask != want {
 				t.Fatalf("mask %#x, want %#x", mask, want)
 			}
 		}
@@ -69,10 +69,10 @@ func TestCongUpdates(t *testing.T) {
 		fill(t, a, c)
 		synctest.Wait()
 		failSend(t, a, c)
-		a.SetCongMonitor(false)
+		(kernelSocket{a}).SetCongMonitor(false)
 		mustRecv(t, c, "full")
 		synctest.Wait()
-		if mask := a.CongUpdates(); mask != 0 {
+		if mask := (kernelSocket{a}).CongUpdates(); mask != 0 {
 			t.Fatalf("mask %#x with the monitor off", mask)
 		}
 	})
@@ -84,13 +84,13 @@ func TestCongEvicted(t *testing.T) {
 	d, a, b := pair(t, Options{Params: Params{Slots: 2}})
 	fill(t, a, b)
 	d.do(func() {})
-	a.SetCongMonitor(true)
+	(kernelSocket{a}).SetCongMonitor(true)
 	failSend(t, a, b)
 	for i := range 3 {
 		s := bindFake(t, a.c, "127.0.0.1:0")
 		mustSend(t, a, "x", s)
 		mustRecv(t, s, "x")
-		if i == 2 && a.CongUpdates() != 1<<(4001%64) {
+		if i == 2 && (kernelSocket{a}).CongUpdates() != 1<<(4001%64) {
 			t.Error("a destination that nobody watches is not reported")
 		}
 	}

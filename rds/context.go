@@ -4,34 +4,34 @@ import (
 	"context"
 	"iter"
 	"net/netip"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// RecvContext receives one message as RecvMsg does, and waits for it until ctx ends,
-// whatever SetNonblock and m.DontWait say. If ctx has ended already, it takes no
-// message. The read deadline ends the wait, too. It allocates only if it has to wait
-// and ctx can end.
-//
-// Errors: the context's (context.Canceled, context.DeadlineExceeded); those of
-// RecvFrom, except ErrWouldBlock.
-func (s *Socket) RecvContext(ctx context.Context, m *Message) error {
-	if err := ctx.Err(); err != nil {
-		return opErr("recv", netip.AddrPort{}, err)
+// DontWait is the context of a call that must not wait. A send or receive that would have
+// to wait fails with ErrWouldBlock or ErrCongested, and [Socket.Wait] and the like with
+// ErrWouldBlock if what they wait for is not there.
+var DontWait context.Context = dontWait{}
+
+type dontWait struct{}
+
+func (dontWait) Deadline() (at time.Time, ok bool) { return time.Time{}, false }
+func (dontWait) Done() <-chan struct{}             { return ended.Done() }
+func (dontWait) Err() error                        { return ErrWouldBlock }
+func (dontWait) Value(any) any                     { return nil }
+
+// impatient reports whether ctx is DontWait, or made of it. The error is that of another
+// context that has ended.
+func impatient(ctx context.Context) (bool, error) {
+	switch err := ctx.Err(); err {
+	case nil:
+		return false, nil
+	case ErrWouldBlock:
+		return true, nil
+	default:
+		return false, err
 	}
-	var e shm.Event
-	a := receive{p: m.Payload, e: &e, peek: m.Peek}
-	n, err := s.recvUntil(context.Background(), a, true)
-	if err == errRecvWouldBlock {
-		stop := s.wakeReceivers(ctx)
-		n, err = s.recvUntil(ctx, a, false)
-		stop()
-	}
-	if err != nil {
-		return recvError(err)
-	}
-	s.describe(m, &e, n)
-	return nil
 }
 
 // wakeReceivers wakes all receivers of s when ctx ends. They find out by themselves
@@ -51,21 +51,6 @@ func recvError(err error) error {
 	return opErr("recv", netip.AddrPort{}, err)
 }
 
-// SendContext queues m as SendMsg does, and waits for room until ctx ends, whatever
-// SetNonblock and m.DontWait say. ctx limits the wait for room in the send buffer and
-// at a congested destination. It does not limit how long the message may wait to be
-// acknowledged: see Message.GiveUpAfter. If ctx has ended already, nothing is queued.
-// The write deadline ends the wait, too. It allocates only if it has to wait.
-//
-// Errors: the context's (context.Canceled, context.DeadlineExceeded); those of
-// SendMsg, except ErrWouldBlock and ErrCongested.
-func (s *Socket) SendContext(ctx context.Context, m *Message) (opID uint64, err error) {
-	if err = ctx.Err(); err == nil {
-		opID, err = s.sendContext(ctx, m)
-	}
-	return opID, opErr("send", m.Addr, err)
-}
-
 // firstBuffer is the size of the buffer with which Messages starts, bytes.
 const firstBuffer = 8 << 10
 
@@ -80,25 +65,25 @@ const firstBuffer = 8 << 10
 //	}
 //
 // Payload is the whole message, N and Len its length; the other fields are those that
-// RecvMsg sets. The Message and its Payload belong to the loop: they are valid until
+// Recv sets. The Received and its Payload belong to the loop: they are valid until
 // the next iteration, and the body of the loop may change them. A loop allocates
 // nothing for a message, except when one is longer than all before it.
 //
-// The last iteration has a nil Message and the error that ended the receiving: the
+// The last iteration has a nil Received and the error that ended the receiving: the
 // context's, or one of RecvFrom's. Several loops may run at a socket at once; each
-// message goes to one of them. SetNonblock has no effect. A message is taken when its
+// message goes to one of them. A message is taken when its
 // iteration begins, so leaving the loop loses none.
-func (s *Socket) Messages(ctx context.Context) iter.Seq2[*Message, error] {
-	return func(yield func(*Message, error) bool) {
+func (s *Socket) Messages(ctx context.Context) iter.Seq2[*Received, error] {
+	return func(yield func(*Received, error) bool) {
 		stop := s.wakeReceivers(ctx)
 		defer stop()
-		var m Message
+		var m Received
 		var e shm.Event
 		buf := make([]byte, firstBuffer)
 		for {
 			n, err := 0, ctx.Err()
 			if err == nil {
-				n, err = s.recvUntil(ctx, receive{p: buf, e: &e, whole: true}, false)
+				n, err = s.recv(ctx, receive{p: buf, e: &e, whole: true, woken: true})
 			}
 			switch {
 			case err == errLonger:
@@ -108,8 +93,8 @@ func (s *Socket) Messages(ctx context.Context) iter.Seq2[*Message, error] {
 				yield(nil, recvError(err))
 				return
 			}
-			m = Message{Payload: buf[:n]}
-			if s.describe(&m, &e, n); !yield(&m, nil) {
+			m = Received{Payload: buf[:n]}
+			if describe(&m, &e, n); !yield(&m, nil) {
 				return
 			}
 		}

@@ -14,33 +14,30 @@ import (
 func TestRecvContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := pair(t, noSpin)
-		b.SetNonblock(true) // has no effect
 		ctx, cancel := context.WithTimeout(bg(), time.Second)
 		defer cancel()
-		m := Message{Payload: make([]byte, 8), DontWait: true}
+		m := Received{Payload: make([]byte, 8)}
 		start := time.Now()
-		if err := b.RecvContext(ctx, &m); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+		if err := b.Recv(ctx, &m); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 		mustSend(t, a, "here", b)
 		synctest.Wait()
-		if err := b.RecvContext(ctx, &m); !errors.Is(err, context.DeadlineExceeded) {
+		if err := b.Recv(ctx, &m); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a context that has ended: %v", err)
 		}
-		m.Peek = true
-		for range 2 {
-			if err := b.RecvContext(bg(), &m); err != nil || string(m.Payload[:m.N]) != "here" || m.Addr != a.LocalAddrPort() {
+		for _, peek := range []bool{true, false} {
+			if err := recvOr(bg(), b, &m, peek); err != nil || string(m.Payload[:m.N]) != "here" || m.Addr != a.LocalAddrPort() {
 				t.Errorf("%q of %v, %v", m.Payload[:m.N], m.Addr, err)
 			}
-			m.Peek = false
 		}
 		_ = b.SetReadDeadline(time.Now().Add(time.Second))
-		if err := b.RecvContext(bg(), &m); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := b.Recv(bg(), &m); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the read deadline: %v", err)
 		}
 		_ = b.SetReadDeadline(time.Time{})
 		time.AfterFunc(time.Second, func() { _ = b.Close() })
-		if err := b.RecvContext(bg(), &m); !errors.Is(err, ErrClosed) {
+		if err := b.Recv(bg(), &m); !errors.Is(err, ErrClosed) {
 			t.Errorf("Close: %v", err)
 		}
 	})
@@ -59,7 +56,7 @@ func TestRecvContextPassesOn(t *testing.T) {
 			ctx, cancel := context.WithTimeout(bg(), time.Duration(i%2+1)*time.Second)
 			defer cancel()
 			wg.Go(func() {
-				err := b.RecvContext(ctx, &Message{Payload: make([]byte, 8)})
+				err := b.Recv(ctx, &Received{Payload: make([]byte, 8)})
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
@@ -78,8 +75,7 @@ func TestRecvContextPassesOn(t *testing.T) {
 		}
 		wg.Wait()
 		left := 0
-		b.SetNonblock(true)
-		for b.RecvMsg(&Message{Payload: make([]byte, 8)}) == nil {
+		for b.Recv(DontWait, &Received{Payload: make([]byte, 8)}) == nil {
 			left++
 		}
 		if got+left != receivers/4 || got+ended != receivers || left != 0 {
@@ -96,10 +92,7 @@ func TestSendContext(t *testing.T) {
 		}
 		send := func(ctx context.Context) error {
 			m := Message{Payload: make([]byte, 200), Addr: b.LocalAddrPort()}
-			_, err := a.SendContext(ctx, &m)
-			if m.DontWait {
-				t.Error("SendContext changed the message")
-			}
+			_, err := a.Send(ctx, &m)
 			return err
 		}
 		if err := send(bg()); err != nil {
@@ -153,7 +146,7 @@ func TestMessages(t *testing.T) {
 				i++
 				continue
 			}
-			if err != nil || len(m.Payload) != sizes[i] || m.N != sizes[i] || m.Len != m.N || m.Truncated || m.Addr != a.LocalAddrPort() {
+			if err != nil || len(m.Payload) != sizes[i] || m.N != sizes[i] || m.Len != m.N || m.Addr != a.LocalAddrPort() {
 				t.Fatalf("message %d: %d bytes of %v, %d, %d, %v", i, len(m.Payload), m.Addr, m.N, m.Len, err)
 			}
 			for _, c := range m.Payload {

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"syscall"
 	"testing"
@@ -14,11 +15,11 @@ func TestCookieNotTaken(t *testing.T) {
 	m := Message{Addr: a.LocalAddrPort(), Cookie: r.Cookie()}
 	refused := func(what string, s *Socket) {
 		t.Helper()
-		_, err := s.SendMsg(&m)
+		_, err := s.Send(context.Background(), &m)
 		if !errors.Is(err, syscall.EOPNOTSUPP) || !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if n, err := s.SendMsgs([]Message{m}); n != 0 || !errors.Is(err, syscall.EOPNOTSUPP) {
+		if n, err := s.SendBatch(context.Background(), []Message{m}); n != 0 || !errors.Is(err, syscall.EOPNOTSUPP) {
 			t.Errorf("%s, several: %d, %v", what, n, err)
 		}
 	}
@@ -32,7 +33,7 @@ func TestCookieNotTaken(t *testing.T) {
 	refused("to an open destination", b)
 	// A slot that had another user says nothing about the next one.
 	d.do(func() { d.noRDMA = false })
-	if _, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
+	if _, err := a.Send(context.Background(), &Message{Addr: b.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
 		t.Error(err)
 	}
 }

@@ -21,12 +21,10 @@ func TestCongestion(t *testing.T) {
 			mustSend(t, a, string(make([]byte, 60)), b)
 			synctest.Wait()
 		}
-		a.SetNonblock(true)
-		_, err := a.SendTo([]byte("x"), b.LocalAddrPort())
+		_, err := trySend(a, []byte("x"), b.LocalAddrPort())
 		if !errors.Is(err, ErrCongested) || !errors.Is(err, syscall.ENOBUFS) {
 			t.Fatalf("congested: %v", err)
 		}
-		a.SetNonblock(false)
 		sent := make(chan error)
 		for range 3 {
 			go func() {
@@ -82,13 +80,12 @@ func TestDestinations(t *testing.T) {
 	mustSend(t, a, "after", b)
 	mustRecv(t, b, "after")
 	d.do(func() { d.holdSends = true })
-	a.SetNonblock(true)
 	for i := range 4 {
-		if _, err := a.SendTo([]byte("x"), dest(i)); err != nil {
+		if _, err := trySend(a, []byte("x"), dest(i)); err != nil {
 			t.Fatal(i, err)
 		}
 	}
-	if _, err := a.SendTo([]byte("x"), dest(9)); !errors.Is(err, ErrTooManyDestinations) {
+	if _, err := trySend(a, []byte("x"), dest(9)); !errors.Is(err, ErrTooManyDestinations) {
 		t.Fatalf("no idle slot: %v", err)
 	}
 	n := make([]Notice, 10)

@@ -3,9 +3,9 @@
 // those processes (RDMA). It is the client of rdsd, the daemon of the host.
 //
 // [Open] attaches the process to the daemon. [Client.Bind] makes a [Socket] at an
-// address and port. A Socket is a [net.PacketConn]; its own methods
-// ([Socket.SendTo], [Socket.RecvFrom], [Socket.SendMsg], [Socket.RecvMsg], ...)
-// can do more and allocate nothing.
+// address and port. A Socket is a [net.PacketConn]. [Socket.Send] sends everything that
+// can be sent, [Socket.Recv] receives, and [Socket.SendTo] and [Socket.RecvFrom] are their
+// short forms. They allocate nothing.
 //
 //	c, err := rds.Open(ctx, rds.Options{})
 //	s, err := c.Bind(netip.MustParseAddrPort("10.0.0.1:4000"))
@@ -29,8 +29,7 @@
 // fails with [ErrCongested], when its destination is congested: the receiver is over
 // its limit, or the destination holds its share of what the process can have in
 // flight. Bytes for a congested destination do not count in the send buffer. [Socket.Wait] can
-// wait for a destination's relief (WaitSet.Relief). [Socket.CongUpdates] reports
-// relief in the kernel's form.
+// wait for a destination's relief (WaitSet.Relief).
 //
 // All messages between two hosts take one connection. Sockets in different lanes
 // ([Socket.SetLane]) take different connections. Close does not wait for
@@ -41,11 +40,11 @@
 //
 // The target allocates memory ([Client.Alloc]), registers a part of it
 // ([Socket.Register]) and gives the [Cookie] to the initiator: as
-// [Message.Cookie], or in any other way after [Region.Expose]. The initiator sends a
+// [Message].Cookie, or in any other way after [Region.Expose]. The initiator sends a
 // message with an operation ([Message.Op]): when the message arrives, the
 // operation's data is there. [Atomic] operations (Message.Atomic) work on 8 bytes
-// in the same way; a message can carry one operation of each kind. [Socket.Write],
-// [Socket.Read], [Socket.FetchAdd] and [Socket.CompareAndSwap] run an operation
+// in the same way; a message can carry one operation of each kind. [Socket.RDMAWrite],
+// [Socket.RDMARead], [Socket.FetchAdd] and [Socket.CompareAndSwap] run an operation
 // without a message and wait for its end. [Socket.Remote] is a region as an
 // [io.ReaderAt] and [io.WriterAt].
 //
@@ -59,10 +58,11 @@
 //
 // # Blocking
 //
-// Sends and receives follow the socket's deadlines and SetNonblock; DontWait makes
-// one call non-blocking. [Socket.RecvContext], [Socket.SendContext] and
-// [Socket.Messages] wait as long as a context lasts. Calls that wait for something
-// else ([Socket.Wait], [Socket.Barrier], [Socket.WaitOp], [Region.Release]) take a
+// How long a call waits is said by its context, or, for the calls of [net.PacketConn] and the
+// short forms, which have none, by the socket's deadlines. A deadline ends the waits of all
+// sends or receives. The context [DontWait] makes a call fail at once where it would have to
+// wait. [Socket.Messages], [Socket.Wait], [Socket.Barrier], [Socket.WaitOp] and
+// [Region.Release] take a
 // context. Of all goroutines that wait in one Client, one looks after the shared memory, for a bounded
 // time if that makes waits shorter ([Options].Wait), then it sleeps until the daemon rings. The other
 // goroutines are parked and cost nothing. A program with an event loop of its own

@@ -6,8 +6,6 @@ package rds
 //	  EAGAIN        send buffer, message ids, send memory or submission ring full; nothing to receive; completions or zero-copy cookies at their limit
 //	  ENOBUFS       destination congested (its slot says so, or it holds its share of message ids or send memory); no idle destination slot
 //	  EMSGSIZE      payload above the send buffer limit or 1 MiB; operation above 1 GiB or 1024 segments
-//	  ENOTCONN      no destination
-//	  EDESTADDRREQ  Connect to the unspecified address
 //	  EOPNOTSUPP    destination of the other address family; a cookie to a host reached by RDS/TCP
 //	  EINVAL        malformed address, operation, segment, range, rights, limit; a cookie not of this client; an operation id not issued; a lane after the first send
 //	  EFAULT        local memory of an atomic that is not 8 bytes at a multiple of 8
@@ -107,12 +105,9 @@ var (
 	// sent to as many addresses as it has cells (Options.Params.Cells). ENOBUFS.
 	ErrTooManyDestinations error = &sentinel{"too many destinations in use", []error{syscall.ENOBUFS}}
 	// ErrCompletionsFull: the socket has as many completions or zero-copy cookies
-	// queued or to come as it can hold. Take some first. A blocking socket returns
+	// queued or to come as it can hold. Take some first. A send that waits returns
 	// this error, too, because the caller may be the one to take them. EAGAIN.
 	ErrCompletionsFull error = &sentinel{"completion queue full: take completions first", []error{syscall.EAGAIN}}
-	// ErrNoDestination: the message names no destination and the socket is not
-	// connected. ENOTCONN.
-	ErrNoDestination error = &sentinel{"no destination: not connected and no address given", []error{syscall.ENOTCONN}}
 	// ErrInvalid: an argument that no daemon would accept. EINVAL.
 	ErrInvalid error = &sentinel{"invalid argument", []error{syscall.EINVAL}}
 
@@ -185,12 +180,11 @@ func opErr(op string, addr netip.AddrPort, err error) error {
 }
 
 var (
-	errDestAddrReq error = &sentinel{"the unspecified address is no destination", []error{syscall.EDESTADDRREQ}}
-	errUnaligned   error = &sentinel{"the local memory of an atomic operation is 8 bytes at a multiple of 8", []error{syscall.EFAULT, ErrInvalid}}
-	errNoRDMA      error = &sentinel{"the host is reached by RDS/TCP, which has no RDMA: a cookie is of no use there", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
-	errNoAddrs     error = &sentinel{"the daemon is of a version that does not tell its addresses: name one", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
-	errNoImport    error = &sentinel{"the daemon takes no memory of processes, because its version or its kernel (before Linux 5.9) is too old: use Alloc", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
-	errFamily      error = &sentinel{"destination of another address family than the socket's", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
+	errUnaligned error = &sentinel{"the local memory of an atomic operation is 8 bytes at a multiple of 8", []error{syscall.EFAULT, ErrInvalid}}
+	errNoRDMA    error = &sentinel{"the host is reached by RDS/TCP, which has no RDMA: a cookie is of no use there", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
+	errNoAddrs   error = &sentinel{"the daemon is of a version that does not tell its addresses: name one", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
+	errNoImport  error = &sentinel{"the daemon takes no memory of processes, because its version or its kernel (before Linux 5.9) is too old: use Alloc", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
+	errFamily    error = &sentinel{"destination of another address family than the socket's", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 )
 
 // tooLong returns ErrMessageTooLong with a text that says what is too long.

@@ -66,16 +66,16 @@ func ExampleSocket_Barrier() {
 	check(err)
 	region, err := target.Register(buf, 0, buf.Len(), rds.AllowWrite)
 	check(err)
-	_, err = target.SendMsg(&rds.Message{Payload: []byte("block 7, please"), Addr: initiator.LocalAddrPort(), Cookie: region.Cookie()})
+	_, err = target.Send(context.Background(), &rds.Message{Payload: []byte("block 7, please"), Addr: initiator.LocalAddrPort(), Cookie: region.Cookie()})
 	check(err)
 
 	// The initiator serves it.
-	request := rds.Message{Payload: make([]byte, 100)}
-	check(initiator.RecvMsg(&request))
+	request := rds.Received{Payload: make([]byte, 100)}
+	check(initiator.Recv(context.Background(), &request))
 	block, err := h[1].Alloc(4096)
 	check(err)
 	copy(block.Bytes(), "contents of the block")
-	id, err := initiator.SendMsg(&rds.Message{
+	id, err := initiator.Send(context.Background(), &rds.Message{
 		Payload: []byte("here it is"),
 		Addr:    request.Addr,
 		Op: &rds.RDMA{
@@ -94,8 +94,8 @@ func ExampleSocket_Barrier() {
 	fmt.Println("outcome of the write:", done.Status)
 
 	// When the answer is there, so is the data.
-	answer := rds.Message{Payload: make([]byte, 100)}
-	check(target.RecvMsg(&answer))
+	answer := rds.Received{Payload: make([]byte, 100)}
+	check(target.Recv(context.Background(), &answer))
 	fmt.Printf("%s: %s\n", answer.Payload[:answer.N], buf.Bytes()[:21])
 	check(region.Release(ctx))
 	// Output:
@@ -118,11 +118,11 @@ func ExampleSocket_FetchAdd() {
 	check(err)
 	region, err := owner.Register(counter, 0, rds.AtomicSize, rds.AllowAtomic)
 	check(err)
-	_, err = owner.SendMsg(&rds.Message{Addr: user.LocalAddrPort(), Cookie: region.Cookie()})
+	_, err = owner.Send(context.Background(), &rds.Message{Addr: user.LocalAddrPort(), Cookie: region.Cookie()})
 	check(err)
 
-	var m rds.Message
-	check(user.RecvMsg(&m))
+	var m rds.Received
+	check(user.Recv(context.Background(), &m))
 	for range 3 {
 		ticket, err := user.FetchAdd(ctx, m.Addr, m.Cookie, 0, 1)
 		check(err)
@@ -153,8 +153,8 @@ func ExampleSocket_Wait() {
 	to, msg := slow.LocalAddrPort(), make([]byte, 100)
 	sent := 0
 	for err == nil || errors.Is(err, rds.ErrWouldBlock) { // the send buffer's limit is another matter
-		m := rds.Message{Payload: msg, Addr: to, DontWait: true}
-		if _, err = sender.SendMsg(&m); err == nil {
+		m := rds.Message{Payload: msg, Addr: to}
+		if _, err = sender.Send(rds.DontWait, &m); err == nil {
 			sent++
 		}
 	}
@@ -187,7 +187,7 @@ func ExampleMessage_giveUpAfter() {
 	to := netip.AddrPortFrom(h[1].Addr, 4000)
 	check(h[1].Down()) // it cannot be reached
 
-	_, err = s.SendMsg(&rds.Message{Payload: []byte("now or never"), Addr: to, GiveUpAfter: 50 * time.Millisecond})
+	_, err = s.Send(context.Background(), &rds.Message{Payload: []byte("now or never"), Addr: to, GiveUpAfter: 50 * time.Millisecond})
 	check(err)
 	s.SetNotices(rds.GaveUp)
 	_, err = s.Wait(context.Background(), rds.WaitSet{Notice: true})

@@ -67,8 +67,8 @@ func wantIdle(t testing.TB, c *Client, socks ...*Socket) {
 func recvAll(t testing.TB, s *Socket) (got []string) {
 	t.Helper()
 	for {
-		m := Message{Payload: make([]byte, 1<<16), DontWait: true}
-		if err := s.RecvMsg(&m); err != nil {
+		m := Received{Payload: make([]byte, 1<<16)}
+		if err := s.Recv(DontWait, &m); err != nil {
 			if !errors.Is(err, ErrWouldBlock) {
 				t.Fatal(err)
 			}

@@ -31,7 +31,7 @@ func TestFreeWait(t *testing.T) {
 			if len(got) > 0 || buf.Bytes() != nil {
 				t.Error("freed while it is in use, or still there")
 			}
-			if _, err := a.SendMsg(&Message{From: Segment{Buf: buf, Len: 8}, Addr: b.LocalAddrPort()}); !errors.Is(err, ErrInvalid) {
+			if _, err := a.Send(context.Background(), &Message{From: Segment{Buf: buf, Len: 8}, Addr: b.LocalAddrPort()}); !errors.Is(err, ErrInvalid) {
 				t.Errorf("a message from a buffer that is being freed: %v", err)
 			}
 			if err := buf.Free(); !errors.Is(err, ErrClosed) {

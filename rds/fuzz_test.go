@@ -221,12 +221,12 @@ func TestBrokenDaemon(t *testing.T) {
 			s := bindFake(t, cl, "127.0.0.1:0")
 			for i := 0; i < c.times && cl.Err() == nil; i++ {
 				if c.times == 100 {
-					s.SendMsg(&Message{Addr: netip.AddrPortFrom(s.local.Addr(), uint16(i)), DontWait: true}) // each destination has its share
+					s.Send(DontWait, &Message{Addr: netip.AddrPortFrom(s.local.Addr(), uint16(i))}) // each destination has its share
 					if e := d.seg.EventProducer().Reserve(); e != nil {
 						*e.Event() = data
 						d.seg.EventProducer().Publish()
 					}
-					s.RecvMsg(&Message{DontWait: true})
+					s.Recv(DontWait, &Received{})
 				}
 				c.do(d)
 				cl.rx.poll()

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -90,9 +91,9 @@ func TestHostileRun(t *testing.T) {
 		{"half a second length", append(good, 1, 0), run(0, 10, 1), true},
 	} {
 		for call, recv := range map[string]func(s *Socket) (int, error){
-			"RecvFrom": func(s *Socket) (int, error) { n, _, err := s.RecvFrom(make([]byte, 9)); return n, err },
-			"Peek":     func(s *Socket) (int, error) { return 0, s.RecvMsg(&Message{Peek: true}) },
-			"RecvMsgs": func(s *Socket) (int, error) { return s.RecvMsgs(make([]Message, 4)) },
+			"RecvFrom":  func(s *Socket) (int, error) { n, _, err := s.RecvFrom(make([]byte, 9)); return n, err },
+			"Peek":      func(s *Socket) (int, error) { return 0, look(bg(), s, &Received{}) },
+			"RecvBatch": func(s *Socket) (int, error) { return s.RecvBatch(context.Background(), make([]Received, 4)) },
 		} {
 			t.Run(tt.name+"/"+call, func(t *testing.T) {
 				d := newHostileDaemon()

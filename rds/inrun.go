@@ -69,8 +69,8 @@ func (r *rx) pass(s *Socket, rest []byte) {
 
 // takeMore takes datagrams of the run of s that is being received into ms, and returns how
 // many. mu is held.
-func (r *rx) takeMore(s *Socket, ms []Message) (n int, err error) {
-	in, trace := &s.in, s.rxTrace.Load()
+func (r *rx) takeMore(s *Socket, ms []Received) (n int, err error) {
+	in := &s.in
 	for ; n < len(ms) && in.rest != nil; n++ {
 		m := &ms[n]
 		f, rest, err := s.first()
@@ -78,11 +78,8 @@ func (r *rx) takeMore(s *Socket, ms []Message) (n int, err error) {
 			return n, err
 		}
 		k := copy(m.Payload, f)
-		m.N, m.Len, m.Truncated = k, len(f), k < len(f)
+		m.N, m.Len = k, len(f)
 		m.Addr, m.SrcInc, m.Cookie, m.Time = in.from, in.ev.SrcInc, 0, in.at
-		if trace {
-			m.Trace = traceOf(&in.ev, time.Now())
-		}
 		r.pass(s, rest)
 	}
 	return n, nil

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -25,7 +26,7 @@ func sendRun(t testing.TB, d *fakeDaemon, a, b *Socket, payloads ...string) {
 	}
 	x.run = outRun{size: mostRun}
 	tx.mu.Unlock()
-	if n, err := a.SendMsgs(batchOf(b.LocalAddrPort(), payloads...)); n != len(payloads) || err != nil {
+	if n, err := a.SendBatch(context.Background(), batchOf(b.LocalAddrPort(), payloads...)); n != len(payloads) || err != nil {
 		t.Fatal(n, err)
 	}
 	d.record = true
@@ -36,40 +37,37 @@ func sendRun(t testing.TB, d *fakeDaemon, a, b *Socket, payloads ...string) {
 // TestRunReceived: each call receives the datagrams of a run as if they had come alone.
 func TestRunReceived(t *testing.T) {
 	d, a, b := pair(t, Options{})
-	b.SetNonblock(true)
 	mustSend(t, a, "before", b)
 	sendRun(t, d, a, b, "one", "", "0123456789", "four", "five")
 	mustSend(t, a, "after", b)
 	d.do(func() {})
 	mustRecv(t, b, "before")
 
-	m := Message{Payload: make([]byte, 4), Peek: true}
+	m := Received{Payload: make([]byte, 4)}
 	for range 2 {
-		if err := b.RecvMsg(&m); err != nil || string(m.Payload[:m.N]) != "one" || m.Truncated || m.Addr != a.LocalAddrPort() {
+		if err := look(bg(), b, &m); err != nil || string(m.Payload[:m.N]) != "one" || m.N < m.Len || m.Addr != a.LocalAddrPort() {
 			t.Errorf("peek: %+v, %v", m, err)
 		}
 	}
 	mustRecv(t, b, "one")
-	if n, from, err := b.RecvFrom(m.Payload); n != 0 || from != a.LocalAddrPort() || err != nil {
+	if n, from, err := tryRecv(b, m.Payload); n != 0 || from != a.LocalAddrPort() || err != nil {
 		t.Errorf("an empty datagram: %d from %v, %v", n, from, err)
 	}
-	b.SetRxTrace(true)
-	for _, m.Peek = range []bool{true, false} {
-		m.Trace = RxTrace{}
-		if err := b.RecvMsg(&m); err != nil || m.N != 4 || m.Len != 10 || !m.Truncated || m.SrcInc == 0 ||
-			m.Time.IsZero() || m.Trace.Assembly != 1234 || m.Trace.Delivered == 0 {
-			t.Errorf("truncated, peek %v: %+v, %v", m.Peek, m, err)
+	for _, peek := range []bool{true, false} {
+		if assembly, err := (kernelSocket{b}).Recv(&m, peek); err != nil || m.N != 4 || m.Len != 10 || m.SrcInc == 0 ||
+			m.Time.IsZero() || assembly != 1234 {
+			t.Errorf("truncated, peek %v: %+v, %v, %v", peek, m, assembly, err)
 		}
 	}
-	ms := []Message{{Payload: make([]byte, 8), Peek: true}, {Payload: make([]byte, 2)}, {Payload: make([]byte, 8)}, {Payload: make([]byte, 8)}}
-	if n, err := b.RecvMsgs(ms[:1]); n != 1 || err != nil || string(ms[0].Payload[:ms[0].N]) != "four" {
+	ms := []Received{{Payload: make([]byte, 8)}, {Payload: make([]byte, 2)}, {Payload: make([]byte, 8)}, {Payload: make([]byte, 8)}}
+	if n, err := b.RecvBatch(DontWait, ms[:1]); n != 1 || err != nil || string(ms[0].Payload[:ms[0].N]) != "four" {
 		t.Errorf("a batch of one: %+v, %d, %v", ms[0], n, err)
 	}
-	if n, err := b.RecvMsgs(ms[1:]); n != 2 || err != nil || string(ms[1].Payload[:ms[1].N]) != "fi" || !ms[1].Truncated ||
+	if n, err := b.RecvBatch(DontWait, ms[1:]); n != 2 || err != nil || string(ms[1].Payload[:ms[1].N]) != "fi" || ms[1].Len != 4 ||
 		string(ms[2].Payload[:ms[2].N]) != "after" {
 		t.Errorf("a batch: %d, %v, %+v", n, err, ms[1:])
 	}
-	if err := b.RecvMsg(&m); !errors.Is(err, ErrWouldBlock) {
+	if err := b.Recv(DontWait, &m); !errors.Is(err, ErrWouldBlock) {
 		t.Errorf("with nothing left: %v", err)
 	}
 	wantReturned(t, d)
@@ -120,7 +118,7 @@ func TestRunReadiness(t *testing.T) {
 					t.Errorf("before %s: %+v, %v, readable %v", p, got, err, readable(t, fd))
 				}
 				if p == "3" {
-					if err := b.RecvMsg(&Message{Peek: true}); err != nil || !readable(t, fd) {
+					if err := look(bg(), b, &Received{}); err != nil || !readable(t, fd) {
 						t.Errorf("peek: %v, readable %v", err, readable(t, fd))
 					}
 				}

@@ -43,7 +43,6 @@ func TestEdgeAtFullRing(t *testing.T) {
 	mustSend(t, a, "opens the destination", b)
 	d.do(func() {})
 	a.c.tx.poll() // it has come back: nothing is left to have the keeper look
-	a.SetNonblock(true)
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +69,7 @@ func TestEdgeAtFullRing(t *testing.T) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for port := 1; err == nil; port++ { // a new one each time: the send fails before it has set anything aside
-		_, err = a.SendTo(nil, stuckAt(port))
+		_, err = trySend(a, nil, stuckAt(port))
 	}
 	if err != errSendWouldBlock || a.c.tx.sub.Free() >= openEntries {
 		t.Errorf("the ring is not full: %v", err)

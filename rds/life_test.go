@@ -33,15 +33,15 @@ func blockers(t *testing.T, d *fakeDaemon, a, b *Socket, local *Buffer, r *Regio
 	errs := make(chan error, 20)
 	for _, f := range []func() error{
 		func() error { _, _, err := a.RecvFrom(nil); return err },
-		func() error { return a.RecvMsg(&Message{Peek: true}) },
-		func() error { _, err := a.Send(nil); return errOr(err, ErrNoDestination) },
+		func() error { return look(bg(), a, &Received{}) },
+		func() error { _, err := a.Send(bg(), &Message{}); return errOr(err, ErrInvalid) },
 		func() error { _, err := a.SendTo([]byte("f"), b.LocalAddrPort()); return err },
 		func() error { _, err := a.Barrier(bg(), host, id); return err },
 		func() error { return a.BarrierAll(bg()) },
 		func() error { _, err := a.WaitOp(bg(), host, id); return err },
 		func() error { _, err := a.Wait(bg(), WaitSet{Message: true, SendSpace: true}); return err },
 		func() error { _, err := a.Wait(bg(), WaitSet{ZeroCopy: true}); return err },
-		func() error { _, err := a.Wait(bg(), WaitSet{Congestion: true}); return err },
+		func() error { _, err := a.Wait(bg(), WaitSet{congestion: true}); return err },
 		func() error { _, err := a.FetchAdd(bg(), b.LocalAddrPort(), r.Cookie(), 0, 1); return err },
 	} {
 		go func() { errs <- f() }()
@@ -119,8 +119,8 @@ func TestDaemonGone(t *testing.T) {
 		// What was delivered stays readable first.
 		mustRecv(t, b, "one")
 		mustRecv(t, b, "two")
-		for _, dontWait := range []bool{false, true} {
-			if err := b.RecvMsg(&Message{DontWait: dontWait}); !errors.Is(err, ErrSession) {
+		for _, ctx := range []context.Context{bg(), DontWait} {
+			if err := b.Recv(ctx, &Received{}); !errors.Is(err, ErrSession) {
 				t.Fatal(err)
 			}
 		}
@@ -180,15 +180,14 @@ func TestUseAfterClose(t *testing.T) {
 			to := b.LocalAddrPort()
 			for name, err := range map[string]error{
 				"SendTo":      second(a.SendTo(nil, to)),
-				"SendMsgs":    second(a.SendMsgs(make([]Message, 2))),
-				"RecvFrom":    a.RecvMsg(&Message{}),
-				"Peek":        a.RecvMsg(&Message{Peek: true}),
-				"RecvMsgs":    second(a.RecvMsgs(make([]Message, 2))),
+				"SendBatch":   second(a.SendBatch(context.Background(), make([]Message, 2))),
+				"RecvFrom":    a.Recv(context.Background(), &Received{}),
+				"Peek":        look(bg(), a, &Received{}),
+				"RecvBatch":   second(a.RecvBatch(context.Background(), make([]Received, 2))),
 				"Wait":        second(a.Wait(bg(), WaitSet{Message: true, Op: []OpRef{{to.Addr(), 1}}})),
 				"Barrier":     second(a.Barrier(bg(), to.Addr(), 1)),
 				"BarrierAll":  a.BarrierAll(bg()),
 				"WaitOp":      second(a.WaitOp(bg(), to.Addr(), 1)),
-				"Connect":     a.Connect(to),
 				"SetDeadline": a.SetDeadline(time.Now()),
 				"SetRcvBuf":   a.SetRcvBuf(5),
 				"Cancel":      a.CancelSentTo(to),
@@ -196,7 +195,7 @@ func TestUseAfterClose(t *testing.T) {
 				"Release":     r.Release(bg()),
 				"SetLane":     a.SetLane(1),
 				"PollFD":      second(a.PollFD()),
-				"Write":       a.Write(bg(), to, &RDMA{Cookie: 1, Local: []Segment{{local, 0, 8}}}),
+				"Write":       a.RDMAWrite(bg(), to, &RDMA{Cookie: 1, Local: []Segment{{local, 0, 8}}}),
 				"FetchAdd":    second(a.FetchAdd(bg(), to, 1, 0, 1)),
 				"CloseWait":   a.CloseWait(bg()),
 				"Expose":      r.Expose(bg(), to),
@@ -208,8 +207,8 @@ func TestUseAfterClose(t *testing.T) {
 			}
 			_ = a.HWM(to.Addr())
 			a.SetNotices()
-			a.SetCongMonitor(true)
-			_, _ = a.ZeroCopyDone(make([]uint32, 1)), a.CongUpdates()
+			(kernelSocket{a}).SetCongMonitor(true)
+			_, _ = a.ZeroCopyDone(make([]uint32, 1)), (kernelSocket{a}).CongUpdates()
 			_ = a.Completions(make([]Completion, 1)) + a.Notices(make([]Notice, 1)) + a.SndBuf() + a.RcvBuf()
 			if end == "client" {
 				if _, err := c.Bind(to); !errors.Is(err, ErrClosed) {
@@ -248,11 +247,9 @@ func TestSocketClose(t *testing.T) {
 		if b = bindFake(t, c, "127.0.0.1:4001"); b.handle == was || shm.SockIndex(b.handle) != shm.SockIndex(was) {
 			t.Fatalf("handle %#x behind %#x, want another one of the same index", b.handle, was)
 		}
-		b.SetNonblock(true)
-		if n, _, err := b.RecvFrom(make([]byte, 10)); !errors.Is(err, ErrWouldBlock) {
+		if n, _, err := tryRecv(b, make([]byte, 10)); !errors.Is(err, ErrWouldBlock) {
 			t.Fatalf("the new socket received %d bytes, %v", n, err)
 		}
-		b.SetNonblock(false)
 	}
 	b.Close()
 	c.tx.poll()
@@ -345,7 +342,7 @@ func TestOpenErrors(t *testing.T) {
 // one.
 func TestTimeout(t *testing.T) {
 	for _, err := range []error{ErrClosed, ErrDaemonGone, ErrSession, ErrNoDaemon, ErrVersion, ErrMessageTooLong, ErrWouldBlock, ErrCongested,
-		ErrTooManyDestinations, ErrCompletionsFull, ErrNoDestination, ErrInvalid, ErrRemote, ErrCanceled, ErrDropped, ErrUnknown, ErrOther,
+		ErrTooManyDestinations, ErrCompletionsFull, ErrInvalid, ErrRemote, ErrCanceled, ErrDropped, ErrUnknown, ErrOther,
 		Completion{Status: RemoteError, Errno: syscall.EAGAIN}.Err()} {
 		for _, err := range []error{err, opErr("op", netip.AddrPort{}, err)} {
 			var ne net.Error

@@ -29,7 +29,7 @@ func TestCloseWait(t *testing.T) {
 				d, a, b := pair(t, noSpin)
 				d.do(func() { d.holdSends = true })
 				for range 3 {
-					if _, err := a.SendMsg(&Message{Payload: []byte("last words"), Addr: b.LocalAddrPort(), GiveUpAfter: time.Hour}); err != nil {
+					if _, err := a.Send(context.Background(), &Message{Payload: []byte("last words"), Addr: b.LocalAddrPort(), GiveUpAfter: time.Hour}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -108,7 +108,7 @@ func TestCloseWaitGivesBack(t *testing.T) {
 		mustSend(t, b, "unread", a)
 		mustSend(t, b, "unread", a)
 		synctest.Wait()
-		if err := b.RecvMsg(&Message{DontWait: true}); !errors.Is(err, ErrWouldBlock) { // puts them into a's queue
+		if err := b.Recv(DontWait, &Received{}); !errors.Is(err, ErrWouldBlock) { // puts them into a's queue
 			t.Fatal(err)
 		}
 		d.do(func() { d.holdSends = true })

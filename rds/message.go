@@ -17,50 +17,36 @@ const MaxMessage = abi.MaxMessage
 // and the offset of its first byte in the upper 32 bits. 0 names no region.
 type Cookie uint64
 
-// Message is one datagram for SendMsg and RecvMsg. A Message with a Payload can be
-// used, and used again for the next call.
+// Message is one datagram to send. It can be used again for the next send.
 type Message struct {
-	// Payload is the data to send, or the buffer to receive into. Data is copied
-	// either way. Nil and empty send an empty message.
+	// Payload is the data. It is copied. Nil and empty send an empty message.
 	Payload []byte
-	// From is the data to send, instead of Payload, where it lies in a Buffer. It is
-	// not copied: it must not change until the message is acknowledged or withdrawn,
-	// which ZeroCopy reports. Sends only.
+	// From is the data, instead of Payload, where it lies in a Buffer. It is not copied: it
+	// must not change until the message is acknowledged or withdrawn, which ZeroCopy
+	// reports.
 	From Segment
-	// N is set by a receive: the number of bytes copied into Payload.
-	N int
-	// Len is set by a receive: the message's full length.
-	Len int
-	// Truncated is set by a receive if Len is greater than N. The rest of the
-	// message is discarded, unless Peek was set.
-	Truncated bool
-	// Addr is the destination (zero: the connected one), or the source.
+	// Addr is the destination.
 	Addr netip.AddrPort
-	// SrcInc is set by a receive: the incarnation of the socket at Addr that sent
-	// the message. A later socket at the same port has another incarnation. It is 0
-	// if the peer is a Linux kernel, which has none.
-	SrcInc uint32
 	// DstInc is the incarnation of the socket that the message is meant for, for
 	// example the SrcInc of the message that it answers. If that socket is no longer
 	// bound, the message is delivered to nobody, and the sender gets a NoSocket
 	// notice or the status Dropped. 0 means the socket that took this socket's first
-	// message to Addr. Sends only.
+	// message to Addr.
 	DstInc uint32
-	// Cookie is sent along, or was: the RDMA_DEST of the message. To send it,
-	// it must be of a region registered on this client; its grant goes ahead
-	// of the message.
+	// Cookie is sent along: the RDMA_DEST of the message. It must be of a region registered
+	// on this client; its grant goes ahead of the message.
 	Cookie Cookie
 	// Op is an operation that runs ahead of this message: when the message is
-	// delivered, the data of the operation is there. Sends only.
+	// delivered, the data of the operation is there.
 	Op *RDMA
 	// Atomic is an atomic operation that runs ahead of this message, and behind Op
-	// if there is one. Sends only.
+	// if there is one.
 	Atomic *Atomic
-	// OpID and AtomicID are set by a send: the barrier ids of Op and Atomic, or 0.
+	// OpID and AtomicID are set by the send: the barrier ids of Op and Atomic, or 0.
 	OpID, AtomicID uint64
 	// ZeroCopy makes ZeroCopyDone return ZeroCopyCookie once the message is
 	// acknowledged or withdrawn: the memory named by From is then the caller's
-	// again. Sends only.
+	// again.
 	ZeroCopy       bool
 	ZeroCopyCookie uint32
 	// GiveUpAfter limits how long the message may wait to be acknowledged once it is
@@ -68,17 +54,23 @@ type Message struct {
 	// limit. After that time a message that was not sent is withdrawn, and one that
 	// was sent is not sent again. The sender gets a GaveUp notice. If the message
 	// has operations, it gets their statuses instead: Dropped if the message was not
-	// sent, else Unknown. Sends only.
+	// sent, else Unknown.
 	GiveUpAfter time.Duration
-	// Time is set by a receive: when the message reached the daemon.
-	Time time.Time
-	// Trace is set by a receive if SetRxTrace is on.
-	Trace RxTrace
-	// DontWait makes this call non-blocking: instead of waiting it fails with
-	// ErrWouldBlock or ErrCongested.
-	DontWait bool
-	// Peek makes a receive leave the message in the queue.
-	Peek bool
+}
+
+// Received is one datagram that was received. The caller sets Payload, a receive the rest.
+// It can be used again for the next receive.
+type Received struct {
+	Payload []byte         // the buffer to receive into
+	N       int            // how many bytes were copied into Payload
+	Len     int            // the message's full length; what is beyond N is lost
+	Addr    netip.AddrPort // the source
+	// SrcInc is the incarnation of the socket at Addr that sent the message. A later socket
+	// at the same port has another incarnation. It is 0 if the peer is a Linux kernel, which
+	// has none.
+	SrcInc uint32
+	Cookie Cookie    // of a region of the sender, if the message carried one
+	Time   time.Time // when the message reached the daemon
 }
 
 // plain reports that m is only a payload to send.

@@ -38,7 +38,7 @@ func TestRDMA(t *testing.T) {
 	for i := range local.Bytes() {
 		local.Bytes()[i] = byte(i)
 	}
-	id, err := a.SendMsg(&Message{Payload: []byte("wrote"), Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), RemoteOff: 100,
+	id, err := a.Send(context.Background(), &Message{Payload: []byte("wrote"), Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), RemoteOff: 100,
 		Local: []Segment{{local, 1, 2}, {local, 10, 3}}, Token: 77, Notify: true}})
 	if err != nil || id != 1 {
 		t.Fatal(id, err)
@@ -59,7 +59,7 @@ func TestRDMA(t *testing.T) {
 	}
 
 	m := Message{Addr: to, Op: &RDMA{Kind: Read, Cookie: r.Cookie(), RemoteOff: 101, Local: []Segment{{local, 0, 4}}, Silent: true}}
-	if id, err := a.SendMsg(&m); id != 2 || m.OpID != 2 || err != nil {
+	if id, err := a.Send(context.Background(), &m); id != 2 || m.OpID != 2 || err != nil {
 		t.Fatal(id, err)
 	}
 	if _, err := a.Barrier(bg(), to.Addr(), 2); err != nil {
@@ -68,8 +68,7 @@ func TestRDMA(t *testing.T) {
 	if got := local.Bytes()[:4]; !bytes.Equal(got, []byte{2, 10, 11, 12}) {
 		t.Fatalf("read %v", got)
 	}
-	b.SetNonblock(true)
-	if _, _, err := b.RecvFrom(nil); !errors.Is(err, ErrWouldBlock) {
+	if _, _, err := tryRecv(b, nil); !errors.Is(err, ErrWouldBlock) {
 		t.Fatalf("a silent operation was delivered: %v", err)
 	}
 	if n := a.Completions(make([]Completion, 4)); n != 0 {
@@ -79,11 +78,11 @@ func TestRDMA(t *testing.T) {
 
 func TestCookieTravels(t *testing.T) {
 	_, a, b, _, _, r := rdmaPair(t, Options{})
-	if _, err := b.SendMsg(&Message{Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
+	if _, err := b.Send(context.Background(), &Message{Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
 		t.Fatal(err)
 	}
-	var m Message
-	if err := a.RecvMsg(&m); err != nil || m.Cookie != r.Cookie() {
+	var m Received
+	if err := a.Recv(context.Background(), &m); err != nil || m.Cookie != r.Cookie() {
 		t.Fatalf("%#x, %v", m.Cookie, err)
 	}
 	if err := r.Expose(bg(), a.LocalAddrPort()); err != nil {
@@ -101,7 +100,7 @@ func TestCookieTravels(t *testing.T) {
 	if err := r.Expose(bg(), a.LocalAddrPort()); !errors.Is(err, ErrClosed) {
 		t.Fatal(err)
 	}
-	if _, err := b.SendMsg(&Message{Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); !errors.Is(err, syscall.EINVAL) {
+	if _, err := b.Send(context.Background(), &Message{Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); !errors.Is(err, syscall.EINVAL) {
 		t.Fatalf("a released cookie: %v", err)
 	}
 }
@@ -125,7 +124,7 @@ func TestStatuses(t *testing.T) {
 	} {
 		tt.op.Local, tt.op.Notify = []Segment{{local, 0, 8}}, i != 1
 		tt.op.Report = i == 1
-		id, err := a.SendMsg(&Message{Addr: to, Op: &tt.op})
+		id, err := a.Send(context.Background(), &Message{Addr: to, Op: &tt.op})
 		if err != nil || id != uint64(i+1) {
 			t.Fatal(id, err)
 		}
@@ -250,7 +249,7 @@ func TestReusedCell(t *testing.T) {
 // write issues a small write.
 func write(t testing.TB, a *Socket, to netip.AddrPort, r *Region, local *Buffer, notify bool) uint64 {
 	t.Helper()
-	id, err := a.SendMsg(&Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}, Notify: notify}})
+	id, err := a.Send(context.Background(), &Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}, Notify: notify}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +329,7 @@ func TestCompletionLimit(t *testing.T) {
 	to := b.LocalAddrPort()
 	var n int
 	for {
-		id, err := a.SendMsg(&Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}, Notify: true}})
+		id, err := a.Send(context.Background(), &Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}, Notify: true}})
 		if errors.Is(err, ErrCompletionsFull) {
 			if !errors.Is(err, syscall.EAGAIN) {
 				t.Error(err)

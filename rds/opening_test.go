@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"os"
 	"syscall"
@@ -16,10 +17,10 @@ func TestDestinationAsked(t *testing.T) {
 	a.c.tx.asks = true
 	d.do(func() { d.noRDMA, d.holdSends = true, true })
 	m := Message{Addr: a.LocalAddrPort(), Cookie: r.Cookie()}
-	if _, err := b.SendMsg(&m); !errors.Is(err, syscall.EOPNOTSUPP) {
+	if _, err := b.Send(context.Background(), &m); !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Errorf("the first: %v", err)
 	}
-	if n, err := a.SendMsgs([]Message{{Addr: m.Addr, Payload: []byte("x")}, {Addr: b.LocalAddrPort(), Cookie: r.Cookie()}}); n != 1 || !errors.Is(err, syscall.EOPNOTSUPP) {
+	if n, err := a.SendBatch(context.Background(), []Message{{Addr: m.Addr, Payload: []byte("x")}, {Addr: b.LocalAddrPort(), Cookie: r.Cookie()}}); n != 1 || !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Errorf("several: %d, %v", n, err)
 	}
 	d.do(func() {
@@ -37,7 +38,7 @@ func TestDaemonBehind(t *testing.T) {
 	d.do(func() { d.holdSends = true })
 	to := b.LocalAddrPort()
 	resume := d.pause()
-	if _, err := a.SendMsg(&Message{Addr: to, DontWait: true}); !errors.Is(err, ErrWouldBlock) {
+	if _, err := a.Send(DontWait, &Message{Addr: to}); !errors.Is(err, ErrWouldBlock) {
 		t.Errorf("without waiting: %v", err)
 	}
 	_ = a.SetWriteDeadline(time.Now())

@@ -2,6 +2,7 @@ package rds
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net/netip"
 	"syscall"
@@ -34,7 +35,7 @@ func TestLane(t *testing.T) {
 		}
 	})
 	c := bindFake(t, a.c, "127.0.0.1:4002")
-	if err := errors.Join(c.SetLane(0), c.Connect(b.LocalAddrPort()), c.SetLane(255)); err != nil {
+	if err := errors.Join(c.SetLane(0), c.SetLane(255)); err != nil {
 		t.Errorf("not sent yet: %v", err)
 	}
 	if err := c.Close(); err != nil {
@@ -97,13 +98,13 @@ func TestGiveUp(t *testing.T) {
 	d.do(func() { d.holdSends = true })
 	limit := 1500 * time.Microsecond
 	for range 2 {
-		if _, err := a.SendMsg(&Message{Payload: []byte("late"), Addr: to, GiveUpAfter: limit}); err != nil {
+		if _, err := a.Send(context.Background(), &Message{Payload: []byte("late"), Addr: to, GiveUpAfter: limit}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	mustSend(t, a, "patient", b)
 	op := RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{mustAlloc(t, a.c, 8), 0, 8}}, Notify: true}
-	id, err := a.SendMsg(&Message{Addr: to, Op: &op, GiveUpAfter: limit})
+	id, err := a.Send(context.Background(), &Message{Addr: to, Op: &op, GiveUpAfter: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,35 +160,5 @@ func TestSetNotices(t *testing.T) {
 	a.SetNotices()
 	if got := tell(); len(got) != 0 {
 		t.Errorf("told %v", got)
-	}
-}
-
-func TestRxTrace(t *testing.T) {
-	_, a, b := pair(t, Options{})
-	recv := func() RxTrace {
-		mustSend(t, a, "x", b)
-		m := Message{Payload: make([]byte, 8)}
-		if err := b.RecvMsg(&m); err != nil {
-			t.Fatal(err)
-		}
-		return m.Trace
-	}
-	if tr := recv(); tr != (RxTrace{}) {
-		t.Errorf("nobody asked for %+v", tr)
-	}
-	b.SetRxTrace(true)
-	if tr := recv(); tr.HdrToStart != 0 || tr.Assembly != 1234 || tr.Delivered < 24*time.Hour {
-		t.Errorf("%+v", tr) // the fake daemon's clock stands still in 2023
-	}
-	m := Message{}
-	mustSend(t, a, "x", b)
-	if err := b.RecvMsg(&Message{Peek: true}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.RecvMsgs([]Message{m}); err != nil {
-		t.Fatal(err)
-	}
-	if tr := traceOf(&shm.Event{RecvTime: 2}, time.Unix(0, 1)); tr.Delivered != 0 {
-		t.Errorf("a clock that went back: %+v", tr)
 	}
 }

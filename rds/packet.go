@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"net"
 	"net/netip"
 
@@ -27,9 +28,6 @@ func (s *Socket) WriteTo(p []byte, to net.Addr) (int, error) {
 	return s.SendTo(p, ap)
 }
 
-// Send sends p to the connected destination, as SendTo does.
-func (s *Socket) Send(p []byte) (int, error) { return s.SendTo(p, netip.AddrPort{}) }
-
 // SendTo queues p for delivery to the socket at to and returns len(p). Success means
 // queued, not delivered: see the package comment. Messages from one socket to
 // another are delivered in the order in which they were sent. p is copied. It may be
@@ -37,10 +35,9 @@ func (s *Socket) Send(p []byte) (int, error) { return s.SendTo(p, netip.AddrPort
 // (ErrMessageTooLong).
 //
 // SendTo waits while the send buffer is full or the destination congested. The write
-// deadline, Close and the daemon's end interrupt the wait. A non-blocking socket
-// does not wait: ErrWouldBlock or ErrCongested. A host that is not reached is no
-// error: messages to it wait. Other errors: ErrNoDestination, ErrInvalid,
-// ErrTooManyDestinations, EOPNOTSUPP for an address of the other family.
+// deadline, Close and the daemon's end interrupt the wait. A host that is not reached is
+// no error: messages to it wait. Other errors: ErrInvalid, ErrTooManyDestinations,
+// EOPNOTSUPP for an address of the other family.
 //
 // It allocates nothing once the destination is known.
 //
@@ -48,17 +45,21 @@ func (s *Socket) Send(p []byte) (int, error) { return s.SendTo(p, netip.AddrPort
 func (s *Socket) SendTo(p []byte, to netip.AddrPort) (int, error) {
 	var m outMsg // filled field by field: see sendBatch
 	m.p, m.to = p, to
-	if err := s.send(&m, false); err != nil {
+	if err := s.send(context.Background(), &m); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// SendMsg queues m.Payload, or the memory m.From, for delivery to m.Addr, with
+// Send queues m.Payload, or the memory m.From, for delivery to m.Addr, with
 // m.Cookie and behind the operations m.Op and m.Atomic. It sets m.OpID and
 // m.AtomicID to their barrier ids and returns the last of them, or 0 if m has no
-// operation. With m.DontWait the call does not wait. Otherwise it waits and fails as
-// SendTo does.
+// operation.
+//
+// It waits as SendTo does, and until ctx ends. The error is the context's then, and nothing
+// is queued. With DontWait it does not wait: ErrWouldBlock or ErrCongested. ctx does not
+// limit how long the message may wait to be acknowledged: see Message.GiveUpAfter. Send
+// allocates only if it has to wait and ctx can end.
 //
 // More errors: ErrInvalid for a malformed operation; EFAULT for an atomic operation
 // whose local memory is not aligned; ErrCompletionsFull if m asks for a completion
@@ -66,30 +67,33 @@ func (s *Socket) SendTo(p []byte, to netip.AddrPort) (int, error) {
 // its destination is a Linux host reached by RDS/TCP, which does not take cookies.
 // What only the daemon can check (an unknown or released cookie, bounds, rights)
 // becomes the operation's status.
-func (s *Socket) SendMsg(m *Message) (opID uint64, err error) {
+func (s *Socket) Send(ctx context.Context, m *Message) (opID uint64, err error) {
 	m.OpID, m.AtomicID = 0, 0
 	var o outMsg // filled field by field: see sendBatch
 	o.p, o.to = m.Payload, m.Addr
 	if !m.plain() {
 		o.x = m
 	}
-	if err := s.send(&o, m.DontWait); err != nil {
+	if err := s.send(ctx, &o); err != nil {
 		return 0, err
 	}
 	return max(m.OpID, m.AtomicID), nil
 }
 
-// SendMsgs queues the messages of ms in order, as SendMsg does, and hands them to
+// SendBatch queues the messages of ms in order, as Send does, and hands them to
 // the daemon together. It returns how many it queued. The error, if any, is that of
-// the first message that was not queued. The DontWait of each element counts.
-func (s *Socket) SendMsgs(ms []Message) (n int, err error) {
+// the first message that was not queued.
+func (s *Socket) SendBatch(ctx context.Context, ms []Message) (n int, err error) {
+	if _, err := impatient(ctx); err != nil {
+		return 0, opErr("send", netip.AddrPort{}, err)
+	}
 	for n < len(ms) {
 		n += s.sendBatch(ms[n:])
 		if n == len(ms) {
 			break
 		}
 		// One that does not go through at once: the long way.
-		if _, err := s.SendMsg(&ms[n]); err != nil {
+		if _, err := s.Send(ctx, &ms[n]); err != nil {
 			return n, err
 		}
 		n++

@@ -12,8 +12,7 @@ import (
 // PollFD returns a descriptor for poll(2), epoll(7) and the like. It is readable
 // while a condition of the socket's poll set holds, and once the client has ended.
 // The poll set of a new socket is everything that can be taken: messages,
-// completions, notices, zero-copy cookies and congestion updates. SetPoll chooses
-// another set.
+// completions, notices and zero-copy cookies. SetPoll chooses another set.
 //
 // Edge-triggered use: every message, completion and so on that arrives makes an
 // edge, and so does every other condition when it begins to hold. There may be edges
@@ -107,7 +106,7 @@ func (p *pollFD) close() {
 func (s *Socket) idle() bool {
 	w := s.pollSet()
 	return !(w.Message && s.unread() || w.Completion && s.comps.len() > 0 || w.Notice && s.notices.len() > 0 ||
-		w.ZeroCopy && s.zcDone.len() > 0 || w.Congestion && s.cong.update != 0)
+		w.ZeroCopy && s.zcDone.len() > 0 || w.congestion && s.cong.update != 0)
 }
 
 // arrived makes the descriptor readable if the poll set has one of in, which was

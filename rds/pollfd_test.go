@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"testing"
@@ -46,7 +47,7 @@ func TestPollFD(t *testing.T) {
 		if readable(t, fd) {
 			t.Error("readable with nothing to take")
 		}
-		a.SetCongMonitor(true)
+		(kernelSocket{a}).SetCongMonitor(true)
 		mustSend(t, a, "a destination", b)
 		synctest.Wait()
 		mustRecv(t, b, "a destination")
@@ -56,13 +57,13 @@ func TestPollFD(t *testing.T) {
 			"message": {func() { mustSend(t, b, "1", a) }, func() { mustRecv(t, a, "1") }},
 			"messages": {func() { mustSend(t, b, "1", a); mustSend(t, b, "2", a) }, func() {
 				mustRecv(t, a, "1")
-				if err := a.RecvMsg(&Message{Peek: true}); err != nil || !readable(t, fd) {
+				if err := look(bg(), a, &Received{}); err != nil || !readable(t, fd) {
 					t.Error("not readable with one left", err)
 				}
 				mustRecv(t, a, "2")
 			}},
 			"batch": {func() { mustSend(t, b, "1", a); mustSend(t, b, "2", a) }, func() {
-				if n, err := a.RecvMsgs(make([]Message, 3)); n != 2 || err != nil {
+				if n, err := a.RecvBatch(context.Background(), make([]Received, 3)); n != 2 || err != nil {
 					t.Error(n, err)
 				}
 			}},
@@ -82,7 +83,7 @@ func TestPollFD(t *testing.T) {
 				}
 			}},
 			"zero-copy cookie": {func() {
-				if _, err := a.SendMsg(&Message{Addr: to, ZeroCopy: true}); err != nil {
+				if _, err := a.Send(context.Background(), &Message{Addr: to, ZeroCopy: true}); err != nil {
 					t.Error(err)
 				}
 				synctest.Wait()
@@ -98,7 +99,7 @@ func TestPollFD(t *testing.T) {
 				failSend(t, a, b)
 				mustRecv(t, b, "full")
 			}, func() {
-				if a.CongUpdates() == 0 {
+				if (kernelSocket{a}).CongUpdates() == 0 {
 					t.Error("no update")
 				}
 			}},
@@ -119,7 +120,7 @@ func TestPollFD(t *testing.T) {
 		if !readable(t, fd) {
 			t.Error("the daemon's end does not show")
 		}
-		if err := a.RecvMsg(&Message{DontWait: true}); !errors.Is(err, ErrDaemonGone) || !readable(t, fd) {
+		if err := a.Recv(DontWait, &Received{}); !errors.Is(err, ErrDaemonGone) || !readable(t, fd) {
 			t.Error(err)
 		}
 		if fd := mustPollFD(t, b); !readable(t, fd) {
@@ -137,7 +138,7 @@ func TestPollFD(t *testing.T) {
 // mustDrain takes what is there.
 func mustDrain(t testing.TB, s *Socket) {
 	t.Helper()
-	for s.RecvMsg(&Message{DontWait: true}) == nil {
+	for s.Recv(DontWait, &Received{}) == nil {
 	}
 }
 

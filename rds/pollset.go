@@ -7,7 +7,7 @@ import (
 )
 
 // takeables is the poll set of a new socket.
-var takeables = WaitSet{Message: true, Completion: true, Notice: true, ZeroCopy: true, Congestion: true}
+var takeables = WaitSet{Message: true, Completion: true, Notice: true, ZeroCopy: true, congestion: true}
 
 // SetPoll chooses the poll set: the conditions, as in Wait, for which the descriptor
 // of PollFD is readable. SendSpace and SendTo hold nearly always: add them when a
@@ -63,7 +63,7 @@ func (s *Socket) pollSet() *WaitSet {
 // taken returns the part of w's interest that arrives in queues. Its arrival makes
 // the condition true, so it needs no check.
 func (w *WaitSet) taken() (in interest) {
-	queues := WaitSet{Message: w.Message, Completion: w.Completion, Notice: w.Notice, ZeroCopy: w.ZeroCopy, Congestion: w.Congestion}
+	queues := WaitSet{Message: w.Message, Completion: w.Completion, Notice: w.Notice, ZeroCopy: w.ZeroCopy, congestion: w.congestion}
 	return queues.interest()
 }
 

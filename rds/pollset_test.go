@@ -55,7 +55,6 @@ func TestPollSet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, a, b, local, _, r := rdmaPair(t, noSpin)
-				a.SetNonblock(true)
 				op := func() uint64 {
 					d.do(func() { d.holdOps = true })
 					return write(t, a, b.LocalAddrPort(), r, local, true)
@@ -97,7 +96,7 @@ func TestPollSet(t *testing.T) {
 func sendUntil(t *testing.T, s *Socket, to netip.AddrPort, n int, want error) {
 	t.Helper()
 	for {
-		if _, err := s.SendTo(make([]byte, n), to); err != nil {
+		if _, err := trySend(s, make([]byte, n), to); err != nil {
 			if !errors.Is(err, want) {
 				t.Fatal(err)
 			}

@@ -69,9 +69,8 @@ func (c *Client) openNext(ctx context.Context) (*Client, error) {
 }
 
 // Rebind binds a socket at the address and port of old, a socket of an ended client.
-// The new socket has old's settings: buffer limits, lane, connected destination,
-// non-blocking mode, SetFailUnreachable, linger, notices, congestion monitor and
-// receive trace. Deadlines, the poll descriptor and everything queued stay with old.
+// The new socket has old's settings: buffer limits, lane, SetFailUnreachable, linger and
+// notices. Deadlines, the poll descriptor and everything queued stay with old.
 //
 // Errors: those of Bind and SetRcvBuf; ErrInvalid if the client of old still works.
 func (c *Client) Rebind(old *Socket) (*Socket, error) {
@@ -93,18 +92,16 @@ func (c *Client) rebind(old *Socket) (*Socket, error) {
 			return nil, err
 		}
 	}
-	s.nonblock.Store(old.nonblock.Load())
 	s.failUnreachable.Store(old.failUnreachable.Load())
-	s.rxTrace.Store(old.rxTrace.Load())
-	s.SetCongMonitor(old.congMon.Load())
+	kernelSocket{s}.SetCongMonitor(old.congMon.Load())
 	old.c.tx.mu.Lock()
-	remote, lane, linger, sndbuf := old.remote, old.lane, old.linger, old.sndbuf
+	lane, linger, sndbuf := old.lane, old.linger, old.sndbuf
 	old.c.tx.mu.Unlock()
 	old.c.rx.mu.Lock()
 	unwanted := old.unwanted
 	old.c.rx.mu.Unlock()
 	c.tx.mu.Lock()
-	s.remote, s.lane, s.linger, s.sndbuf = remote, lane, linger, sndbuf
+	s.lane, s.linger, s.sndbuf = lane, linger, sndbuf
 	c.tx.mu.Unlock()
 	c.rx.mu.Lock()
 	s.unwanted = unwanted

@@ -11,10 +11,8 @@ func TestRebindSettings(t *testing.T) {
 	if err := old.SetLinger(time.Second); err != nil {
 		t.Fatal(err)
 	}
-	old.SetNonblock(true)
 	old.SetFailUnreachable(true)
-	old.SetRxTrace(true)
-	old.SetCongMonitor(true)
+	(kernelSocket{old}).SetCongMonitor(true)
 	old.SetNotices(Lost)
 	d.die(nil)
 	<-old.c.Done()
@@ -23,7 +21,7 @@ func TestRebindSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.nonblock.Load() || !s.failUnreachable.Load() || !s.rxTrace.Load() || !s.congMon.Load() || s.unwanted != old.unwanted {
+	if !s.failUnreachable.Load() || !s.congMon.Load() || s.unwanted != old.unwanted {
 		t.Error("a setting stayed behind")
 	}
 	s.c.tx.mu.Lock()

@@ -9,24 +9,22 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// recv receives one message: its event into e, and as much of its payload as fits
-// into p. n is how much that was. It waits as the socket's mode, its deadline and
-// dontWait say.
-func (s *Socket) recv(p []byte, e *shm.Event, peek, dontWait bool) (n int, err error) {
-	return s.recvUntil(context.Background(), receive{p: p, e: e, peek: peek}, dontWait || s.nonblock.Load())
-}
-
 // receive says what a receive takes, and to where.
 type receive struct {
 	p     []byte
 	e     *shm.Event
 	peek  bool
 	whole bool // a message longer than p stays in the queue: errLonger
+	woken bool // the caller sees to it that the end of the context wakes the receivers
 }
 
-// recvUntil is recv that waits until ctx ends. The caller sees to it that the end of
-// ctx wakes the receivers of s.
-func (s *Socket) recvUntil(ctx context.Context, a receive, dontWait bool) (n int, err error) {
+// recv receives one message: its event into a.e, and as much of its payload as fits
+// into a.p. n is how much that was. It waits as the socket's deadline and ctx say.
+func (s *Socket) recv(ctx context.Context, a receive) (n int, err error) {
+	dontWait, err := impatient(ctx)
+	if err != nil {
+		return 0, err
+	}
 	var w *waiter
 	for {
 		n, done, err := s.tryRecv(a)
@@ -42,7 +40,11 @@ func (s *Socket) recvUntil(ctx context.Context, a receive, dontWait bool) (n int
 			s.endRecv(&w)
 			return 0, ctx.Err()
 		default:
-			s.c.park(w)
+			if a.woken {
+				s.c.park(w)
+			} else {
+				s.c.parkContext(ctx, w)
+			}
 			s.endWait(&w)
 		}
 	}
@@ -205,57 +207,50 @@ func source(e *shm.Event) netip.AddrPort {
 }
 
 // describe sets the fields of m that a receive sets.
-func (s *Socket) describe(m *Message, e *shm.Event, n int) {
-	m.N, m.Len, m.Truncated = n, int(e.Len), n < int(e.Len)
+func describe(m *Received, e *shm.Event, n int) {
+	m.N, m.Len = n, int(e.Len)
 	m.Addr, m.SrcInc, m.Cookie, m.Time = source(e), e.SrcInc, Cookie(e.Cookie), time.Unix(0, e.RecvTime)
-	if s.rxTrace.Load() {
-		m.Trace = traceOf(e, time.Now())
-	}
 }
 
 // RecvFrom receives one message into p and returns the number of bytes copied and
 // the message's source. A message longer than p is truncated without an error, as
-// with UDP; RecvMsg reports its full length. It allocates nothing.
+// with UDP; Recv reports its full length. It allocates nothing.
 //
 // RecvFrom waits until a message is there. The wait ends with os.ErrDeadlineExceeded
 // at the read deadline, with ErrClosed at Close, and with ErrDaemonGone or
 // ErrSession at the end of the daemon or the session, once everything delivered has
-// been read. A non-blocking socket does not wait: ErrWouldBlock.
+// been read.
 //
 // Source: recvmsg(2); net/rds/recv.c rds_recvmsg.
 func (s *Socket) RecvFrom(p []byte) (n int, from netip.AddrPort, err error) {
 	var e shm.Event
-	if n, err = s.recv(p, &e, false, false); err != nil {
+	if n, err = s.recv(context.Background(), receive{p: p, e: &e}); err != nil {
 		return 0, netip.AddrPort{}, err
 	}
 	return n, source(&e), nil
 }
 
-// RecvMsg receives one message into m.Payload and sets N, Len, Truncated, Addr,
-// SrcInc, Cookie and Time. With m.Peek the message stays in the queue. With
-// m.DontWait the call does not wait. Otherwise it waits and fails as RecvFrom does.
-func (s *Socket) RecvMsg(m *Message) error {
-	return s.recvMsg(m, m.Peek)
-}
-
-func (s *Socket) recvMsg(m *Message, peek bool) error {
+// Recv receives one message into m.Payload and sets the other fields of m. It waits and
+// fails as RecvFrom does, and waits until ctx ends: the error is the context's then. If ctx
+// has ended already, it takes no message. With DontWait it does not wait: ErrWouldBlock. It
+// allocates only if it has to wait and ctx can end.
+func (s *Socket) Recv(ctx context.Context, m *Received) error {
 	var e shm.Event
-	n, err := s.recv(m.Payload, &e, peek, m.DontWait)
+	n, err := s.recv(ctx, receive{p: m.Payload, e: &e})
 	if err != nil {
-		return err
+		return recvError(err)
 	}
-	s.describe(m, &e, n)
+	describe(m, &e, n)
 	return nil
 }
 
-// RecvMsgs receives as many messages as are there into ms, at least one, and returns
-// how many. Only the wait for the first message blocks, as in RecvMsg. Of DontWait
-// only that of the first element counts. Peek is ignored.
-func (s *Socket) RecvMsgs(ms []Message) (int, error) {
+// RecvBatch receives as many messages as are there into ms, at least one, and returns
+// how many. Only the wait for the first message blocks, as in Recv.
+func (s *Socket) RecvBatch(ctx context.Context, ms []Received) (int, error) {
 	if len(ms) == 0 {
 		return 0, nil
 	}
-	if err := s.recvMsg(&ms[0], false); err != nil {
+	if err := s.Recv(ctx, &ms[0]); err != nil {
 		return 0, err
 	}
 	c, r := s.c, &s.c.rx
@@ -271,7 +266,7 @@ func (s *Socket) RecvMsgs(ms []Message) (int, error) {
 		if !ok || err != nil {
 			break
 		}
-		s.describe(&ms[n], &e, k)
+		describe(&ms[n], &e, k)
 		n++
 	}
 	s.passOn()

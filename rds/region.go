@@ -22,10 +22,11 @@ const (
 	AllowWrite  = Access(abi.RightWrite)  // remote Write operations
 	AllowAtomic = Access(abi.RightAtomic) // remote Atomic operations
 	UseOnce     = Access(abi.UseOnce)     // the region ends with the first message that has operations on it; it can be granted to one host
-	// PageOffset makes the cookie's upper half the offset of the first byte in its
+
+	// pageOffset makes the cookie's upper half the offset of the first byte in its
 	// page, as the kernel does. Without it that half is a number that nobody can
-	// guess.
-	PageOffset = Access(abi.PageOffset)
+	// guess. Package afrds sets it.
+	pageOffset = Access(abi.PageOffset)
 
 	allowAny = AllowRead | AllowWrite | AllowAtomic
 )
@@ -61,7 +62,7 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 		return nil, ErrClosed
 	case b == nil || b.c != s.c:
 		return nil, invalid("not a buffer of this client")
-	case a&^(allowAny|UseOnce|PageOffset) != 0 || a&allowAny == 0:
+	case a&^(allowAny|UseOnce|pageOffset) != 0 || a&allowAny == 0:
 		return nil, invalid("access %#x", uint8(a))
 	}
 	size := b.Len()

@@ -49,9 +49,8 @@ func (r *RemoteRegion) WriteAt(p []byte, off int64) (int, error) {
 // the error is io.EOF. The data takes a way through memory of the Client, and one copy;
 // ReadInto has none.
 //
-// It waits until ctx ends, whatever SetNonblock says. When it returns, p is the
-// caller's again. Errors: the context's; io.EOF; ErrInvalid for an offset below 0; those
-// of Socket.Read and Client.Alloc.
+// It waits until ctx ends. When it returns, p is the caller's again. Errors: the context's; io.EOF; ErrInvalid for an offset below 0; those
+// of Socket.RDMARead and Client.Alloc.
 func (r *RemoteRegion) ReadAtContext(ctx context.Context, p []byte, off int64) (int, error) {
 	var end error
 	if off >= 0 && int64(len(p)) > r.size-off {
@@ -69,9 +68,8 @@ func (r *RemoteRegion) ReadAtContext(ctx context.Context, p []byte, off int64) (
 // It writes nothing if p goes beyond the region. When it returns nil, the data is in the
 // memory of the other process.
 //
-// It waits until ctx ends, whatever SetNonblock says. When it returns, p is the
-// caller's again. Errors: the context's; ErrInvalid for a range outside the region; those
-// of Socket.Write and Client.Alloc.
+// It waits until ctx ends. When it returns, p is the caller's again. Errors: the context's; ErrInvalid for a range outside the region; those
+// of Socket.RDMAWrite and Client.Alloc.
 func (r *RemoteRegion) WriteAtContext(ctx context.Context, p []byte, off int64) (int, error) {
 	n, err := r.move(ctx, Write, &bounced{c: r.s.c, p: p, writes: true}, len(p), off)
 	return n, opErr("write", r.to, err)
@@ -81,7 +79,7 @@ func (r *RemoteRegion) WriteAtContext(ctx context.Context, p []byte, off int64) 
 // in the process. If ctx ends first, the error is the context's, and local must be
 // treated as in use until BarrierAll returns nil. After another error its bytes are
 // undefined. Other errors: ErrInvalid for a range outside the region or the Buffer;
-// those of Socket.Read.
+// those of Socket.RDMARead.
 func (r *RemoteRegion) ReadInto(ctx context.Context, local Segment, off int64) error {
 	_, err := r.move(ctx, Read, &inPlace{local}, local.Len, off)
 	return opErr("read", r.to, err)

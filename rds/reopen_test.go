@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,7 +23,7 @@ func TestReopenInFlight(t *testing.T) {
 	buf, region := target(t, l.c, b)
 	write := func(token uint64, notify, report bool) uint64 {
 		t.Helper()
-		id, err := a.SendMsg(&Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: region.Cookie(), Local: []Segment{{buf, 0, 8}}, Token: token, Notify: notify, Report: report}})
+		id, err := a.Send(context.Background(), &Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: region.Cookie(), Local: []Segment{{buf, 0, 8}}, Token: token, Notify: notify, Report: report}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +43,7 @@ func TestReopenInFlight(t *testing.T) {
 	d.set(func() { d.holdOps, d.holdSends = true, true })
 	notify, report := write(3, true, false), write(4, false, true)
 	write(5, false, false)
-	if _, err := a.SendMsg(&Message{Addr: to, Payload: make([]byte, 5000), ZeroCopy: true, ZeroCopyCookie: 7}); err != nil {
+	if _, err := a.Send(context.Background(), &Message{Addr: to, Payload: make([]byte, 5000), ZeroCopy: true, ZeroCopyCookie: 7}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -56,7 +57,7 @@ func TestReopenInFlight(t *testing.T) {
 		waits <- err
 	}()
 	l.away(d)
-	if _, err := a.SendMsg(&Message{Addr: to, DontWait: true}); !errors.Is(err, ErrWouldBlock) {
+	if _, err := a.Send(DontWait, &Message{Addr: to}); !errors.Is(err, ErrWouldBlock) {
 		t.Errorf("send without a daemon: %v", err)
 	}
 	l.next(nil)
@@ -141,7 +142,7 @@ func TestReopenUnread(t *testing.T) {
 			ms[i] = Message{Addr: b.LocalAddrPort(), Payload: fmt.Appendf(make([]byte, size(sent)), "%d", sent)}
 			sent++
 		}
-		if _, err := a.SendMsgs(ms); err != nil {
+		if _, err := a.SendBatch(context.Background(), ms); err != nil {
 			t.Fatal(err)
 		}
 		for !a.idsFree() {
@@ -151,8 +152,8 @@ func TestReopenUnread(t *testing.T) {
 	receive := func(n int) {
 		t.Helper()
 		for range n {
-			m := Message{Payload: make([]byte, 60000)}
-			if err := b.RecvContext(soon(t), &m); err != nil {
+			m := Received{Payload: make([]byte, 60000)}
+			if err := b.Recv(soon(t), &m); err != nil {
 				t.Fatal(err)
 			}
 			want := fmt.Appendf(make([]byte, size(got)), "%d", got)

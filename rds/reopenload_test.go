@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
@@ -73,7 +74,7 @@ func (x *reopenLoad) operate(c *Socket) {
 			return
 		}
 		op := RDMA{Kind: Write, Cookie: 1, Local: []Segment{{Buf: buf, Len: 8}}, Token: token, Notify: token%3 > 0, Report: token%3 == 0}
-		id, err := c.SendMsg(&Message{Addr: to, Op: &op})
+		id, err := c.Send(context.Background(), &Message{Addr: to, Op: &op})
 		if errors.Is(err, ErrInvalid) && buf.Bytes() == nil {
 			continue // the next daemon has not taken the buffer
 		}

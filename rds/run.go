@@ -34,12 +34,8 @@ var errOtherRun = errors.New("datagrams of a run are not committed")
 
 // inRun reports whether m goes into a run. A ping, which is for port 0, does not. tx.mu is
 // held.
-func (m *outMsg) inRun(s *Socket) bool {
-	to := m.to
-	if !to.IsValid() {
-		to = s.remote
-	}
-	return m.x == nil && len(m.p) <= runMax && to.Port() != 0
+func (m *outMsg) inRun() bool {
+	return m.x == nil && len(m.p) <= runMax && m.to.Port() != 0
 }
 
 // outRun is the run of a destination that may still be appended to. Guarded by tx.mu.
@@ -121,7 +117,7 @@ func (t *tx) appendMore(ms []Message) (n int) {
 	for ; n < len(ms); n++ {
 		m := &ms[n]
 		k := len(m.Payload)
-		if !m.plain() || k > min(runMax, s.sndbuf) || m.Addr != d.to && (m.Addr.IsValid() || s.remote != d.to) || sum.Bytes >= bytes || sum.NonEmpty >= count || !r.takes(s, k) {
+		if !m.plain() || k > min(runMax, s.sndbuf) || m.Addr != d.to || sum.Bytes >= bytes || sum.NonEmpty >= count || !r.takes(s, k) {
 			break
 		}
 		m.OpID, m.AtomicID = 0, 0

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"testing"
@@ -21,7 +22,7 @@ func TestRunAppends(t *testing.T) {
 	mustSend(t, a, "3", b)
 	wantTaken(t, d, 1)
 	for _, p := range []string{"4", "5"} {
-		if n, err := a.SendMsgs(batchOf(b.LocalAddrPort(), p, p)); n != 2 || err != nil {
+		if n, err := a.SendBatch(context.Background(), batchOf(b.LocalAddrPort(), p, p)); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
 	}
@@ -104,7 +105,7 @@ func TestRunTakenInBatch(t *testing.T) {
 			t.Errorf("%s: %d datagrams count as sent, %d as committed", name, n, done)
 		}
 		tx.mu.Unlock()
-		if n, err := a.SendMsgs(batchOf(to, "2", "", "3", "1")); n != 4 || err != nil {
+		if n, err := a.SendBatch(context.Background(), batchOf(to, "2", "", "3", "1")); n != 4 || err != nil {
 			t.Fatal(n, err)
 		}
 		if x := a.dests[to]; x.datagrams-len(d.unacked) != 4 || x.queued-len(d.unacked) != 3 {
@@ -147,7 +148,7 @@ func TestSlotOfUncommitted(t *testing.T) {
 		t.Error("the idle destination has kept its slot")
 	}
 	d.step()
-	if n, err := a.SendMsgs(batchOf(to, "2", "4")); n != 2 || err != nil {
+	if n, err := a.SendBatch(context.Background(), batchOf(to, "2", "4")); n != 2 || err != nil {
 		t.Error(n, err)
 	}
 	wantTaken(t, d, 2)
@@ -180,11 +181,11 @@ func TestRunOvertaken(t *testing.T) {
 			m.Addr = to
 			mustSend(t, a, "1", b)
 			mustSend(t, a, "2", b)
-			if _, err := a.SendMsg(&m); err != nil {
+			if _, err := a.Send(context.Background(), &m); err != nil {
 				t.Fatal(err)
 			}
 			mustSend(t, a, "3", b)
-			if n, err := a.SendMsgs([]Message{{Payload: []byte("4"), Addr: to}, m, {Payload: []byte("5"), Addr: to}}); n != 3 || err != nil {
+			if n, err := a.SendBatch(context.Background(), []Message{{Payload: []byte("4"), Addr: to}, m, {Payload: []byte("5"), Addr: to}}); n != 3 || err != nil {
 				t.Fatal(n, err)
 			}
 			wantTaken(t, d, 2, 0, 2, 0, 1)
@@ -240,7 +241,7 @@ func TestRunOverNotice(t *testing.T) {
 		t.Fatalf("%d notices", n)
 	}
 	mustSend(t, a, "3", b)
-	if n, err := a.SendMsgs(batchOf(b.LocalAddrPort(), "4", "5")); n != 2 || err != nil {
+	if n, err := a.SendBatch(context.Background(), batchOf(b.LocalAddrPort(), "4", "5")); n != 2 || err != nil {
 		t.Fatal(n, err)
 	}
 	wantTaken(t, d, 2, 3)
@@ -260,22 +261,8 @@ func TestPingInNoRun(t *testing.T) {
 	}
 	send(ping)
 	send(ping)
-	if n, err := a.SendMsgs([]Message{{Addr: b.LocalAddrPort()}, {Addr: ping}, {Addr: ping}, {Addr: b.LocalAddrPort()}}); n != 4 || err != nil {
+	if n, err := a.SendBatch(context.Background(), []Message{{Addr: b.LocalAddrPort()}, {Addr: ping}, {Addr: ping}, {Addr: b.LocalAddrPort()}}); n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
 	wantTaken(t, d, 0, 0, 2, 0, 0)
-	if err := a.Connect(ping); err != nil {
-		t.Fatal(err)
-	}
-	send(netip.AddrPort{})
-	if n, err := a.SendMsgs(make([]Message, 2)); n != 2 || err != nil {
-		t.Fatal(n, err)
-	}
-	wantTaken(t, d, 0, 0, 0)
-	if err := a.Connect(b.LocalAddrPort()); err != nil {
-		t.Fatal(err)
-	}
-	send(netip.AddrPort{})
-	send(netip.AddrPort{})
-	wantTaken(t, d, 2)
 }

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -80,7 +81,7 @@ func TestRunOpenAtClose(t *testing.T) {
 			if _, err := a.SendTo([]byte("3"), b.LocalAddrPort()); !errors.Is(err, ErrClosed) {
 				t.Errorf("a send of a closed socket: %v", err)
 			}
-			if n, err := a.SendMsgs(batchOf(b.LocalAddrPort(), "3", "4")); n != 0 || !errors.Is(err, ErrClosed) {
+			if n, err := a.SendBatch(context.Background(), batchOf(b.LocalAddrPort(), "3", "4")); n != 0 || !errors.Is(err, ErrClosed) {
 				t.Errorf("a batch of a closed socket: %d, %v", n, err)
 			}
 			wantTaken(t, d, 2)
@@ -101,7 +102,7 @@ func TestRunCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, a, b := pair(t, noSpin)
 		d.do(func() { d.holdSends = true })
-		if n, err := a.SendMsgs(batchOf(b.LocalAddrPort(), "1", "", "3")); n != 3 || err != nil {
+		if n, err := a.SendBatch(context.Background(), batchOf(b.LocalAddrPort(), "1", "", "3")); n != 3 || err != nil {
 			t.Fatal(n, err)
 		}
 		began := time.Now()
@@ -130,7 +131,7 @@ func TestBatchErrors(t *testing.T) {
 			a.SetSndBuf(100)
 			ms[4].Payload = make([]byte, 101)
 		}, ErrMessageTooLong, 4},
-		{"no destination", Params{}, func(_ *fakeDaemon, _, _ *Socket, ms []Message) { ms[3].Addr = (&Socket{}).local }, ErrNoDestination, 3},
+		{"no destination", Params{}, func(_ *fakeDaemon, _, _ *Socket, ms []Message) { ms[3].Addr = (&Socket{}).local }, ErrInvalid, 3},
 		{"congested", Params{}, func(d *fakeDaemon, a, b *Socket, ms []Message) {
 			mustSend(t, a, "x", b)
 			d.step()
@@ -161,13 +162,12 @@ func TestBatchErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d, a, b := pair(t, Options{Params: tt.params})
 			d.recording(t)
-			a.SetNonblock(true)
 			ms := batchOf(b.LocalAddrPort(), "0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 			tt.cause(d, a, b, ms)
 			d.step()
 			a.c.tx.poll()
 			d.taken = nil
-			if n, err := a.SendMsgs(ms); n != tt.n || !errors.Is(err, tt.want) {
+			if n, err := a.SendBatch(DontWait, ms); n != tt.n || !errors.Is(err, tt.want) {
 				t.Errorf("%d sent, %v; want %d, %v", n, err, tt.n, tt.want)
 			}
 			charged := 0

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"encoding/binary"
 	"math/rand/v2"
 	"sync"
@@ -49,19 +50,19 @@ func (x *mixer) send(n int) {
 		ms[i] = x.message()
 	}
 	if n == 1 && x.r.IntN(2) > 0 {
-		if _, err := x.from.SendMsg(&ms[0]); err != nil {
+		if _, err := x.from.Send(context.Background(), &ms[0]); err != nil {
 			x.t.Error(err)
 		}
 		return
 	}
-	if k, err := x.from.SendMsgs(ms); k != n || err != nil {
+	if k, err := x.from.SendBatch(context.Background(), ms); k != n || err != nil {
 		x.t.Errorf("%d of %d sent, %v", k, n, err)
 	}
 }
 
 // wantOrder receives n datagrams, each in its place, by calls of several kinds.
 func wantOrder(t *testing.T, s *Socket, n uint64) {
-	ms := make([]Message, 7)
+	ms := make([]Received, 7)
 	for i := range ms {
 		ms[i].Payload = make([]byte, inlineCopy+1)
 	}
@@ -72,13 +73,12 @@ func wantOrder(t *testing.T, s *Socket, n uint64) {
 		case 0:
 			ms[0].N, _, err = s.RecvFrom(ms[0].Payload)
 		case 1:
-			ms[0].Peek = next&4 != 0
-			if err = s.RecvMsg(&ms[0]); ms[0].Peek {
-				ms[0].Peek = false
+			peek := next&4 != 0
+			if err = recvOr(bg(), s, &ms[0], peek); peek {
 				_, _, _ = s.RecvFrom(nil)
 			}
 		default:
-			k, err = s.RecvMsgs(ms)
+			k, err = s.RecvBatch(context.Background(), ms)
 		}
 		if err != nil {
 			t.Error(err)
@@ -156,7 +156,7 @@ func TestRunOfManySenders(t *testing.T) {
 					ms[i] = Message{Addr: b.LocalAddrPort(), Payload: make([]byte, size)}
 					binary.LittleEndian.PutUint64(ms[i].Payload, uint64(g)<<32|uint64(n+i))
 				}
-				if k, err := a.SendMsgs(ms); k != len(ms) || err != nil {
+				if k, err := a.SendBatch(context.Background(), ms); k != len(ms) || err != nil {
 					t.Error(k, err)
 					return
 				}

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 
@@ -50,11 +51,14 @@ type outMsg struct {
 	windows int // arena windows when it was found exhausted
 }
 
-// send queues m, waiting as the socket's mode, its deadline and dontWait say.
-func (s *Socket) send(m *outMsg, dontWait bool) error {
+// send queues m, waiting as the socket's deadline and ctx say.
+func (s *Socket) send(ctx context.Context, m *outMsg) error {
 	c, t := s.c, &s.c.tx
 	m.id = noID
-	dontWait = dontWait || s.nonblock.Load()
+	dontWait, err := impatient(ctx)
+	if err != nil {
+		return opErr("send", m.to, err)
+	}
 	var w *waiter
 	for {
 		t.mu.Lock()
@@ -79,7 +83,7 @@ func (s *Socket) send(m *outMsg, dontWait bool) error {
 			s.endWait(&w)
 			return s.sendError(m, err)
 		}
-		if err = s.sendWait(m, err, &w, dontWait); err != nil {
+		if err = s.sendWait(ctx, m, err, &w, dontWait); err != nil {
 			s.endWait(&w)
 			if m.id != noID {
 				t.abandon(m)
@@ -142,7 +146,7 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 		t.drop(m)
 		return errSendDeadline
 	}
-	if m.inRun(s) {
+	if m.inRun() {
 		return t.append(s, m, arm)
 	}
 	if t.cur != nil {
@@ -174,11 +178,7 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 
 // toward checks m and finds its destination, which may take messages. mu is held.
 func (t *tx) toward(s *Socket, m *outMsg, arm bool) (*dest, error) {
-	if !m.to.IsValid() {
-		if m.to = s.remote; !m.to.IsValid() {
-			return nil, ErrNoDestination
-		}
-	} else if m.to.Addr().Is4In6() {
+	if m.to.Addr().Is4In6() {
 		m.to = normal(m.to)
 	}
 	n := len(m.p)

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"net/netip"
 	"runtime"
 	"time"
@@ -21,9 +22,11 @@ const (
 
 // sendWait waits for what err says is missing. The first call for a reason only
 // registers the waiter: the caller must try again before it waits.
-func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error {
+func (s *Socket) sendWait(ctx context.Context, m *outMsg, err error, w **waiter, dontWait bool) error {
 	want := wantSpace
 	switch {
+	case !dontWait && ctx.Err() != nil:
+		return ctx.Err()
 	case err == errRingFull:
 		// A waiter can be the leader. Who waits in another way must be none.
 		if s.endWait(w); s.ringWait(dontWait) == nil {
@@ -53,7 +56,7 @@ func (s *Socket) sendWait(m *outMsg, err error, w **waiter, dontWait bool) error
 	case dontWait:
 		return errSendWouldBlock
 	case *w != nil && (*w).want == want:
-		s.c.park(*w)
+		s.c.parkContext(ctx, *w)
 		s.endWait(w)
 	default:
 		s.endWait(w)

@@ -40,7 +40,6 @@ func TestStuckDestinations(t *testing.T) {
 				d, a, b := pair(t, tt.o)
 				d.noGrow = true
 				a.SetSndBuf(1 << 30)
-				a.SetNonblock(true)
 				m := Message{Payload: make([]byte, max(tt.size, 0))}
 				if tt.size < 0 {
 					buf := mustAlloc(t, a.c, 4096)
@@ -51,7 +50,7 @@ func TestStuckDestinations(t *testing.T) {
 				}
 				send := func(to netip.AddrPort) error {
 					m.Addr = to
-					_, err := a.SendMsg(&m)
+					_, err := a.Send(DontWait, &m)
 					return err
 				}
 				for i := range stuck {
@@ -70,7 +69,7 @@ func TestStuckDestinations(t *testing.T) {
 						t.Fatalf("message %d to a destination that takes them: %v", i, err)
 					}
 					d.do(func() {})
-					b.RecvMsg(&Message{DontWait: true})
+					b.Recv(DontWait, &Received{})
 				}
 				for i := range stuck {
 					d.releaseTo(stuckAt(i))
@@ -85,18 +84,18 @@ func TestStuckDestinations(t *testing.T) {
 func TestShareRelief(t *testing.T) {
 	ways := map[string]func(s *Socket) error{
 		"send":  func(s *Socket) error { _, err := s.SendTo(nil, stuckAt(0)); return err },
-		"write": func(s *Socket) error { _, err := s.sendContext(bg(), &Message{Addr: stuckAt(0)}); return err },
+		"write": func(s *Socket) error { _, err := s.Send(bg(), &Message{Addr: stuckAt(0)}); return err },
 		"relief": func(s *Socket) error {
 			_, err := s.Wait(bg(), WaitSet{Relief: []netip.AddrPort{stuckAt(0)}})
 			return err
 		},
 		"monitor": func(s *Socket) error {
-			s.SetCongMonitor(true)
-			if _, err := s.SendMsg(&Message{Addr: stuckAt(0), DontWait: true}); !errors.Is(err, ErrCongested) {
+			(kernelSocket{s}).SetCongMonitor(true)
+			if _, err := s.Send(DontWait, &Message{Addr: stuckAt(0)}); !errors.Is(err, ErrCongested) {
 				return fmt.Errorf("beyond its share: %w", err)
 			}
-			_, err := s.Wait(bg(), WaitSet{Congestion: true})
-			if mask := s.CongUpdates(); err == nil && mask != 1 {
+			_, err := s.Wait(bg(), WaitSet{congestion: true})
+			if mask := (kernelSocket{s}).CongUpdates(); err == nil && mask != 1 {
 				err = fmt.Errorf("updates %#x", mask)
 			}
 			return err
@@ -109,7 +108,7 @@ func TestShareRelief(t *testing.T) {
 				var err error
 				for _, port := range []int{0, 1} { // an eighth of all, an eighth of the rest
 					for err == nil {
-						_, err = a.SendMsg(&Message{Addr: stuckAt(port), DontWait: true})
+						_, err = a.Send(DontWait, &Message{Addr: stuckAt(port)})
 					}
 					if !errors.Is(err, ErrCongested) {
 						t.Fatal(err)
@@ -212,7 +211,7 @@ func TestGrowLeadsNobody(t *testing.T) {
 		return nil
 	}
 	w := a.enter(wantSpace, false)
-	if err := a.sendWait(&outMsg{windows: 1}, errNoMemory, &w, false); err != nil || !asked {
+	if err := a.sendWait(bg(), &outMsg{windows: 1}, errNoMemory, &w, false); err != nil || !asked {
 		t.Error(asked, err)
 	}
 	a.endWait(&w)

@@ -13,7 +13,7 @@ func TestPendingKeepsSlot(t *testing.T) {
 	d, a, _ := pair(t, Options{Params: Params{Slots: 4}})
 	dest := func(i int) netip.AddrPort { return netip.AddrPortFrom(d.local, uint16(5000+i)) }
 	send := func(i int) error {
-		_, err := a.SendTo(fmt.Append(nil, i), dest(i))
+		_, err := trySend(a, fmt.Append(nil, i), dest(i))
 		d.do(func() {}) // the daemon knows the destination now
 		return err
 	}
@@ -23,7 +23,6 @@ func TestPendingKeepsSlot(t *testing.T) {
 		}
 	}
 	d.do(func() { d.holdSends = true })
-	a.SetNonblock(true)
 	for i := range 4 {
 		if err := send(i); err != nil {
 			t.Fatal(i, err)

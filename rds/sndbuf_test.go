@@ -18,13 +18,12 @@ func TestRefusedHoldNobody(t *testing.T) {
 		stuck := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 7)
 		fill := func() {
 			t.Helper()
-			a.SetNonblock(true)
 			for range 10 {
-				if _, err := a.SendTo(make([]byte, 100), stuck); err != nil {
+				if _, err := trySend(a, make([]byte, 100), stuck); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := a.SendTo([]byte("x"), b.LocalAddrPort()); !errors.Is(err, ErrWouldBlock) {
+			if _, err := trySend(a, []byte("x"), b.LocalAddrPort()); !errors.Is(err, ErrWouldBlock) {
 				t.Fatalf("beyond the send buffer: %v", err)
 			}
 		}
@@ -33,7 +32,6 @@ func TestRefusedHoldNobody(t *testing.T) {
 			synctest.Wait()
 		}
 		fill()
-		a.SetNonblock(false)
 		sent, space := make(chan error, 1), make(chan error, 1)
 		go func() {
 			_, err := a.SendTo([]byte("y"), b.LocalAddrPort())
@@ -59,12 +57,11 @@ func TestRefusedHoldNobody(t *testing.T) {
 			}
 		}
 		mustRecv(t, b, "y")
-		a.SetNonblock(true)
-		if _, err := a.SendTo([]byte("x"), stuck); !errors.Is(err, ErrCongested) {
+		if _, err := trySend(a, []byte("x"), stuck); !errors.Is(err, ErrCongested) {
 			t.Errorf("to the congested destination: %v", err)
 		}
 		congest(false)
-		if _, err := a.SendTo([]byte("x"), stuck); !errors.Is(err, ErrWouldBlock) || errors.Is(err, ErrCongested) {
+		if _, err := trySend(a, []byte("x"), stuck); !errors.Is(err, ErrWouldBlock) || errors.Is(err, ErrCongested) {
 			t.Errorf("relieved, with the send buffer full: %v", err)
 		}
 		d.do(func() { d.release(func(*fakeMsg) bool { return true }, func(m fakeMsg) { d.ack(m.sub.MsgID) }) })

@@ -21,8 +21,6 @@ type Socket struct {
 	handle uint32 // shm.SockHandle
 	local  netip.AddrPort
 
-	nonblock atomic.Bool
-
 	failUnreachable atomic.Bool           // see SetFailUnreachable
 	closed          atomic.Bool           // set with tx.mu held, or while the client closes
 	end             atomic.Pointer[error] // why it has lost its port, see ended
@@ -30,7 +28,6 @@ type Socket struct {
 	wait            socketWaiters
 
 	// Guarded by tx.mu.
-	remote   netip.AddrPort // connected
 	lane     uint8
 	exposed  bool // the lane is fixed without a destination
 	linger   time.Duration
@@ -44,7 +41,6 @@ type Socket struct {
 	cells    map[netip.Addr]*cell
 	zcOpen   int // zero-copy cookies promised and not taken
 
-	rxTrace   atomic.Bool
 	congMon   atomic.Bool // changed with rx.mu held
 	pollLooks atomic.Bool // poll.w != nil
 
@@ -116,41 +112,6 @@ func (s *Socket) LocalAddrPort() netip.AddrPort { return s.local }
 // LocalAddr returns LocalAddrPort as a net.Addr, an *Addr.
 func (s *Socket) LocalAddr() net.Addr { return &Addr{s.local} }
 
-// RemoteAddrPort returns the address of the last Connect, or the zero AddrPort if
-// there was none.
-func (s *Socket) RemoteAddrPort() netip.AddrPort {
-	s.c.tx.mu.Lock()
-	defer s.c.tx.mu.Unlock()
-	return s.remote
-}
-
-// Connect sets the destination of sends that name none. It sends nothing, and the
-// socket goes on receiving from everybody. It may be called again, but a destination
-// once set cannot be removed. Errors: EDESTADDRREQ for the unspecified address;
-// ErrInvalid for an address that cannot be a destination.
-//
-// Source: net/rds/af_rds.c rds_connect.
-func (s *Socket) Connect(to netip.AddrPort) error {
-	to = normal(to)
-	if err := s.connectable(to); err != nil {
-		return opErr("connect", to, err)
-	}
-	s.c.tx.mu.Lock()
-	defer s.c.tx.mu.Unlock()
-	if s.closed.Load() {
-		return opErr("connect", to, ErrClosed)
-	}
-	s.remote = to
-	return nil
-}
-
-func (s *Socket) connectable(to netip.AddrPort) error {
-	if to.Addr().IsValid() && to.Addr().IsUnspecified() {
-		return errDestAddrReq
-	}
-	return s.checkDest(to)
-}
-
 // checkDest returns why the address to cannot be a destination of s, or nil.
 func (s *Socket) checkDest(to netip.AddrPort) error {
 	if err := checkAddr(to.Addr()); err != nil {
@@ -192,10 +153,6 @@ func (s *Socket) setDeadline(d *deadline, t time.Time, want interest) error {
 	}
 	return nil
 }
-
-// SetNonblock(true) makes sends and receives that would wait fail at once with
-// ErrWouldBlock or ErrCongested. A new socket waits.
-func (s *Socket) SetNonblock(on bool) { s.nonblock.Store(on) }
 
 // SndBuf returns the send buffer limit in bytes of payload.
 func (s *Socket) SndBuf() int {

@@ -33,57 +33,43 @@ func TestSendRecv(t *testing.T) {
 	}
 }
 
-func TestRecvMsg(t *testing.T) {
+func TestTruncated(t *testing.T) {
 	_, a, b := pair(t, Options{})
 	mustSend(t, a, "0123456789", b)
-	m := Message{Payload: make([]byte, 4), Peek: true}
+	m := Received{Payload: make([]byte, 4)}
 	for range 2 {
-		if err := b.RecvMsg(&m); err != nil || m.N != 4 || m.Len != 10 || !m.Truncated || m.Addr != a.LocalAddrPort() {
+		if err := look(bg(), b, &m); err != nil || m.N != 4 || m.Len != 10 || m.Addr != a.LocalAddrPort() {
 			t.Fatalf("peek: %+v, %v", m, err)
 		}
 	}
-	m = Message{Payload: make([]byte, 20)}
-	if err := b.RecvMsg(&m); err != nil || m.N != 10 || m.Len != 10 || m.Truncated || m.Time.IsZero() {
+	m = Received{Payload: make([]byte, 20)}
+	if err := b.Recv(DontWait, &m); err != nil || m.N != 10 || m.Len != 10 || m.Time.IsZero() {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	mustSend(t, a, "0123456789", b)
 	if n, _, err := b.RecvFrom(make([]byte, 3)); n != 3 || err != nil {
 		t.Fatalf("truncated: %d, %v", n, err)
 	}
-	m.DontWait = true
-	if err := b.RecvMsg(&m); !errors.Is(err, syscall.EAGAIN) {
+	if err := b.Recv(DontWait, &m); !errors.Is(err, syscall.EAGAIN) {
 		t.Fatalf("the rest of a truncated message is discarded: %v", err)
 	}
 }
 
-func TestConnect(t *testing.T) {
+func TestDestination(t *testing.T) {
 	_, a, b := pair(t, Options{})
-	if _, err := a.Send([]byte("x")); !errors.Is(err, ErrNoDestination) || !errors.Is(err, syscall.ENOTCONN) {
-		t.Fatalf("Send before Connect: %v", err)
-	}
-	if err := a.Connect(b.LocalAddrPort()); err != nil || a.RemoteAddrPort() != b.LocalAddrPort() {
-		t.Fatal(err)
-	}
-	if _, err := a.Send([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	mustRecv(t, b, "x")
 	for to, want := range map[string]error{
-		"0.0.0.0:1000":         syscall.EDESTADDRREQ,
+		"0.0.0.0:1000":         syscall.EINVAL,
 		"224.0.0.1:1000":       syscall.EINVAL,
 		"255.255.255.255:1000": syscall.EINVAL,
 		"[2001:db8::1]:1000":   syscall.EOPNOTSUPP,
 		"[fe80::1%lo]:1000":    syscall.EINVAL,
 	} {
-		if err := a.Connect(netip.MustParseAddrPort(to)); !errors.Is(err, want) {
-			t.Errorf("Connect(%s): %v, want %v", to, err, want)
+		if _, err := a.SendTo(nil, netip.MustParseAddrPort(to)); !errors.Is(err, want) {
+			t.Errorf("to %s: %v, want %v", to, err, want)
 		}
 	}
-	if err := a.Connect(netip.AddrPort{}); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("Connect of the zero address: %v", err)
-	}
-	if a.RemoteAddrPort() != b.LocalAddrPort() {
-		t.Error("a failed Connect changed the destination")
+	if _, err := a.SendTo(nil, netip.AddrPort{}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("to the zero address: %v", err)
 	}
 	// IPv4 written as IPv6 is the same destination.
 	mapped := netip.AddrPortFrom(netip.AddrFrom16(b.LocalAddrPort().Addr().As16()), b.LocalAddrPort().Port())
@@ -132,16 +118,14 @@ func TestSendBuffer(t *testing.T) {
 		if _, err := a.SendTo(make([]byte, 101), b.LocalAddrPort()); !errors.Is(err, syscall.EMSGSIZE) {
 			t.Fatalf("a message above the limit: %v", err)
 		}
-		a.SetNonblock(true)
 		for range 2 { // the second goes beyond
-			if _, err := a.SendTo(make([]byte, 51), b.LocalAddrPort()); err != nil {
+			if _, err := trySend(a, make([]byte, 51), b.LocalAddrPort()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := a.SendTo(make([]byte, 1), b.LocalAddrPort()); !errors.Is(err, ErrWouldBlock) {
+		if _, err := trySend(a, make([]byte, 1), b.LocalAddrPort()); !errors.Is(err, ErrWouldBlock) {
 			t.Fatalf("full: %v", err)
 		}
-		a.SetNonblock(false)
 		sent := make(chan error)
 		go func() {
 			_, err := a.SendTo(make([]byte, 1), b.LocalAddrPort())
@@ -182,10 +166,9 @@ func TestSendBuffer(t *testing.T) {
 func TestZeroLength(t *testing.T) {
 	d, a, b := pair(t, Options{Params: Params{MaxMsgs: 512}})
 	d.keepIDs = true
-	a.SetNonblock(true)
 	// With a limit each has a message id of its own.
 	empty := func() error {
-		_, err := a.SendMsg(&Message{Addr: b.LocalAddrPort(), GiveUpAfter: time.Hour})
+		_, err := a.Send(DontWait, &Message{Addr: b.LocalAddrPort(), GiveUpAfter: time.Hour})
 		return err
 	}
 	for i := range 57 { // a ninth
@@ -259,9 +242,8 @@ func TestGrowSend(t *testing.T) {
 	if err := b.SetRcvBuf(100 << 20); err != nil {
 		t.Fatal(err)
 	}
-	a.SetNonblock(true)
 	for i := range 10 {
-		if _, err := a.SendTo(make([]byte, MaxMessage), b.LocalAddrPort()); err != nil {
+		if _, err := trySend(a, make([]byte, MaxMessage), b.LocalAddrPort()); err != nil {
 			t.Fatal(i, err)
 		}
 	}
@@ -292,15 +274,15 @@ func TestBatches(t *testing.T) {
 		out[i] = Message{Payload: []byte{byte(i)}, Addr: b.LocalAddrPort()}
 	}
 	out[50].Payload = bytes.Repeat([]byte{50}, 3*inlineCopy)
-	if n, err := a.SendMsgs(out); n != 100 || err != nil {
+	if n, err := a.SendBatch(context.Background(), out); n != 100 || err != nil {
 		t.Fatal(n, err)
 	}
-	in := make([]Message, 30)
+	in := make([]Received, 30)
 	for i := range in {
 		in[i].Payload = make([]byte, 4*inlineCopy)
 	}
 	for got := 0; got < 100; {
-		n, err := b.RecvMsgs(in)
+		n, err := b.RecvBatch(context.Background(), in)
 		if err != nil || n == 0 {
 			t.Fatal(n, err)
 		}
@@ -313,10 +295,10 @@ func TestBatches(t *testing.T) {
 		got += n
 	}
 	out[3].Payload = make([]byte, MaxMessage+1)
-	if n, err := a.SendMsgs(out); n != 3 || !errors.Is(err, ErrMessageTooLong) {
-		t.Fatalf("SendMsgs up to a bad one: %d, %v", n, err)
+	if n, err := a.SendBatch(context.Background(), out); n != 3 || !errors.Is(err, ErrMessageTooLong) {
+		t.Fatalf("SendBatch up to a bad one: %d, %v", n, err)
 	}
-	if n, err := b.RecvMsgs(nil); n != 0 || err != nil {
+	if n, err := b.RecvBatch(context.Background(), nil); n != 0 || err != nil {
 		t.Fatal(n, err)
 	}
 }
@@ -334,7 +316,7 @@ func TestPacketAddrs(t *testing.T) {
 		}
 	}
 	for _, addr := range []net.Addr{nil, (*Addr)(nil), (*net.UDPAddr)(nil)} {
-		if _, err := a.WriteTo([]byte("x"), addr); !errors.Is(err, ErrNoDestination) {
+		if _, err := a.WriteTo([]byte("x"), addr); !errors.Is(err, ErrInvalid) {
 			t.Errorf("WriteTo(%#v): %v", addr, err)
 		}
 	}

@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// Write runs op as a write to the host of the socket at to. It returns when the
+// RDMAWrite runs op as a write to the host of the socket at to. It returns when the
 // local memory is the caller's again and the outcome is known: nil for Success, else
 // Completion.Err. The remote application is not told. Kind, Notify, Report and
 // Silent of op are ignored, and op is not changed.
 //
-// ctx limits the wait, whatever SetNonblock says, and its deadline is the
+// ctx limits the wait, and its deadline is the
 // operation's GiveUpAfter as well. If ctx ends first, the error is the context's,
 // the outcome is unknown, and the local memory must be treated as in use until
-// BarrierAll returns nil. Other errors are those of SendMsg and WaitOp.
-func (s *Socket) Write(ctx context.Context, to netip.AddrPort, op *RDMA) error {
+// BarrierAll returns nil. Other errors are those of Send and WaitOp.
+func (s *Socket) RDMAWrite(ctx context.Context, to netip.AddrPort, op *RDMA) error {
 	return opErr("write", to, s.transfer(ctx, to, op, Write))
 }
 
-// Read runs op as a read from the host of the socket at to. When it returns nil, the
-// data is in op's local memory. Otherwise it is as Write.
+// RDMARead runs op as a read from the host of the socket at to. When it returns nil, the
+// data is in op's local memory. Otherwise it is as RDMAWrite.
 //
 // Source: the synchronous RDMA read of the first RDS design.
-func (s *Socket) Read(ctx context.Context, to netip.AddrPort, op *RDMA) error {
+func (s *Socket) RDMARead(ctx context.Context, to netip.AddrPort, op *RDMA) error {
 	return opErr("read", to, s.transfer(ctx, to, op, Read))
 }
 
@@ -39,7 +39,7 @@ func (s *Socket) transfer(ctx context.Context, to netip.AddrPort, op *RDMA, kind
 	return err
 }
 
-// Atomic runs a, as Write runs its operation, and returns the value before it, in
+// Atomic runs a, as RDMAWrite runs its operation, and returns the value before it, in
 // this host's byte order. If a.Local is zero, the value is only returned.
 func (s *Socket) Atomic(ctx context.Context, to netip.AddrPort, a *Atomic) (old uint64, err error) {
 	old, err = s.atomic(ctx, to, *a)
@@ -47,7 +47,7 @@ func (s *Socket) Atomic(ctx context.Context, to netip.AddrPort, a *Atomic) (old 
 }
 
 // FetchAdd adds add to the 8 bytes at off of the region and returns their value
-// before. Context and errors are as in Write.
+// before. Context and errors are as in RDMAWrite.
 func (s *Socket) FetchAdd(ctx context.Context, to netip.AddrPort, region Cookie, off, add uint64) (old uint64, err error) {
 	old, err = s.atomic(ctx, to, Atomic{Kind: FetchAdd, Cookie: region, RemoteOff: off, Add: add})
 	return old, opErr("fetch-and-add", to, err)
@@ -55,7 +55,7 @@ func (s *Socket) FetchAdd(ctx context.Context, to netip.AddrPort, region Cookie,
 
 // CompareAndSwap stores swap in the 8 bytes at off of the region if their value is
 // compare. It returns the value before: if that equals compare, swap was stored.
-// Context and errors are as in Write.
+// Context and errors are as in RDMAWrite.
 func (s *Socket) CompareAndSwap(ctx context.Context, to netip.AddrPort, region Cookie, off, compare, swap uint64) (old uint64, err error) {
 	old, err = s.atomic(ctx, to, Atomic{Kind: CmpSwap, Cookie: region, RemoteOff: off, Compare: compare, Swap: swap})
 	return old, opErr("compare-and-swap", to, err)
@@ -111,21 +111,14 @@ func (s *Socket) run(ctx context.Context, m *Message) (pending OpRef, err error)
 
 // post sends m with its one operation. The deadline of ctx limits the message, too.
 func (s *Socket) post(ctx context.Context, m *Message) (OpRef, error) {
-	if err := ctx.Err(); err != nil {
-		return OpRef{}, err
-	}
 	if at, ok := ctx.Deadline(); ok {
 		m.GiveUpAfter = min(max(time.Until(at), time.Millisecond), MaxGiveUp)
 	}
-	id, err := s.sendContext(ctx, m)
+	id, err := s.Send(ctx, m)
 	if err != nil {
-		return OpRef{}, err
+		return OpRef{}, cause(err)
 	}
-	to := m.Addr
-	if !to.IsValid() {
-		to = s.RemoteAddrPort()
-	}
-	return OpRef{to.Addr().Unmap(), id}, nil
+	return OpRef{m.Addr.Addr().Unmap(), id}, nil
 }
 
 // settled waits until op, which post returned, is locally complete and settled. After an
@@ -151,36 +144,6 @@ func (s *Socket) settled(ctx context.Context, op OpRef) (inUse bool, err error) 
 func pastDeadline(ctx context.Context) bool {
 	at, ok := ctx.Deadline()
 	return ok && !time.Now().Before(at)
-}
-
-// sendContext is SendMsg that waits as long as ctx lasts.
-func (s *Socket) sendContext(ctx context.Context, m *Message) (id uint64, err error) {
-	wait := m.DontWait
-	m.DontWait = true
-	defer func() { m.DontWait = wait }()
-	for {
-		id, err = s.SendMsg(m)
-		var until WaitSet
-		switch {
-		case err == nil:
-			return id, nil
-		case errors.Is(err, ErrCompletionsFull):
-			return 0, cause(err)
-		case errors.Is(err, ErrWouldBlock):
-			until.SendSpace = true
-		case errors.Is(err, ErrCongested):
-			to := m.Addr
-			if !to.IsValid() {
-				to = s.RemoteAddrPort()
-			}
-			until.Relief = []netip.AddrPort{to}
-		default:
-			return 0, cause(err)
-		}
-		if _, err := s.Wait(ctx, until); err != nil {
-			return 0, cause(err)
-		}
-	}
 }
 
 // cause returns err without its OpError, because the caller adds its own.

@@ -131,23 +131,23 @@ func (x *victim) use(what, where byte, v uint16) {
 	case 16:
 		ms := make([]Message, where%32)
 		for i := range ms {
-			ms[i] = Message{Payload: buf[:int(v)*i%len(buf)], Addr: to, DontWait: true}
+			ms[i] = Message{Payload: buf[:int(v)*i%len(buf)], Addr: to}
 		}
-		if k, err := s.SendMsgs(ms); k < 0 || k > len(ms) || (k < len(ms)) != (err != nil) {
+		if k, err := s.SendBatch(DontWait, ms); k < 0 || k > len(ms) || (k < len(ms)) != (err != nil) {
 			x.t.Errorf("%d of %d messages sent, %v", k, len(ms), err)
 		}
 	case 17:
-		s.SendMsg(&Message{Payload: buf[:int(v)%len(buf)], Addr: to, DontWait: true, ZeroCopy: where&8 != 0})
+		s.Send(DontWait, &Message{Payload: buf[:int(v)%len(buf)], Addr: to, ZeroCopy: where&8 != 0})
 	case 18:
 		if v&2 != 0 {
-			ms := []Message{{Payload: buf[:where], DontWait: true}, {Payload: buf[:4]}, {}}
-			if k, err := s.RecvMsgs(ms); k > len(ms) || (k > 0) == (err != nil) {
+			ms := []Received{{Payload: buf[:where]}, {Payload: buf[:4]}, {}}
+			if k, err := s.RecvBatch(DontWait, ms); k > len(ms) || (k > 0) == (err != nil) {
 				x.t.Errorf("%d messages received, %v", k, err)
 			}
 			break
 		}
-		m := Message{Payload: buf[:where], DontWait: true, Peek: v&1 != 0}
-		if err := s.RecvMsg(&m); err == nil && m.N > len(m.Payload) {
+		m := Received{Payload: buf[:where]}
+		if err := recvOr(DontWait, s, &m, v&1 != 0); err == nil && m.N > len(m.Payload) {
 			x.t.Errorf("%d bytes received into %d", m.N, len(m.Payload))
 		}
 	case 19:
@@ -157,18 +157,18 @@ func (x *victim) use(what, where byte, v uint16) {
 		s.Notices(n[:])
 		var z [3]uint32
 		s.ZeroCopyDone(z[:])
-		s.CongUpdates()
+		(kernelSocket{s}).CongUpdates()
 	case 20, 21:
 		if len(x.bufs) == 0 {
 			break
 		}
 		g := Segment{Buf: x.bufs[0], Off: int(where), Len: 8}
-		m := &Message{Addr: to, DontWait: true, Op: &RDMA{Kind: Write, Cookie: Cookie(v), Local: []Segment{g, g}, Notify: where&1 != 0, Report: true}}
+		m := &Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: Cookie(v), Local: []Segment{g, g}, Notify: where&1 != 0, Report: true}}
 		if what == 21 {
 			g.Off &^= 7
 			m.Op, m.Atomic = nil, &Atomic{Kind: FetchAdd, Cookie: Cookie(v), Local: g, Notify: true}
 		}
-		s.SendMsg(m)
+		s.Send(DontWait, m)
 	case 22:
 		if b, err := x.c.Alloc(int(v % 5000)); err == nil {
 			x.bufs = append(x.bufs, b)
@@ -201,8 +201,7 @@ func (x *victim) use(what, where byte, v uint16) {
 	case 29:
 		x.bind()
 	case 30:
-		s.Connect(to)
-		s.SetCongMonitor(true)
+		(kernelSocket{s}).SetCongMonitor(true)
 		s.SetNotices(Lost, NoSocket, PeerDown, PeerUp, GaveUp)
 	case 31:
 		if len(x.bufs) > 0 {

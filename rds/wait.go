@@ -19,15 +19,16 @@ type WaitSet struct {
 	Completion bool             // a completion, of any operation, is queued
 	Notice     bool             // a notice is queued
 	ZeroCopy   bool             // a zero-copy cookie came back
-	Congestion bool             // CongUpdates has something to report
 	Op         []OpRef          // these operations are locally complete
 	Status     []OpRef          // completions of these operations are queued
 	Relief     []netip.AddrPort // these destinations are not congested
+
+	congestion bool // see krds.Congestion
 }
 
 // Empty reports whether w has no condition.
 func (w *WaitSet) Empty() bool {
-	return !w.Message && !w.SendSpace && !w.Completion && !w.Notice && !w.ZeroCopy && !w.Congestion &&
+	return !w.Message && !w.SendSpace && !w.Completion && !w.Notice && !w.ZeroCopy && !w.congestion &&
 		len(w.SendTo)+len(w.Op)+len(w.Status)+len(w.Relief) == 0
 }
 
@@ -42,7 +43,7 @@ func (w *WaitSet) interest() interest {
 		in interest
 	}{
 		{w.Message, wantMessage}, {w.SendSpace, wantSpace | wantMemory}, {w.Completion || len(w.Status) > 0, wantCompletion},
-		{w.Notice, wantNotice}, {w.ZeroCopy, wantZeroCopy}, {w.Congestion, wantCongestion}, {len(w.Op) > 0, wantBarrier}, {len(w.Relief) > 0, wantRelief},
+		{w.Notice, wantNotice}, {w.ZeroCopy, wantZeroCopy}, {w.congestion, wantCongestion}, {len(w.Op) > 0, wantBarrier}, {len(w.Relief) > 0, wantRelief},
 		{len(w.SendTo) > 0, wantSpace | wantMemory | wantRelief},
 	} {
 		if x.on {
@@ -106,7 +107,7 @@ func (s *Socket) ready(w *WaitSet, arm bool) (WaitSet, error) {
 	got.Completion = w.Completion && s.comps.len() > 0
 	got.Notice = w.Notice && s.notices.len() > 0
 	got.ZeroCopy = w.ZeroCopy && s.zcDone.len() > 0
-	got.Congestion = w.Congestion && s.cong.update != 0
+	got.congestion = w.congestion && s.cong.update != 0
 	for _, o := range w.Status {
 		switch i, err := s.findStatus(o.Addr.Unmap(), o.ID); {
 		case err != nil:

@@ -288,7 +288,7 @@ func TestPeekPassesOn(t *testing.T) {
 		_, a, b := pair(t, noSpin)
 		done := make(chan error, 4)
 		for _, peek := range []bool{true, true, true, false} {
-			go func() { done <- b.RecvMsg(&Message{Peek: peek}) }()
+			go func() { done <- recvOr(bg(), b, &Received{}, peek) }()
 			synctest.Wait()
 		}
 		mustSend(t, a, "x", b)

@@ -20,7 +20,7 @@ func TestFrom(t *testing.T) {
 		copy(buf.Bytes()[100:], "in place")
 		d.do(func() { d.holdSends = true })
 		m := Message{From: Segment{buf, 100, 8}, Addr: to, ZeroCopy: true, ZeroCopyCookie: 7}
-		if _, err := a.SendMsg(&m); err != nil {
+		if _, err := a.Send(context.Background(), &m); err != nil {
 			t.Fatal(err)
 		}
 		// Also with a copied payload, an empty one and an operation.
@@ -31,7 +31,7 @@ func TestFrom(t *testing.T) {
 		for i, m := range []Message{{Payload: []byte("copied")}, {From: Segment{Buf: buf}},
 			{From: Segment{buf, 100, 2}, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{buf, 0, 8}}}}} {
 			m.Addr, m.ZeroCopy, m.ZeroCopyCookie = to, true, uint32(i)
-			if _, err := a.SendMsg(&m); err != nil {
+			if _, err := a.Send(context.Background(), &m); err != nil {
 				t.Fatal(i, err)
 			}
 		}
@@ -82,17 +82,16 @@ func TestFromCounts(t *testing.T) {
 	if err := a.SetSndBuf(1000); err != nil {
 		t.Fatal(err)
 	}
-	a.SetNonblock(true)
 	d.do(func() { d.holdSends = true })
 	m := Message{From: Segment{buf, 0, 1001}, Addr: b.LocalAddrPort(), ZeroCopy: true}
-	if _, err := a.SendMsg(&m); !errors.Is(err, ErrMessageTooLong) {
+	if _, err := a.Send(DontWait, &m); !errors.Is(err, ErrMessageTooLong) {
 		t.Fatal(err)
 	}
 	m.From.Len = 1000
-	if _, err := a.SendMsg(&m); err != nil {
+	if _, err := a.Send(DontWait, &m); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.SendMsg(&m); !errors.Is(err, ErrWouldBlock) {
+	if _, err := a.Send(DontWait, &m); !errors.Is(err, ErrWouldBlock) {
 		t.Fatal(err)
 	}
 	if a.zcOpen != 1 {
@@ -119,7 +118,7 @@ func TestBadFrom(t *testing.T) {
 		"limit too long":    {GiveUpAfter: MaxGiveUp + 1},
 	} {
 		m.Addr = b.LocalAddrPort()
-		if _, err := a.SendMsg(&m); !errors.Is(err, ErrInvalid) || !errors.Is(err, syscall.EINVAL) {
+		if _, err := a.Send(context.Background(), &m); !errors.Is(err, ErrInvalid) || !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -134,14 +133,14 @@ func TestZeroCopyLimit(t *testing.T) {
 	m := Message{Addr: b.LocalAddrPort(), ZeroCopy: true}
 	for i := range 8 {
 		m.ZeroCopyCookie = uint32(i)
-		if _, err := a.SendMsg(&m); err != nil {
+		if _, err := a.Send(context.Background(), &m); err != nil {
 			t.Fatal(i, err)
 		}
 		if _, _, err := b.RecvFrom(nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.SendMsg(&m); !errors.Is(err, ErrCompletionsFull) {
+	if _, err := a.Send(context.Background(), &m); !errors.Is(err, ErrCompletionsFull) {
 		t.Fatal(err)
 	}
 	for a.ZeroCopyDone(make([]uint32, 1)) == 0 {
@@ -149,7 +148,7 @@ func TestZeroCopyLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.SendMsg(&m); err != nil {
+	if _, err := a.Send(context.Background(), &m); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package rdstest_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"testing"
@@ -27,7 +28,7 @@ func boundAgain(t *testing.T, a *rds.Socket, d *rdstest.Daemon) {
 		if m.Addr = at; m.Payload == nil {
 			m.Payload = []byte("late")
 		}
-		if _, err := a.SendMsg(&m); err != nil {
+		if _, err := a.Send(context.Background(), &m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,8 +37,8 @@ func boundAgain(t *testing.T, a *rds.Socket, d *rdstest.Daemon) {
 	if _, err := b.SendTo([]byte("question"), a.LocalAddrPort()); err != nil {
 		t.Fatal(err)
 	}
-	q := rds.Message{Payload: make([]byte, 8)}
-	if err := a.RecvMsg(&q); err != nil || q.SrcInc == 0 {
+	q := rds.Received{Payload: make([]byte, 8)}
+	if err := a.Recv(context.Background(), &q); err != nil || q.SrcInc == 0 {
 		t.Fatalf("%v, from incarnation %d", err, q.SrcInc)
 	}
 	if err := b.Close(); err != nil {
@@ -52,7 +53,7 @@ func boundAgain(t *testing.T, a *rds.Socket, d *rdstest.Daemon) {
 	send(rds.Message{DstInc: q.SrcInc})
 	noSocket(t, a)
 	_ = next.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-	if err := next.RecvMsg(&rds.Message{Payload: make([]byte, 8)}); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := next.Recv(context.Background(), &rds.Received{Payload: make([]byte, 8)}); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the port's next owner: %v", err)
 	}
 	send(rds.Message{Payload: []byte("anew")})

@@ -2,6 +2,7 @@ package rdstest_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/rdstest"
 )
@@ -34,7 +36,7 @@ func grant(t testing.TB, a, b *rds.Socket, cb *rds.Client, size int) (*rds.Buffe
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.SendMsg(&rds.Message{Payload: []byte("grant"), Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
+	if _, err := b.Send(context.Background(), &rds.Message{Payload: []byte("grant"), Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
 		t.Fatal(err)
 	}
 	receive(t, a, "grant")
@@ -44,8 +46,8 @@ func grant(t testing.TB, a, b *rds.Socket, cb *rds.Client, size int) (*rds.Buffe
 func receive(t testing.TB, s *rds.Socket, want string) {
 	t.Helper()
 	_ = s.SetReadDeadline(time.Now().Add(patience))
-	m := rds.Message{Payload: make([]byte, len(want)+1)}
-	if err := s.RecvMsg(&m); err != nil || string(m.Payload[:m.N]) != want {
+	m := rds.Received{Payload: make([]byte, len(want)+1)}
+	if err := s.Recv(context.Background(), &m); err != nil || string(m.Payload[:m.N]) != want {
 		t.Fatalf("received %q, %v, want %q", m.Payload[:m.N], err, want)
 	}
 }
@@ -93,7 +95,7 @@ func TestAtomics(t *testing.T) {
 			Op:     &rds.RDMA{Kind: rds.Write, Cookie: r.Cookie(), RemoteOff: 32, Local: []rds.Segment{{Buf: local, Off: 32, Len: 13}}, Notify: true},
 			Atomic: &rds.Atomic{Kind: rds.FetchAdd, Cookie: r.Cookie(), RemoteOff: 24, Add: 0x1ff, NoCarry: 0x80, Local: rds.Segment{Buf: local, Off: 8, Len: 8}, Notify: true}}
 		for _, want := range []uint64{0x1ff, 0x2fe} { // 0xff + 0xff = 0xfe, nothing carried
-			last, err := a.SendMsg(&m)
+			last, err := a.Send(context.Background(), &m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,15 +130,15 @@ func TestSync(t *testing.T) {
 		local := alloc(t, ca, 4096)
 		copy(local.Bytes(), "hello")
 		op := rds.RDMA{Cookie: r.Cookie(), RemoteOff: 1001, Local: []rds.Segment{{Buf: local, Off: 0, Len: 5}}}
-		if err := a.Write(soon(t), b.LocalAddrPort(), &op); err != nil || string(remote.Bytes()[1001:1006]) != "hello" {
+		if err := a.RDMAWrite(soon(t), b.LocalAddrPort(), &op); err != nil || string(remote.Bytes()[1001:1006]) != "hello" {
 			t.Fatal(err)
 		}
 		op.Local[0].Off = 100
-		if err := a.Read(soon(t), b.LocalAddrPort(), &op); err != nil || string(local.Bytes()[100:105]) != "hello" {
+		if err := a.RDMARead(soon(t), b.LocalAddrPort(), &op); err != nil || string(local.Bytes()[100:105]) != "hello" {
 			t.Fatal(err)
 		}
 		op.RemoteOff = 4095
-		if err := a.Read(soon(t), b.LocalAddrPort(), &op); !errors.Is(err, rds.ErrRemote) || !errors.Is(err, unix.ERANGE) {
+		if err := a.RDMARead(soon(t), b.LocalAddrPort(), &op); !errors.Is(err, rds.ErrRemote) || !errors.Is(err, unix.ERANGE) {
 			t.Error(err)
 		}
 	})
@@ -221,8 +223,8 @@ func TestPollFD(t *testing.T) {
 			} else if ready != 1 {
 				t.Fatalf("message %d: %v", i, err)
 			}
-			m := rds.Message{Payload: make([]byte, 10), DontWait: true}
-			for b.RecvMsg(&m) == nil {
+			m := rds.Received{Payload: make([]byte, 10)}
+			for b.Recv(rds.DontWait, &m) == nil {
 				if string(m.Payload[:m.N]) != fmt.Sprint(i) {
 					t.Fatalf("%q, want %d", m.Payload[:m.N], i)
 				}
@@ -238,7 +240,7 @@ func TestGiveUp(t *testing.T) {
 	d := rdstest.StartDaemons(t, 2)
 	s, peer := d[0].Bind(t, d[0].Open(t), 0), d[1].Bind(t, d[1].Open(t), 4000)
 	to := peer.LocalAddrPort()
-	if _, err := s.SendMsg(&rds.Message{Payload: []byte("in time"), Addr: to, GiveUpAfter: time.Minute}); err != nil {
+	if _, err := s.Send(context.Background(), &rds.Message{Payload: []byte("in time"), Addr: to, GiveUpAfter: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	receive(t, peer, "in time")
@@ -252,7 +254,7 @@ func TestGiveUp(t *testing.T) {
 	s.Notices(make([]rds.Notice, 10))
 	const n = 20
 	for range n {
-		if _, err := s.SendMsg(&rds.Message{Payload: []byte("late"), Addr: to, GiveUpAfter: 30 * time.Millisecond}); err != nil {
+		if _, err := s.Send(context.Background(), &rds.Message{Payload: []byte("late"), Addr: to, GiveUpAfter: 30 * time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -290,7 +292,7 @@ func TestFrom(t *testing.T) {
 		got := make([]byte, size)
 		for i, n := range []int{1, 100, 4096, 70_000, size} {
 			m := rds.Message{From: rds.Segment{Buf: buf, Off: 1, Len: n}, Addr: b.LocalAddrPort(), ZeroCopy: true, ZeroCopyCookie: uint32(i)}
-			if _, err := a.SendMsg(&m); err != nil {
+			if _, err := a.Send(context.Background(), &m); err != nil {
 				t.Fatal(err)
 			}
 			if k, _, err := b.RecvFrom(got); k != n || err != nil || !bytes.Equal(got[:n], buf.Bytes()[1:1+n]) {
@@ -313,7 +315,6 @@ func TestFrom(t *testing.T) {
 // TestRxTrace: the way of a message takes some time, and less than all.
 func TestRxTrace(t *testing.T) {
 	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
-		b.SetRxTrace(true)
 		// The daemon takes the time when a turn begins. It has begun one since began when a
 		// message has gone to and fro.
 		began := time.Now()
@@ -328,13 +329,17 @@ func TestRxTrace(t *testing.T) {
 		if _, err := a.SendTo(make([]byte, 100_000), b.LocalAddrPort()); err != nil {
 			t.Fatal(err)
 		}
-		m := rds.Message{}
-		if err := b.RecvMsg(&m); err != nil {
+		m := rds.Received{}
+		if _, err := b.Wait(soon(t), rds.WaitSet{Message: true}); err != nil {
 			t.Fatal(err)
 		}
-		all := time.Since(began)
-		if tr := m.Trace; tr.HdrToStart != 0 || tr.Assembly < 0 || tr.Delivered <= 0 || tr.Assembly+tr.Delivered > all {
-			t.Errorf("%+v of %v", tr, all)
+		assembly, err := krds.Of(b).Recv(&m, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, delivered := time.Since(began), time.Since(m.Time)
+		if assembly < 0 || delivered <= 0 || assembly+delivered > all {
+			t.Errorf("%v and %v of %v", assembly, delivered, all)
 		}
 	})
 }
@@ -346,14 +351,15 @@ func TestCongUpdates(t *testing.T) {
 		if err := b.SetRcvBuf(1000); err != nil {
 			t.Fatal(err)
 		}
-		a.SetCongMonitor(true)
+		monitor := krds.Of(a)
+		monitor.SetCongMonitor(true)
 		bit := uint64(1) << (b.LocalAddrPort().Port() % 64)
 		msg := make([]byte, 100)
 		for range 3 {
 			sent := 0
 			for {
-				m := rds.Message{Payload: msg, Addr: b.LocalAddrPort(), DontWait: true}
-				_, err := a.SendMsg(&m)
+				m := rds.Message{Payload: msg, Addr: b.LocalAddrPort()}
+				_, err := a.Send(rds.DontWait, &m)
 				if errors.Is(err, rds.ErrCongested) {
 					break
 				} else if err == nil {
@@ -367,10 +373,12 @@ func TestCongUpdates(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := a.Wait(soon(t), rds.WaitSet{Congestion: true}); err != nil {
+			var told rds.WaitSet
+			*krds.Congestion(&told) = true
+			if _, err := a.Wait(soon(t), told); err != nil {
 				t.Fatal(err)
 			}
-			if got, again := a.CongUpdates(), a.CongUpdates(); got != bit || again != 0 {
+			if got, again := monitor.CongUpdates(), monitor.CongUpdates(); got != bit || again != 0 {
 				t.Fatalf("mask %#x, then %#x, want %#x once", got, again, bit)
 			}
 		}

@@ -38,11 +38,11 @@ func TestRDMA(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The cookie travels with a message, and is granted with it.
-			if _, err := b.SendMsg(&rds.Message{Payload: []byte("here"), Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
+			if _, err := b.Send(context.Background(), &rds.Message{Payload: []byte("here"), Addr: a.LocalAddrPort(), Cookie: r.Cookie()}); err != nil {
 				t.Fatal(err)
 			}
-			m := rds.Message{Payload: make([]byte, 10)}
-			if err := a.RecvMsg(&m); err != nil || m.Cookie != r.Cookie() {
+			m := rds.Received{Payload: make([]byte, 10)}
+			if err := a.Recv(context.Background(), &m); err != nil || m.Cookie != r.Cookie() {
 				t.Fatalf("%+v, %v", m, err)
 			}
 			for i := range local.Bytes() {
@@ -50,7 +50,7 @@ func TestRDMA(t *testing.T) {
 			}
 			op := func(kind rds.OpKind, text string) uint64 {
 				t.Helper()
-				id, err := a.SendMsg(&rds.Message{Payload: []byte(text), Addr: m.Addr, Op: &rds.RDMA{Kind: kind, Cookie: m.Cookie, Notify: true,
+				id, err := a.Send(context.Background(), &rds.Message{Payload: []byte(text), Addr: m.Addr, Op: &rds.RDMA{Kind: kind, Cookie: m.Cookie, Notify: true,
 					Local: []rds.Segment{{Buf: local, Off: 0, Len: size / 2}, {Buf: local, Off: size / 2, Len: size / 2}}}})
 				if err != nil {
 					t.Fatal(err)
@@ -77,7 +77,7 @@ func TestRDMA(t *testing.T) {
 			if err := r.Release(soon(t)); err != nil {
 				t.Fatal(err)
 			}
-			id, err := a.SendMsg(&rds.Message{Addr: m.Addr, Op: &rds.RDMA{Kind: rds.Read, Cookie: m.Cookie, Notify: true,
+			id, err := a.Send(context.Background(), &rds.Message{Addr: m.Addr, Op: &rds.RDMA{Kind: rds.Read, Cookie: m.Cookie, Notify: true,
 				Local: []rds.Segment{{Buf: local, Len: 8}}}})
 			if err != nil {
 				t.Fatal(err)

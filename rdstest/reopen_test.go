@@ -31,7 +31,7 @@ func TestReopen(t *testing.T) {
 	c, events := openAgain(t, d[0], 0)
 	cp := d[1].Open(t)
 	s, peer := d[0].Bind(t, c, 4000), d[1].Bind(t, cp, 0)
-	if err := errors.Join(s.SetLane(2), s.SetSndBuf(1000), s.SetRcvBuf(2000), s.Connect(peer.LocalAddrPort())); err != nil {
+	if err := errors.Join(s.SetLane(2), s.SetSndBuf(1000), s.SetRcvBuf(2000)); err != nil {
 		t.Fatal(err)
 	}
 	buf, err := c.Alloc(10000)
@@ -59,7 +59,7 @@ func TestReopen(t *testing.T) {
 	}
 	sent := make(chan error, 1)
 	go func() { // waits for the next daemon
-		_, err := s.SendContext(soon(t), &rds.Message{Payload: []byte("again")})
+		_, err := s.Send(soon(t), &rds.Message{Payload: []byte("again"), Addr: peer.LocalAddrPort()})
 		sent <- err
 	}()
 	d[0].Start(t)
@@ -70,8 +70,8 @@ func TestReopen(t *testing.T) {
 	if len(r.Sockets) != 1 || r.Sockets[0].Socket != s || r.Sockets[0].Err != nil || len(r.Buffers) != 0 || !errors.Is(r.Cause, rds.ErrDaemonGone) {
 		t.Errorf("%+v", r)
 	}
-	if s.RemoteAddrPort() != peer.LocalAddrPort() || s.Lane() != 2 || s.SndBuf() != 1000 || s.RcvBuf() != 2000 {
-		t.Errorf("to %v, lane %d, buffers %d and %d", s.RemoteAddrPort(), s.Lane(), s.SndBuf(), s.RcvBuf())
+	if s.Lane() != 2 || s.SndBuf() != 1000 || s.RcvBuf() != 2000 {
+		t.Errorf("lane %d, buffers %d and %d", s.Lane(), s.SndBuf(), s.RcvBuf())
 	}
 	receive(t, s, "before")
 	receive(t, peer, "again")
@@ -88,15 +88,15 @@ func TestReopen(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := rds.RDMA{Cookie: region.Cookie(), Local: []rds.Segment{{Buf: local, Len: 8}}}
-	if err := peer.Read(soon(t), s.LocalAddrPort(), &read); err != nil || string(local.Bytes()) != "contents" {
+	if err := peer.RDMARead(soon(t), s.LocalAddrPort(), &read); err != nil || string(local.Bytes()) != "contents" {
 		t.Errorf("%q, %v", local.Bytes(), err)
 	}
 	copy(local.Bytes(), "replaced")
-	if err := peer.Write(soon(t), s.LocalAddrPort(), &read); err != nil || string(mem[:8]) != "replaced" {
+	if err := peer.RDMAWrite(soon(t), s.LocalAddrPort(), &read); err != nil || string(mem[:8]) != "replaced" {
 		t.Errorf("%q, %v", mem[:8], err)
 	}
 	read.Cookie = was
-	if err := peer.Read(soon(t), s.LocalAddrPort(), &read); !errors.Is(err, rds.ErrRemote) {
+	if err := peer.RDMARead(soon(t), s.LocalAddrPort(), &read); !errors.Is(err, rds.ErrRemote) {
 		t.Errorf("the old cookie: %v", err)
 	}
 	if err := errors.Join(region.Release(soon(t)), buf.Free(), s.Close()); err != nil {
@@ -143,7 +143,7 @@ func TestReopenByHand(t *testing.T) {
 	if _, err := c.Reopen(soon(t)); !errors.Is(err, rds.ErrInvalid) {
 		t.Errorf("a client that works: %v", err)
 	}
-	if err := errors.Join(s.SetLane(2), s.SetSndBuf(1000), s.SetRcvBuf(2000), s.Connect(peer.LocalAddrPort())); err != nil {
+	if err := errors.Join(s.SetLane(2), s.SetSndBuf(1000), s.SetRcvBuf(2000)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := peer.SendTo([]byte("before"), s.LocalAddrPort()); err != nil {
@@ -176,11 +176,11 @@ func TestReopenByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.LocalAddrPort() != s.LocalAddrPort() || r.RemoteAddrPort() != peer.LocalAddrPort() || r.Lane() != 2 || r.SndBuf() != 1000 || r.RcvBuf() != 2000 {
-		t.Errorf("%v to %v, lane %d, buffers %d and %d", r.LocalAddrPort(), r.RemoteAddrPort(), r.Lane(), r.SndBuf(), r.RcvBuf())
+	if r.LocalAddrPort() != s.LocalAddrPort() || r.Lane() != 2 || r.SndBuf() != 1000 || r.RcvBuf() != 2000 {
+		t.Errorf("%v, lane %d, buffers %d and %d", r.LocalAddrPort(), r.Lane(), r.SndBuf(), r.RcvBuf())
 	}
 	receive(t, s, "before") // the old one can still be read
-	if _, err := r.Send([]byte("again")); err != nil {
+	if _, err := r.SendTo([]byte("again"), peer.LocalAddrPort()); err != nil {
 		t.Fatal(err)
 	}
 	receive(t, peer, "again")

@@ -69,13 +69,13 @@ func TestLongTransfer(t *testing.T) {
 		t.Helper()
 		pattern(near.Bytes(), salt)
 		want := bytes.Clone(near.Bytes())
-		err := a.Write(ctx, b.LocalAddrPort(), op)
+		err := a.RDMAWrite(ctx, b.LocalAddrPort(), op)
 		if err == nil && !bytes.Equal(far.Bytes()[77:][:size], want) {
 			t.Fatal("the remote memory differs")
 		}
 		if err == nil {
 			clear(near.Bytes())
-			if err = a.Read(ctx, b.LocalAddrPort(), op); err == nil && !bytes.Equal(near.Bytes(), want) {
+			if err = a.RDMARead(ctx, b.LocalAddrPort(), op); err == nil && !bytes.Equal(near.Bytes(), want) {
 				t.Fatal("the local memory differs")
 			}
 		}
@@ -143,7 +143,7 @@ func TestLongTransferFails(t *testing.T) {
 		"another client's":   {rds.RDMA{Cookie: cookie, Local: []rds.Segment{{Buf: near, Len: size}, {Buf: far, Len: 1}}}, syscall.EINVAL, true},
 	} {
 		before := a.HWM(b.LocalAddrPort().Addr())
-		err := a.Write(t.Context(), b.LocalAddrPort(), &tc.op)
+		err := a.RDMAWrite(t.Context(), b.LocalAddrPort(), &tc.op)
 		if !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v, want %v", name, err, tc.want)
 		}
@@ -153,7 +153,7 @@ func TestLongTransferFails(t *testing.T) {
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := a.Read(done, b.LocalAddrPort(), &rds.RDMA{Cookie: cookie, Local: []rds.Segment{{Buf: near, Len: size}}}); !errors.Is(err, context.Canceled) {
+	if err := a.RDMARead(done, b.LocalAddrPort(), &rds.RDMA{Cookie: cookie, Local: []rds.Segment{{Buf: near, Len: size}}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of its context: %v", err)
 	}
 	if n := a.Completions(make([]rds.Completion, 8)); n != 0 {

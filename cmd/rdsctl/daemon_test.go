@@ -55,10 +55,9 @@ func TestLookAtDaemons(t *testing.T) {
 	}
 
 	// Nobody reads, so the receiver is congested, and the rest of the messages wait.
-	from.SetNonblock(true)
 	payload := make([]byte, 16<<10)
 	until(t, "the destination is congested", func() bool {
-		_, err := from.SendTo(payload, dest)
+		_, err := from.Send(rds.DontWait, &rds.Message{Payload: payload, Addr: dest})
 		return errors.Is(err, rds.ErrCongested)
 	})
 	until(t, "the receiver is congested", func() bool { return len(ask(t, ds[0], ctl.KindCongested, "cong").Congested) == 1 })
@@ -143,8 +142,7 @@ func TestDrainDaemons(t *testing.T) {
 		if w := ask(t, ds[0], ctl.KindStatus, "status").Status.Warnings; !strings.Contains(strings.Join(w, "\n"), "drained") {
 			t.Errorf("%s: the status does not warn: %q", verb, w)
 		}
-		from.SetNonblock(true)
-		_, err := from.SendTo([]byte("no"), dest)
+		_, err := from.Send(rds.DontWait, &rds.Message{Payload: []byte("no"), Addr: dest})
 		if !errors.Is(err, rds.ErrCongested) {
 			t.Errorf("%s drained, a message: %v", verb, err)
 		}
@@ -152,7 +150,6 @@ func TestDrainDaemons(t *testing.T) {
 		if verb == "daemon" != errors.Is(err, syscall.ESHUTDOWN) {
 			t.Errorf("%s drained, a socket: %v", verb, err)
 		}
-		from.SetNonblock(false)
 		if d := ask(t, ds[0], ctl.KindDrain, resume...).Drain; d.Drained {
 			t.Errorf("%s resume: %+v", verb, d)
 		}

@@ -100,7 +100,7 @@ func (w *writer) write(mine *rds.Buffer, cookie rds.Cookie) error {
 	to := w.owner.s.LocalAddrPort()
 	for token := uint64(1); !w.stop.Load(); token++ {
 		op := rds.RDMA{Kind: rds.Write, Cookie: cookie, Local: []rds.Segment{{Buf: mine, Len: writeLen}}, Notify: true, Silent: true, Token: token}
-		if _, err := w.s.SendMsg(&rds.Message{Addr: to, Op: &op}); err != nil {
+		if _, err := w.s.Send(context.Background(), &rds.Message{Addr: to, Op: &op}); err != nil {
 			return err
 		}
 		if _, err := w.s.Wait(context.Background(), rds.WaitSet{Completion: true}); err != nil {

@@ -15,13 +15,13 @@ const maxParked = 64 << 20
 
 // add makes the next flush send b to the client at to. b must not change before that.
 func (o *outbox) add(to netip.AddrPort, b []byte) {
-	o.ms = append(o.ms, rds.Message{Payload: b, Addr: to, DontWait: true})
+	o.ms = append(o.ms, rds.Message{Payload: b, Addr: to})
 }
 
 // flush sends the added answers. It parks those for congested clients.
 func (o *outbox) flush() {
 	for ms := o.ms; len(ms) > 0; {
-		n, err := o.s.sock.SendMsgs(ms)
+		n, err := o.s.sock.SendBatch(rds.DontWait, ms)
 		if ms = ms[n:]; err != nil && len(ms) > 0 {
 			o.s.unsent(&ms[0], err)
 			ms = ms[1:]
@@ -42,8 +42,8 @@ func (s *server) fail(r request, f *store.Failure) {
 // answer sends m to r's client. It only logs an error, because a client that gets no answer
 // repeats its request.
 func (s *server) answer(r request, m *store.Message) {
-	out := rds.Message{Payload: m.Append(make([]byte, 0, store.HeaderSize+len(m.Data))), Addr: r.from, DontWait: true}
-	if _, err := s.sock.SendMsg(&out); err != nil {
+	out := rds.Message{Payload: m.Append(make([]byte, 0, store.HeaderSize+len(m.Data))), Addr: r.from}
+	if _, err := s.sock.Send(rds.DontWait, &out); err != nil {
 		s.unsent(&out, err)
 	}
 }
@@ -56,29 +56,15 @@ func (s *server) unsent(m *rds.Message, err error) {
 	s.log.Warn("answer not sent", "peer", m.Addr, "err", err)
 }
 
+// sendNow sends m if there is room.
+func (s *server) sendNow(m *rds.Message) (id uint64, err error) { return s.sock.Send(rds.DontWait, m) }
+
 // send sends m. It waits at most sendPatience for room, so that a client that does not
 // read cannot keep a worker for ever.
 func (s *server) send(m *rds.Message) (id uint64, err error) {
-	m.DontWait = true
-	id, err = s.sock.SendMsg(m)
-	if !errors.Is(err, rds.ErrCongested) && !errors.Is(err, rds.ErrWouldBlock) {
-		return id, err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), sendPatience)
 	defer cancel()
-	for {
-		want := rds.WaitSet{SendSpace: true}
-		if errors.Is(err, rds.ErrCongested) {
-			want = rds.WaitSet{Relief: []netip.AddrPort{m.Addr}}
-		}
-		if _, err := s.sock.Wait(ctx, want); err != nil {
-			return 0, err
-		}
-		id, err = s.sock.SendMsg(m)
-		if !errors.Is(err, rds.ErrCongested) && !errors.Is(err, rds.ErrWouldBlock) {
-			return id, err
-		}
-	}
+	return s.sock.Send(ctx, m)
 }
 
 // parked holds the answers that wait for room, by client. Each client with parked answers

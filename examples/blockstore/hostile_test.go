@@ -17,7 +17,7 @@ type stranger struct {
 	c    *rds.Client
 	sock *rds.Socket
 	to   netip.AddrPort
-	in   rds.Message
+	in   rds.Received
 }
 
 func (w *world) stranger() *stranger {
@@ -25,14 +25,14 @@ func (w *world) stranger() *stranger {
 	c := w.d[1].Open(w.t)
 	sock := w.d[1].Bind(w.t, c, 0)
 	to := netip.AddrPortFrom(w.d[0].Addr(), store.DefaultPort)
-	return &stranger{t: w.t, c: c, sock: sock, to: to, in: rds.Message{Payload: make([]byte, store.MaxMessage)}}
+	return &stranger{t: w.t, c: c, sock: sock, to: to, in: rds.Received{Payload: make([]byte, store.MaxMessage)}}
 }
 
 // ask sends b and returns the answer.
 func (s *stranger) ask(m *rds.Message) store.Message {
 	s.t.Helper()
 	m.Addr = s.to
-	if _, err := s.sock.SendMsg(m); err != nil {
+	if _, err := s.sock.Send(context.Background(), m); err != nil {
 		s.t.Fatal(err)
 	}
 	return s.hear()
@@ -42,7 +42,7 @@ func (s *stranger) ask(m *rds.Message) store.Message {
 func (s *stranger) hear() store.Message {
 	s.t.Helper()
 	_ = s.sock.SetReadDeadline(time.Now().Add(patienceForTests))
-	if err := s.sock.RecvMsg(&s.in); err != nil {
+	if err := s.sock.Recv(context.Background(), &s.in); err != nil {
 		s.t.Fatal(err)
 	}
 	a, err := store.Parse(s.in.Payload[:s.in.N])
@@ -153,7 +153,7 @@ func (s *stranger) pushes(t *testing.T, cookie rds.Cookie, m store.Message, numb
 	}
 	p := push()
 	p.Addr = s.to
-	id, err := s.sock.SendMsg(p)
+	id, err := s.sock.Send(context.Background(), p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,9 +116,9 @@ func serve(ctx context.Context, c *rds.Client, sock *rds.Socket, e *export, o se
 
 // receive takes requests and statuses until ctx ends (nil) or the socket fails.
 func (s *server) receive(ctx context.Context) error {
-	ms := make([]rds.Message, batch)
+	ms := make([]rds.Received, batch)
 	for i := range ms {
-		ms[i] = rds.Message{Payload: make([]byte, store.HeaderSize+s.small), DontWait: true}
+		ms[i] = rds.Received{Payload: make([]byte, store.HeaderSize+s.small)}
 	}
 	for {
 		ready, err := s.sock.Wait(ctx, rds.WaitSet{Message: true, Completion: true})
@@ -133,7 +133,7 @@ func (s *server) receive(ctx context.Context) error {
 		}
 		n := 0
 		if ready.Message {
-			if n, err = s.sock.RecvMsgs(ms); err != nil && !errors.Is(err, rds.ErrWouldBlock) {
+			if n, err = s.sock.RecvBatch(rds.DontWait, ms); err != nil && !errors.Is(err, rds.ErrWouldBlock) {
 				return err
 			}
 		}
@@ -145,9 +145,9 @@ func (s *server) receive(ctx context.Context) error {
 }
 
 // take checks the form of a message and accepts the request in it.
-func (s *server) take(m *rds.Message) {
+func (s *server) take(m *rds.Received) {
 	msg, err := store.Parse(m.Payload[:m.N])
-	if m.Truncated {
+	if m.N < m.Len {
 		err = fmt.Errorf("%w: %d bytes", store.ErrMessage, m.Len)
 	}
 	if err != nil {

@@ -34,7 +34,7 @@ func (s *server) pushBlockNow(r request) bool {
 		return false
 	}
 	if s.export.readNow(buf.Bytes()[:r.Length], r.Offset()) && s.quota.charge(r.from) {
-		if s.submit(&operation{r, buf}, s.sock.SendMsg) == nil {
+		if s.submit(&operation{r, buf}, s.sendNow) == nil {
 			return true
 		}
 		s.quota.uncharge(r.from)
@@ -63,7 +63,6 @@ func (s *server) submit(op *operation, send func(*rds.Message) (uint64, error)) 
 			Kind: rds.Write, Cookie: op.cookie, Local: []rds.Segment{{Buf: op.buf, Len: int(op.Length)}},
 			Token: token, Notify: true,
 		},
-		DontWait: true,
 	})
 	if err != nil {
 		s.ops.take(token)

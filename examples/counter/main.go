@@ -86,7 +86,7 @@ func serve(ctx context.Context, c *rds.Client, s *rds.Socket) error {
 		if err != nil {
 			return err
 		}
-		if _, err := s.SendMsg(&rds.Message{Addr: from, Cookie: region.Cookie()}); err != nil {
+		if _, err := s.Send(context.Background(), &rds.Message{Addr: from, Cookie: region.Cookie()}); err != nil {
 			return err
 		}
 	}
@@ -100,8 +100,8 @@ func draw(ctx context.Context, s *rds.Socket, server netip.AddrPort, n int) erro
 	if err := s.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return err
 	}
-	var m rds.Message
-	if err := s.RecvMsg(&m); err != nil {
+	var m rds.Received
+	if err := s.Recv(context.Background(), &m); err != nil {
 		return fmt.Errorf("no counter at %s: %w", server, err)
 	}
 	for range n {

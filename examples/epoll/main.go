@@ -45,7 +45,6 @@ func run(bind, to string, n, size int) error {
 	if err != nil {
 		return err
 	}
-	s.SetNonblock(true)
 	l, err := newLoop(s)
 	if err != nil {
 		return err
@@ -83,7 +82,7 @@ type server struct {
 func (v *server) step() (done bool, err error) {
 	for {
 		if v.to.IsValid() {
-			switch _, err := v.s.SendTo(v.buf[:v.n], v.to); {
+			switch _, err := v.s.Send(rds.DontWait, &rds.Message{Payload: v.buf[:v.n], Addr: v.to}); {
 			case full(err):
 				return false, v.s.SetPoll(rds.WaitSet{SendTo: []netip.AddrPort{v.to}})
 			case err != nil:
@@ -91,14 +90,14 @@ func (v *server) step() (done bool, err error) {
 			}
 			v.to = netip.AddrPort{}
 		}
-		n, from, err := v.s.RecvFrom(v.buf)
-		if errors.Is(err, rds.ErrWouldBlock) {
+		m := rds.Received{Payload: v.buf}
+		switch err := v.s.Recv(rds.DontWait, &m); {
+		case errors.Is(err, rds.ErrWouldBlock):
 			return false, v.s.SetPoll(rds.WaitSet{Message: true})
-		}
-		if err != nil {
+		case err != nil:
 			return false, err
 		}
-		v.n, v.to = n, from
+		v.n, v.to = m.N, m.Addr
 	}
 }
 
@@ -114,15 +113,16 @@ type client struct {
 
 func (c *client) step() (done bool, err error) {
 	for {
-		n, _, err := c.s.RecvFrom(c.buf)
+		m := rds.Received{Payload: c.buf}
+		err := c.s.Recv(rds.DontWait, &m)
 		if errors.Is(err, rds.ErrWouldBlock) {
 			break
 		}
 		if err != nil {
 			return false, err
 		}
-		if n != len(c.msg) {
-			return false, fmt.Errorf("an answer of %d bytes, want %d", n, len(c.msg))
+		if m.N != len(c.msg) {
+			return false, fmt.Errorf("an answer of %d bytes, want %d", m.N, len(c.msg))
 		}
 		c.missing--
 	}
@@ -134,7 +134,7 @@ func (c *client) step() (done bool, err error) {
 	}
 	set := rds.WaitSet{Message: true, Notice: true}
 	for c.left > 0 {
-		_, err := c.s.SendTo(c.msg, c.to)
+		_, err := c.s.Send(rds.DontWait, &rds.Message{Payload: c.msg, Addr: c.to})
 		if full(err) {
 			c.waits++
 			set.SendTo = []netip.AddrPort{c.to}

@@ -56,7 +56,6 @@ func run(bind, to string, messages, senders int) error {
 		if err != nil {
 			return err
 		}
-		s.SetCongMonitor(true)
 		socks = append(socks, s)
 	}
 	return send(socks, collector, messages/senders)
@@ -101,9 +100,9 @@ func send(socks []*rds.Socket, to netip.AddrPort, each int) error {
 		for i, s := range socks {
 			for sent[i] < each {
 				binary.BigEndian.PutUint64(payload, uint64(sent[i]))
-				_, err := s.SendMsg(&rds.Message{Payload: payload, Addr: to, DontWait: true})
+				_, err := s.Send(rds.DontWait, &rds.Message{Payload: payload, Addr: to})
 				if errors.Is(err, rds.ErrCongested) {
-					stuck, wait = s, rds.WaitSet{Congestion: true}
+					stuck, wait = s, rds.WaitSet{Relief: []netip.AddrPort{to}}
 					stopped++
 					break
 				}
@@ -123,12 +122,10 @@ func send(socks []*rds.Socket, to netip.AddrPort, each int) error {
 		if progress || todo == 0 {
 			continue
 		}
-		// Here a program would do other work and poll. CongUpdates returns a bit for each
-		// port (modulo 64) that is worth another try.
+		// Here a program would do other work and poll.
 		if _, err := stuck.Wait(context.Background(), wait); err != nil {
 			return err
 		}
-		stuck.CongUpdates()
 	}
 	fmt.Printf("%d messages sent, stopped by congestion: %v\n", each*len(socks), stopped > 0)
 	for _, s := range socks { // CloseWait waits until everything sent is acknowledged

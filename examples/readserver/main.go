@@ -91,7 +91,7 @@ func serve(ctx context.Context, c *rds.Client, s *rds.Socket, name string) error
 		if _, answer.Addr, err = s.RecvFrom(nil); err != nil {
 			return err
 		}
-		if _, err := s.SendMsg(&answer); err != nil {
+		if _, err := s.Send(context.Background(), &answer); err != nil {
 			return err
 		}
 	}
@@ -106,8 +106,8 @@ func fetch(ctx context.Context, c *rds.Client, s *rds.Socket, server netip.AddrP
 	if err := s.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return err
 	}
-	m := rds.Message{Payload: make([]byte, 8)}
-	if err := s.RecvMsg(&m); err != nil {
+	m := rds.Received{Payload: make([]byte, 8)}
+	if err := s.Recv(context.Background(), &m); err != nil {
 		return fmt.Errorf("no file at %s: %w", server, err)
 	}
 	size := binary.BigEndian.Uint64(m.Payload)
@@ -122,7 +122,7 @@ func fetch(ctx context.Context, c *rds.Client, s *rds.Socket, server netip.AddrP
 			slot := int(read / piece % depth)
 			op := rds.RDMA{Kind: rds.Read, Cookie: m.Cookie, RemoteOff: read, Notify: true, Silent: true,
 				Local: []rds.Segment{{Buf: mem, Off: slot * piece, Len: length(read)}}}
-			if ids[slot], err = s.SendMsg(&rds.Message{Addr: server, Op: &op}); err != nil {
+			if ids[slot], err = s.Send(context.Background(), &rds.Message{Addr: server, Op: &op}); err != nil {
 				return err
 			}
 		}

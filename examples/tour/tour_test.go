@@ -169,11 +169,11 @@ func Example_memory() {
 	copy(memory.Bytes(), "read without the owner's program")
 	region, err := owner.Register(memory, 0, memory.Len(), rds.AllowRead|rds.AllowWrite|rds.AllowAtomic)
 	check(err)
-	_, err = owner.SendMsg(&rds.Message{Addr: reader.LocalAddrPort(), Cookie: region.Cookie()})
+	_, err = owner.Send(ctx, &rds.Message{Addr: reader.LocalAddrPort(), Cookie: region.Cookie()})
 	check(err)
 
-	var m rds.Message
-	check(reader.RecvContext(ctx, &m))
+	var m rds.Received
+	check(reader.Recv(ctx, &m))
 	remote := reader.Remote(m.Addr, m.Cookie, 1<<20)
 	whole, err := io.ReadAll(io.NewSectionReader(remote, 0, 32))
 	check(err)
@@ -208,16 +208,16 @@ func Example_operation() {
 	check(err)
 	region, err := owner.Register(memory, 0, 4096, rds.AllowWrite)
 	check(err)
-	_, err = owner.SendMsg(&rds.Message{Addr: s.LocalAddrPort(), Cookie: region.Cookie()})
+	_, err = owner.Send(ctx, &rds.Message{Addr: s.LocalAddrPort(), Cookie: region.Cookie()})
 	check(err)
-	var grant rds.Message
-	check(s.RecvContext(ctx, &grant))
+	var grant rds.Received
+	check(s.Recv(ctx, &grant))
 	cookie := grant.Cookie
 
 	local, err := a.Alloc(4096)
 	check(err)
 	copy(local.Bytes(), "block 7")
-	id, err := s.SendMsg(&rds.Message{Addr: peer, Payload: []byte("it is there"),
+	id, err := s.Send(ctx, &rds.Message{Addr: peer, Payload: []byte("it is there"),
 		Op: &rds.RDMA{Kind: rds.Write, Cookie: cookie, Local: []rds.Segment{{Buf: local, Len: 4096}}, Notify: true}})
 	check(err)
 	_, err = s.Barrier(ctx, peer.Addr(), id)
@@ -227,8 +227,8 @@ func Example_operation() {
 	check(err)
 	fmt.Println(done.Status)
 
-	m := rds.Message{Payload: make([]byte, 100)}
-	check(owner.RecvContext(ctx, &m))
+	m := rds.Received{Payload: make([]byte, 100)}
+	check(owner.Recv(ctx, &m))
 	fmt.Printf("%s: %s\n", m.Payload[:m.N], memory.Bytes()[:7])
 
 	// Output:
@@ -258,8 +258,8 @@ func TestReopen(t *testing.T) {
 	_, err = s.SendTo([]byte("the same socket"), s.LocalAddrPort())
 	check(err)
 
-	m := rds.Message{Payload: make([]byte, 100)}
-	check(s.RecvContext(ctx, &m))
+	m := rds.Received{Payload: make([]byte, 100)}
+	check(s.Recv(ctx, &m))
 	if string(m.Payload[:m.N]) != "the same socket" {
 		t.Errorf("%q", m.Payload[:m.N])
 	}

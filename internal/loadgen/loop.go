@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -30,10 +31,10 @@ type Flow struct {
 type Loop struct {
 	Sock  *rds.Socket
 	Flows []Flow
-	In    []rds.Message    // what is received into: at most so many messages at a time
+	In    []rds.Received   // what is received into: at most so many messages at a time
 	Comps []rds.Completion // the same for completions; nil if there are no operations
 
-	Take    func(m *rds.Message, now time.Time) error
+	Take    func(m *rds.Received, now time.Time) error
 	Settled func(c *rds.Completion, now time.Time) error
 	Notice  func(n *rds.Notice) error
 
@@ -55,7 +56,6 @@ type Loop struct {
 // Run sends until work ends. Then it takes what still arrives, until Idle or until ctx ends,
 // of which work is a part.
 func (l *Loop) Run(ctx, work context.Context) error {
-	l.In[0].DontWait = true
 	for ctx.Err() == nil {
 		if work.Err() != nil {
 			l.Stopping = true
@@ -123,7 +123,7 @@ func (l *Loop) turn() (more bool, err error) {
 
 // receive takes the messages that have arrived. more says that there may be others.
 func (l *Loop) receive() (more bool, err error) {
-	n, err := l.Sock.RecvMsgs(l.In)
+	n, err := l.Sock.RecvBatch(rds.DontWait, l.In)
 	if n > 0 {
 		now := time.Now()
 		for i := range n {
@@ -173,7 +173,7 @@ func (l *Loop) notices() error {
 func (l *Loop) relieve() {
 	all := ^uint64(0) // the wait ended because of a relief, or the next send says that there is none
 	if l.CongMonitor {
-		all = l.Sock.CongUpdates()
+		all = krds.Of(l.Sock).CongUpdates()
 	}
 	for i := range l.Flows {
 		if f := &l.Flows[i]; f.congested && all&(1<<(f.To.Port()%64)) != 0 {
@@ -189,7 +189,7 @@ func (l *Loop) wait(ctx context.Context) error {
 		_, err := l.Sock.Wait(ctx, set)
 		return err
 	}
-	set.SendSpace, set.Congestion = l.space, l.CongMonitor
+	set.SendSpace, *krds.Congestion(&set) = l.space, l.CongMonitor
 	if !l.CongMonitor {
 		set.Relief = l.congested()
 	}

@@ -15,8 +15,14 @@ const batchBytes = 256 << 10
 // batchOf is how many messages of size are handled at a time.
 func batchOf(size, most int) int { return max(1, min(most, 64, batchBytes/max(size, 1))) }
 
-// Messages makes as many messages of up to size bytes as a loop receives at a time.
-func Messages(size int) []rds.Message { return messages(batchOf(size, 64), size) }
+// Room makes room for as many messages of up to size bytes as a loop receives at a time.
+func Room(size int) []rds.Received {
+	ms := make([]rds.Received, batchOf(size, 64))
+	for i := range ms {
+		ms[i].Payload = make([]byte, size)
+	}
+	return ms
+}
 
 // messages makes n messages, each with its own buffer.
 func messages(n, size int) []rds.Message {
@@ -38,14 +44,14 @@ type batch struct {
 func (b *batch) next(n int, to netip.AddrPort) []rds.Message {
 	b.ready = b.all[:n]
 	for k := range b.ready {
-		b.ready[k].Addr, b.ready[k].DontWait = to, true
+		b.ready[k].Addr = to
 	}
 	return b.ready
 }
 
 // send sends what is prepared. It returns how many messages it sent.
 func (b *batch) send() (uint64, error) {
-	n, err := b.sock.SendMsgs(b.ready)
+	n, err := b.sock.SendBatch(rds.DontWait, b.ready)
 	b.ready = b.ready[n:]
 	return uint64(n), err
 }
@@ -57,7 +63,7 @@ const countSize = 8
 func putCount(b []byte, n uint64) { binary.BigEndian.PutUint64(b, n) }
 
 // isCount reports whether m is the count n.
-func isCount(m *rds.Message, n uint64) bool {
+func isCount(m *rds.Received, n uint64) bool {
 	return m.Len == countSize && binary.BigEndian.Uint64(m.Payload) == n
 }
 
@@ -87,7 +93,7 @@ func (r *run) stream(i int) *Loop {
 	case !st.pace.open():
 		st.begun = st.begun[:r.p.Depth]
 	}
-	return &Loop{Sock: r.socks[i], Flows: []Flow{{To: st.to, Send: st.send}}, In: Messages(size),
+	return &Loop{Sock: r.socks[i], Flows: []Flow{{To: st.to, Send: st.send}}, In: Room(size),
 		Take: st.take, Due: st.due, Idle: func() bool { return st.answered == st.sent/st.every }}
 }
 
@@ -147,7 +153,7 @@ func (st *stream) prepare(n int, now time.Time) {
 }
 
 // take takes one answer.
-func (st *stream) take(m *rds.Message, now time.Time) error {
+func (st *stream) take(m *rds.Received, now time.Time) error {
 	r, seq := st.r, st.answered
 	if m.Addr != st.to || seq == st.sent/st.every {
 		return fmt.Errorf("socket %d: an answer of %d bytes from %v, and none is due", st.i, m.Len, m.Addr)
@@ -165,7 +171,7 @@ func (st *stream) take(m *rds.Message, now time.Time) error {
 }
 
 // checked returns an error if m is not message seq of size bytes.
-func (e *Env) checked(m *rds.Message, size int, seq uint64, verify bool) error {
+func (e *Env) checked(m *rds.Received, size int, seq uint64, verify bool) error {
 	switch {
 	case m.Len != size:
 		return fmt.Errorf("message %d has %d bytes, want %d", seq, m.Len, size)

@@ -39,7 +39,7 @@ func (r *run) operations(i int) (*Loop, error) {
 	if r.p.Mode == RDMAWrite {
 		o.op.Kind = rds.Write
 	}
-	return &Loop{Sock: r.socks[i], Flows: []Flow{{To: o.to, Send: o.send}}, In: Messages(countSize), Comps: make([]rds.Completion, min(r.p.Depth, 64)),
+	return &Loop{Sock: r.socks[i], Flows: []Flow{{To: o.to, Send: o.send}}, In: Room(countSize), Comps: make([]rds.Completion, min(r.p.Depth, 64)),
 		Take: o.take, Settled: o.settled, Due: o.due, Idle: func() bool { return o.ended == o.posted }}, nil
 }
 
@@ -83,7 +83,7 @@ func (o *operations) post(begin time.Time) error {
 	o.local[0] = rds.Segment{Buf: o.buf, Off: off, Len: r.p.Size}
 	o.op.RemoteOff = uint64(o.i*r.p.Depth*r.p.Size + off)
 	o.op.Token = slot
-	m := rds.Message{Addr: o.to, Op: &o.op, DontWait: true}
+	m := rds.Message{Addr: o.to, Op: &o.op}
 	if o.noted {
 		fill(o.memory(slot), o.posted)
 		putCount(o.note[:], o.posted)
@@ -91,7 +91,7 @@ func (o *operations) post(begin time.Time) error {
 	} else if r.p.Verify {
 		clear(o.memory(slot))
 	}
-	if _, err := r.socks[o.i].SendMsg(&m); err != nil {
+	if _, err := r.socks[o.i].Send(rds.DontWait, &m); err != nil {
 		return err
 	}
 	o.posted++
@@ -104,7 +104,7 @@ func (o *operations) post(begin time.Time) error {
 }
 
 // take takes the answer to a verified write.
-func (o *operations) take(m *rds.Message, _ time.Time) error {
+func (o *operations) take(m *rds.Received, _ time.Time) error {
 	if m.Addr != o.to || !isCount(m, o.heard+1) || o.heard == o.posted {
 		return fmt.Errorf("socket %d: not the server's answer to the next write", o.i)
 	}

@@ -186,14 +186,14 @@ func (se *session) answers(i int) *Loop {
 	case RDMAWrite, RDMARead:
 		in, out = countSize, countSize
 	}
-	a.out = batch{sock: se.socks[i], all: Messages(out)}
-	l := &Loop{Sock: se.socks[i], Flows: []Flow{{Send: a.send}}, In: Messages(in), Take: a.take, Notice: noticed}
+	a.out = batch{sock: se.socks[i], all: messages(batchOf(out, 64), out)}
+	l := &Loop{Sock: se.socks[i], Flows: []Flow{{Send: a.send}}, In: Room(in), Take: a.take, Notice: noticed}
 	a.flow = &l.Flows[0]
 	return l
 }
 
 // take checks the next message.
-func (a *answers) take(m *rds.Message, _ time.Time) error {
+func (a *answers) take(m *rds.Received, _ time.Time) error {
 	if err := a.check(m); err != nil {
 		a.se.found(err)
 	}
@@ -202,7 +202,7 @@ func (a *answers) take(m *rds.Message, _ time.Time) error {
 	return nil
 }
 
-func (a *answers) check(m *rds.Message) error {
+func (a *answers) check(m *rds.Received) error {
 	se, h := a.se, a.se.hello
 	if h.Mode != RDMAWrite {
 		if err := se.env.checked(m, h.Size, a.got, h.Verify); err != nil {

@@ -150,7 +150,7 @@ func (g *pinger) send(slot, seq int) error {
 	for s.Notices(old[:]) > 0 { // of the ping before
 	}
 	start := time.Now()
-	_, err := s.SendMsg(&rds.Message{Addr: netip.AddrPortFrom(g.p.To, 0), DontWait: true, GiveUpAfter: g.p.Timeout})
+	_, err := s.Send(rds.DontWait, &rds.Message{Addr: netip.AddrPortFrom(g.p.To, 0), GiveUpAfter: g.p.Timeout})
 	if err != nil {
 		return err
 	}
@@ -169,8 +169,8 @@ func (g *pinger) send(slot, seq int) error {
 // cannot reach the host.
 func pong(ctx context.Context, s *rds.Socket) (from netip.AddrPort, err error) {
 	for {
-		m := rds.Message{DontWait: true}
-		if err := s.RecvMsg(&m); !errors.Is(err, rds.ErrWouldBlock) {
+		m := rds.Received{}
+		if err := s.Recv(rds.DontWait, &m); !errors.Is(err, rds.ErrWouldBlock) {
 			return m.Addr, err
 		}
 		var n [1]rds.Notice

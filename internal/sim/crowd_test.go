@@ -188,14 +188,14 @@ func (c *crowd) tick() {
 // put sends message n on s.
 func (c *crowd) put(s *rds.Socket, to netip.AddrPort, n int) error {
 	binary.LittleEndian.PutUint64(c.buf, uint64(n))
-	_, err := s.SendMsg(&rds.Message{Addr: to, Payload: c.buf, DontWait: true})
+	_, err := s.Send(rds.DontWait, &rds.Message{Addr: to, Payload: c.buf})
 	return err
 }
 
 // take receives a message and returns its number, or -1 if there is none.
 func (c *crowd) take(s *rds.Socket) int {
-	m := rds.Message{Payload: c.buf, DontWait: true}
-	switch err := s.RecvMsg(&m); {
+	m := rds.Received{Payload: c.buf}
+	switch err := s.Recv(rds.DontWait, &m); {
 	case errors.Is(err, rds.ErrWouldBlock):
 		return -1
 	case err != nil || m.N != crowdSize:

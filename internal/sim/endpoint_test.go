@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -79,7 +80,7 @@ func (c *client) bind(port uint16) *endpoint {
 	}
 	if w.opt.monitor {
 		e.monitored = w.rBind.IntN(2) == 0
-		s.SetCongMonitor(e.monitored)
+		krds.Of(s).SetCongMonitor(e.monitored)
 	}
 	i := w.ports[ap]
 	if i == nil {
@@ -196,16 +197,16 @@ func (e *endpoint) receive() {
 	for range 64 {
 		peeked := -1
 		if w.rApp.IntN(64) == 0 {
-			m := rds.Message{Payload: w.scratch[:idLen], DontWait: true, Peek: true}
-			if err := e.s.RecvMsg(&m); err == nil {
+			m := rds.Received{Payload: w.scratch[:idLen]}
+			if _, err := krds.Of(e.s).Recv(&m, true); err == nil {
 				peeked = m.Len
-				if m.Truncated != (m.Len > idLen) || m.N != min(m.Len, idLen) {
-					broken("content", "a look at %d bytes of a message of %d: got %d, truncated %v", idLen, m.Len, m.N, m.Truncated)
+				if m.N != min(m.Len, idLen) {
+					broken("content", "a look at %d bytes of a message of %d: got %d", idLen, m.Len, m.N)
 				}
 			}
 		}
-		m := rds.Message{Payload: w.scratch, DontWait: true}
-		err := e.s.RecvMsg(&m)
+		m := rds.Received{Payload: w.scratch}
+		err := e.s.Recv(rds.DontWait, &m)
 		if errors.Is(err, rds.ErrWouldBlock) && peeked < 0 {
 			return
 		}

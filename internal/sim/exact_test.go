@@ -213,8 +213,8 @@ func (x *exact) until(at func(*exact, sim.Point) bool) {
 func (x *exact) look() {
 	var buf [64]byte
 	for x.b.up {
-		m := rds.Message{Payload: buf[:], DontWait: true}
-		if err := x.peer.RecvMsg(&m); err != nil {
+		m := rds.Received{Payload: buf[:]}
+		if err := x.peer.Recv(rds.DontWait, &m); err != nil {
 			break
 		}
 		got := &x.got1
@@ -288,7 +288,7 @@ func (x *exact) fetched() {
 }
 
 func (x *exact) send(text string, k *exactKind) {
-	m := rds.Message{Payload: []byte(text), Addr: x.to, DontWait: true}
+	m := rds.Message{Payload: []byte(text), Addr: x.to}
 	if k != nil {
 		buf := x.buffer()
 		if k.write || k.read {
@@ -308,7 +308,7 @@ func (x *exact) send(text string, k *exactKind) {
 			}
 		}
 	}
-	_, err := x.sock.SendMsg(&m)
+	_, err := x.sock.Send(rds.DontWait, &m)
 	must(err)
 	x.a.kick()
 }

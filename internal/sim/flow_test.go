@@ -155,7 +155,7 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 	if x.tells != nil {
 		n = max(n, idLen)
 	}
-	m := rds.Message{Addr: dst, DontWait: true, Cookie: x.cookie, GiveUpAfter: x.limit}
+	m := rds.Message{Addr: dst, Cookie: x.cookie, GiveUpAfter: x.limit}
 	var z *zero
 	if x.zc || x.from {
 		if z = e.zero(n, x.from); z != nil && z.mem != nil {
@@ -181,7 +181,7 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 	}
 	e.c.room(len(x.ops))
 	call := w.tick()
-	_, err := e.s.SendMsg(&m)
+	_, err := e.s.Send(rds.DontWait, &m)
 	e.h.kick()
 	w.sendErr = err
 	switch {
@@ -250,9 +250,9 @@ func (w *world) newMessage() *message {
 }
 
 // received checks a delivered datagram: its content, its order, and that it came once.
-func (e *endpoint) received(m *rds.Message) {
+func (e *endpoint) received(m *rds.Received) {
 	w := e.w
-	if m.Truncated {
+	if m.N < m.Len {
 		broken("content", "message of %d bytes from %v", m.Len, m.Addr)
 	}
 	b := m.Payload[:m.N]

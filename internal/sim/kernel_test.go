@@ -242,7 +242,7 @@ func (w *kworld) act() {
 	case k < 26:
 		w.k.recvmsg(w.k.socks[w.ports[w.r.IntN(2)]])
 	case k == 26 && w.r.IntN(8) == 0: // ping
-		_, _ = w.socks[0].SendMsg(&rds.Message{Addr: w.to(0), DontWait: true})
+		_, _ = w.socks[0].Send(rds.DontWait, &rds.Message{Addr: w.to(0)})
 	case k == 27 && w.r.IntN(8) == 0:
 		w.k.sendmsg(w.ports[0], 0, nil, 0, nil, 0, nil)
 	case k == 28 && w.bad && w.r.IntN(20) == 0:

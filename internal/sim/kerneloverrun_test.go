@@ -35,8 +35,8 @@ func TestKernelOverrun(t *testing.T) {
 	}
 	got := 0
 	for {
-		m := rds.Message{Payload: w.scr, DontWait: true}
-		err := deaf.RecvMsg(&m)
+		m := rds.Received{Payload: w.scr}
+		err := deaf.Recv(rds.DontWait, &m)
 		if errors.Is(err, rds.ErrWouldBlock) { // the daemon has messages that are not in the process's memory yet
 			w.step()
 			continue
@@ -65,8 +65,8 @@ func TestKernelOverrun(t *testing.T) {
 	must(deaf.Close())
 	w.kernelSend(200, 100, nil)
 	for i := 0; ; i++ {
-		m := rds.Message{Payload: w.scr, DontWait: true}
-		if err := again.RecvMsg(&m); err == nil {
+		m := rds.Received{Payload: w.scr}
+		if err := again.Recv(rds.DontWait, &m); err == nil {
 			break
 		} else if !errors.Is(err, rds.ErrWouldBlock) || i > 100_000 {
 			t.Fatalf("the port's next socket: %v", err)

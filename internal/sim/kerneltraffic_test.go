@@ -51,7 +51,7 @@ func (w *kworld) send() {
 	port := w.ports[w.r.IntN(len(w.ports))]
 	id := uint64(len(w.out))
 	m := &kwmsg{size: min(w.size(), s.SndBuf()), status: kwOpen}
-	msg := rds.Message{Payload: w.payload(id, m.size), Addr: w.to(port), DontWait: true}
+	msg := rds.Message{Payload: w.payload(id, m.size), Addr: w.to(port)}
 	switch k := w.r.IntN(10); {
 	case k < 3 && w.saw["up"] > 0: // the kernel's message brought a cookie
 		n := 1 + w.r.IntN(9000)
@@ -84,7 +84,7 @@ func (w *kworld) send() {
 		}
 	}
 	m.flow, m.idx = w.next(0, s.LocalAddrPort().Port(), port)
-	_, err := s.SendMsg(&msg)
+	_, err := s.Send(rds.DontWait, &msg)
 	switch {
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOBUFS):
 		w.last[[4]uint16{0, m.flow[1], m.flow[2], 1}]--
@@ -190,9 +190,9 @@ func (w *kworld) kernelSend(sport, dport uint16, r *kwregion) {
 
 // receive reads and checks the messages of one of our sockets.
 func (w *kworld) receive(s *rds.Socket) {
-	msg := rds.Message{Payload: w.scr, DontWait: true}
+	msg := rds.Received{Payload: w.scr}
 	for {
-		err := s.RecvMsg(&msg)
+		err := s.Recv(rds.DontWait, &msg)
 		if errors.Is(err, rds.ErrWouldBlock) {
 			break
 		}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -91,7 +92,7 @@ func (e *endpoint) takeRelief() {
 	if !e.monitored {
 		return
 	}
-	mask := e.s.CongUpdates()
+	mask := krds.Of(e.s).CongUpdates()
 	if mask == 0 {
 		return
 	}

@@ -145,8 +145,8 @@ func (o *overrun) pass(steps int) {
 // their user, the kernel can overrun the next one, too. Then take binds another.
 func (o *overrun) take() {
 	for o.next != nil {
-		m := rds.Message{Payload: o.scr, DontWait: true}
-		switch err := o.next.RecvMsg(&m); {
+		m := rds.Received{Payload: o.scr}
+		switch err := o.next.Recv(rds.DontWait, &m); {
 		case errors.Is(err, rds.ErrOverrun):
 			o.saw["again"]++
 			must(o.next.Close())
@@ -182,8 +182,8 @@ func (o *overrun) fillUp() {
 
 // offer sends one message to the port. It returns false if the sender has to wait.
 func (o *overrun) offer(s *rds.Socket) bool {
-	m := rds.Message{Payload: make([]byte, 500), Addr: o.port(), DontWait: true}
-	_, err := s.SendMsg(&m)
+	m := rds.Message{Payload: make([]byte, 500), Addr: o.port()}
+	_, err := s.Send(rds.DontWait, &m)
 	switch {
 	case err == nil:
 		return true
@@ -198,8 +198,8 @@ func (o *overrun) offer(s *rds.Socket) bool {
 // readAll reads all that the socket had received, and the error behind that.
 func (o *overrun) readAll() {
 	for i := 0; ; i++ {
-		m := rds.Message{Payload: o.scr, DontWait: true}
-		switch err := o.deaf.RecvMsg(&m); {
+		m := rds.Received{Payload: o.scr}
+		switch err := o.deaf.Recv(rds.DontWait, &m); {
 		case err == nil:
 		case errors.Is(err, rds.ErrOverrun):
 			return

@@ -42,7 +42,7 @@ func (f *flow) resend() error {
 		if !a.bare {
 			w.mem.transfer(f, a.index, &h, m)
 		}
-		if _, err := w.sock.SendMsg(m); err != nil {
+		if _, err := w.sock.Send(rds.DontWait, m); err != nil {
 			return err
 		}
 		w.trace("sent %v %d of slot %d to %v again", h.Op, h.Seq, h.Index, f.to)

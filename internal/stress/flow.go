@@ -91,7 +91,7 @@ func (f *flow) sendRequest() error {
 		w.encode(&h, m.Payload)
 	}
 	start := time.Now()
-	if _, err := w.sock.SendMsg(m); err != nil {
+	if _, err := w.sock.Send(rds.DontWait, m); err != nil {
 		return err
 	}
 	w.n.sendNs.Add(uint64(time.Since(start)))
@@ -113,7 +113,7 @@ func (f *flow) sendAck(index uint32) error {
 	if s.ack.RDMA != proto.NoRDMA {
 		w.mem.transfer(f, index, &s.ack, m)
 	}
-	if _, err := w.sock.SendMsg(m); err != nil {
+	if _, err := w.sock.Send(rds.DontWait, m); err != nil {
 		return err
 	}
 	w.trace("sent %v %d of slot %d to %v, %v", s.ack.Op, s.ack.Seq, s.ack.Index, f.to, s.ack.RDMA)
@@ -137,7 +137,7 @@ func (f *flow) sendAck(index uint32) error {
 func (w *worker) message(f *flow, h *proto.Header, size int) *rds.Message {
 	b := w.outBuf[:size]
 	w.encode(h, b)
-	w.out = rds.Message{Addr: f.to, Payload: b, DontWait: true}
+	w.out = rds.Message{Addr: f.to, Payload: b}
 	return &w.out
 }
 

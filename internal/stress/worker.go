@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/internal/loadgen"
 	"github.com/rdsd/rdsd/internal/stress/proto"
 	"github.com/rdsd/rdsd/internal/stress/report"
@@ -88,7 +89,7 @@ func (w *worker) prepare() error {
 	o := &w.opts
 	w.local = w.sock.LocalAddrPort()
 	w.sock.SetNotices(rds.Lost, rds.NoSocket, rds.PeerDown)
-	w.sock.SetCongMonitor(o.CongMonitor)
+	krds.Of(w.sock).SetCongMonitor(o.CongMonitor)
 	if o.TOS != 0 {
 		if err := w.sock.SetLane(o.TOS); err != nil {
 			return err
@@ -103,7 +104,7 @@ func (w *worker) prepare() error {
 	most := int(max(o.ReqSize, o.AckSize))
 	w.pattern = proto.Payload(most - proto.HeaderSize)
 	w.outBuf = make([]byte, most)
-	w.loop = loadgen.Loop{Sock: w.sock, In: loadgen.Messages(most), Take: w.take, Notice: w.notice, CongMonitor: o.CongMonitor}
+	w.loop = loadgen.Loop{Sock: w.sock, In: loadgen.Room(most), Take: w.take, Notice: w.notice, CongMonitor: o.CongMonitor}
 	w.flows = make([]flow, o.Tasks)
 	for i := range w.flows {
 		f := &w.flows[i]
@@ -131,7 +132,7 @@ func (w *worker) close() {
 }
 
 // take checks one message and passes it to its flow.
-func (w *worker) take(m *rds.Message, now time.Time) error {
+func (w *worker) take(m *rds.Received, now time.Time) error {
 	b := m.Payload[:m.N]
 	if w.corrupt != nil {
 		w.corrupt(b)

@@ -188,12 +188,53 @@ func TestPublicSurface(t *testing.T) {
 		}
 		seen[short] = true
 		report(t, checkSurface(p))
+		if short == "rds" {
+			if names, fields := face(p); names > maxNames || fields > maxFields {
+				t.Errorf("package rds shows %d names and %d fields, want at most %d and %d: docs/stability.md promises them for good", names, fields, maxNames, maxFields)
+			}
+		}
 	}
 	for _, p := range public {
 		if !seen[p] {
 			t.Errorf("%s is public, and was not looked at", p)
 		}
 	}
+}
+
+// What package rds shows is at most so much: each name is promised for good.
+const (
+	maxNames  = 999
+	maxFields = 999
+)
+
+// face counts what a package shows: names are its exported constants, variables, functions and
+// types, and the exported methods that it declares for them; fields are the exported fields of
+// its exported structs.
+func face(pkg *types.Package) (names, fields int) {
+	for _, name := range pkg.Scope().Names() {
+		obj := pkg.Scope().Lookup(name)
+		if !obj.Exported() {
+			continue
+		}
+		names++
+		n, ok := obj.Type().(*types.Named)
+		if _, isType := obj.(*types.TypeName); !ok || !isType {
+			continue
+		}
+		for m := range n.Methods() {
+			if m.Exported() {
+				names++
+			}
+		}
+		if u, ok := n.Underlying().(*types.Struct); ok {
+			for f := range u.Fields() {
+				if f.Exported() {
+					fields++
+				}
+			}
+		}
+	}
+	return names, fields
 }
 
 // sourceImporter type-checks packages given as text.

@@ -97,8 +97,8 @@ func TestClose(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the directory of the control socket is still there: %v", err)
 	}
-	m := rds.Message{Payload: make([]byte, 1)}
-	if err := s.RecvContext(t.Context(), &m); !errors.Is(err, rds.ErrDaemonGone) {
+	m := rds.Received{Payload: make([]byte, 1)}
+	if err := s.Recv(t.Context(), &m); !errors.Is(err, rds.ErrDaemonGone) {
 		t.Errorf("a receive after the end: %v", err)
 	}
 	if _, err := rds.Open(t.Context(), rds.Options{Daemon: d}); !errors.Is(err, rds.ErrNoDaemon) {

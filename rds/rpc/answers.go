@@ -54,7 +54,7 @@ func (c *Caller) finish(p *pending, err error) {
 // answered takes an answer or a part of one. What a server sends is checked: a part goes
 // behind those before it, and all together are no longer than the caller takes. Only the
 // receiver writes to p.buf.
-func (c *Caller) answered(m *rds.Message, id uint64) {
+func (c *Caller) answered(m *rds.Received, id uint64) {
 	p := c.find(id, m.Addr)
 	if p == nil {
 		return // ended, or never asked
@@ -91,7 +91,7 @@ func (c *Caller) answered(m *rds.Message, id uint64) {
 
 // unknown ends the calls of which the server knows nothing. An answer that it had sent
 // came before.
-func (c *Caller) unknown(m *rds.Message) {
+func (c *Caller) unknown(m *rds.Received) {
 	ids, err := parseIDs(m.Payload)
 	if err != nil {
 		return

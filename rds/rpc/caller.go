@@ -205,8 +205,8 @@ func (c *Caller) try(p *pending, q *request, method string) (until rds.WaitSet, 
 	}
 	q.id = p.id
 	p.out = appendMethod(p.out[:0], q, method)
-	p.msg.Payload, p.msg.Addr, p.msg.DontWait = p.out, p.to, true
-	if _, err = c.s.SendMsg(&p.msg); err == nil {
+	p.msg.Payload, p.msg.Addr = p.out, p.to
+	if _, err = c.s.Send(rds.DontWait, &p.msg); err == nil {
 		return until, nil
 	}
 	if !c.take(p) {
@@ -291,5 +291,5 @@ func (c *Caller) end(err error) {
 
 // tell sends a message of which nothing depends: it is dropped if there is no room.
 func (c *Caller) tell(to netip.AddrPort, p []byte) {
-	_, _ = c.s.SendMsg(&rds.Message{Payload: p, Addr: to, DontWait: true})
+	_, _ = c.s.Send(rds.DontWait, &rds.Message{Payload: p, Addr: to})
 }

@@ -54,9 +54,9 @@ func TestHostileServer(t *testing.T) {
 				_, err := c.Call(within(t), s.LocalAddrPort(), "m", nil)
 				done <- err
 			}()
-			m := rds.Message{Payload: make([]byte, 1000)}
+			m := rds.Received{Payload: make([]byte, 1000)}
 			for m.Payload[1] != kindRequest { // a cancel of the call before
-				if err := s.RecvContext(within(t), &m); err != nil {
+				if err := s.Recv(within(t), &m); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -104,8 +104,8 @@ func TestHostileCaller(t *testing.T) {
 	id := uint64(5) // of the next request: a server forgets a call after its answer, so each has its own
 	answered := func(want status) {
 		t.Helper()
-		m := rds.Message{Payload: make([]byte, 2000)}
-		if err := a.RecvContext(within(t), &m); err != nil {
+		m := rds.Received{Payload: make([]byte, 2000)}
+		if err := a.Recv(within(t), &m); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := parseAnswer(m.Payload[:m.N]); err != nil || got.id != id || got.status != want {
@@ -165,8 +165,8 @@ func TestSlowReader(t *testing.T) {
 	if _, err := slow.SendTo(appendRequest(nil, &request{id: 1, method: []byte("long")}), s.LocalAddrPort()); err != nil {
 		t.Fatal(err)
 	}
-	m := rds.Message{Payload: make([]byte, inline+answerLen)}
-	if err := slow.RecvContext(within(t), &m); err != nil { // the handler has begun to answer
+	m := rds.Received{Payload: make([]byte, inline+answerLen)}
+	if err := slow.Recv(within(t), &m); err != nil { // the handler has begun to answer
 		t.Fatal(err)
 	}
 	other := NewCaller(d.Bind(t, d.Open(t), 0), CallerOptions{})
@@ -187,8 +187,7 @@ func TestSlowReader(t *testing.T) {
 			}
 			waits = false
 		case <-tick.C:
-			m.DontWait = true
-			if err := slow.RecvMsg(&m); err == nil {
+			if err := slow.Recv(rds.DontWait, &m); err == nil {
 				read++
 			}
 		}

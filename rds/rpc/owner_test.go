@@ -40,8 +40,8 @@ func TestCookieOfOther(t *testing.T) {
 		if _, err := caller.SendTo(appendRequest(nil, &q), s.LocalAddrPort()); err != nil {
 			t.Fatal(err)
 		}
-		m := rds.Message{Payload: make([]byte, 2000)}
-		if err := caller.RecvContext(within(t), &m); err != nil {
+		m := rds.Received{Payload: make([]byte, 2000)}
+		if err := caller.Recv(within(t), &m); err != nil {
 			t.Fatal(err)
 		}
 		if a, err := parseAnswer(m.Payload[:m.N]); err != nil || a.id != q.id || a.status != statusFailed || !bytes.Contains(a.part, []byte(unix.EACCES.Error())) {

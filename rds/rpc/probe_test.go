@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"context"
 	"runtime"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestProbeBehindRequest(t *testing.T) {
 		runtime.Gosched()
 	}
 	request := []byte("the request")
-	if _, err := c.s.SendMsg(&rds.Message{Addr: p.to, Payload: request}); err != nil {
+	if _, err := c.s.Send(context.Background(), &rds.Message{Addr: p.to, Payload: request}); err != nil {
 		t.Fatal(err)
 	}
 	c.sends.RUnlock()

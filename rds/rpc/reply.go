@@ -82,12 +82,12 @@ func (v *server) send(c *call, a *answer) error {
 	buf := outs.Get().(*[]byte)
 	defer outs.Put(buf)
 	*buf = appendAnswer((*buf)[:0], a)
-	c.msg = rds.Message{Payload: *buf, Addr: c.key.from, DontWait: true}
-	_, err := v.s.SendMsg(&c.msg)
+	c.msg = rds.Message{Payload: *buf, Addr: c.key.from}
+	_, err := v.s.Send(rds.DontWait, &c.msg)
 	if errors.Is(err, rds.ErrWouldBlock) || errors.Is(err, rds.ErrCongested) {
 		ctx, cancel := context.WithDeadline(c.ctx, c.answerBy)
 		defer cancel()
-		_, err = v.s.SendContext(ctx, &c.msg)
+		_, err = v.s.Send(ctx, &c.msg)
 	}
 	return err
 }
@@ -117,7 +117,7 @@ func (v *server) write(c *call, out []byte) error {
 	}
 	op := rds.RDMA{Kind: rds.Write, Cookie: c.into, RemoteOff: uint64(first), Notify: true, OwnerOnly: true, Local: []rds.Segment{{Buf: stage, Len: n}}}
 	a := appendAnswer(nil, &answer{id: c.key.id, flags: flagWritten, total: uint64(len(out))})
-	id, err := v.s.SendContext(ctx, &rds.Message{Payload: a, Addr: c.key.from, Op: &op})
+	id, err := v.s.Send(ctx, &rds.Message{Payload: a, Addr: c.key.from, Op: &op})
 	if err != nil {
 		v.staging.put(stage, false)
 		return fmt.Errorf("write the answer: %w", err)

@@ -196,7 +196,7 @@ func (v *server) receive() error {
 }
 
 // request queues a request, or refuses it.
-func (v *server) request(m *rds.Message, key callKey) {
+func (v *server) request(m *rds.Received, key callKey) {
 	q, err := parseRequest(m.Payload)
 	handle, known := v.methods[string(q.method)]
 	switch {
@@ -344,7 +344,7 @@ func (v *server) cancel(key callKey) {
 }
 
 // probed tells a caller which of its calls this server does not know.
-func (v *server) probed(m *rds.Message) {
+func (v *server) probed(m *rds.Received) {
 	ids, err := parseIDs(m.Payload)
 	if err != nil {
 		return
@@ -371,5 +371,5 @@ func (v *server) refuse(key callKey, st status, text string) {
 
 // tell sends a message without waiting for room.
 func (v *server) tell(to netip.AddrPort, p []byte) {
-	_, _ = v.s.SendMsg(&rds.Message{Payload: p, Addr: to, DontWait: true})
+	_, _ = v.s.Send(rds.DontWait, &rds.Message{Payload: p, Addr: to})
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -46,7 +47,7 @@ func operationIDsRise(t *testing.T, e *env) {
 			if to.Port() == 4001 { // on the host of the first destination
 				want += 3
 			}
-			id, err := s.SendMsg(&rds.Message{Addr: to, Op: op})
+			id, err := s.Send(context.Background(), &rds.Message{Addr: to, Op: op})
 			if id != want || err != nil {
 				t.Errorf("%v: id %d, %v, want %d", to, id, err, want)
 			}

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -75,10 +76,10 @@ func (s batcher) batch(to netip.AddrPort, payloads ...string) {
 	for _, p := range payloads {
 		ms = append(ms, rds.Message{Addr: to, Payload: []byte(p)})
 	}
-	n, err := s.SendMsgs(ms)
-	ok(s.t, "SendMsgs", err)
+	n, err := s.SendBatch(context.Background(), ms)
+	ok(s.t, "SendBatch", err)
 	if n != len(ms) {
-		s.t.Fatalf("SendMsgs sent %d of %d", n, len(ms))
+		s.t.Fatalf("SendBatch sent %d of %d", n, len(ms))
 	}
 }
 
@@ -177,8 +178,8 @@ func notInRun(t *testing.T, e *env) {
 		ms = append(ms, rds.Message{Addr: p.at(5), Payload: []byte(text)})
 	}
 	ms[2].Cookie = region.Cookie()
-	_, err = s.SendMsgs(ms)
-	ok(t, "SendMsgs", err)
+	_, err = s.SendBatch(context.Background(), ms)
+	ok(t, "SendBatch", err)
 	p.run("1", "2")
 	if f := p.data(); string(f.body) != "cookie" || f.run != 0 || f.Ext[0] != 3 {
 		t.Errorf("received %q, %+v", f.body, f.Header)

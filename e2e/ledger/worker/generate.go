@@ -117,7 +117,7 @@ func (k *sock) operate() error {
 		return k.plain(k.w.cfg.Known[rng.IntN(len(k.w.cfg.Known))])
 	}
 	k.target = o.to
-	c := call{k: k, o: o, m: rds.Message{Addr: o.to, DontWait: true}, silent: rng.IntN(16) == 0}
+	c := call{k: k, o: o, m: rds.Message{Addr: o.to}, silent: rng.IntN(16) == 0}
 	c.flags = book.FlagOp | k.limit(&c.m)
 	add := o.rights&rds.AllowAtomic != 0 && (o.rights&rds.AllowWrite == 0 || rng.IntN(3) == 0)
 	move := !add || o.rights&rds.AllowWrite != 0 && rng.IntN(2) == 0
@@ -235,7 +235,7 @@ func (c *call) send() error {
 			x.put(b[headerSize:])
 		}
 	}
-	if err := k.postLocked(&c.m, size, flags, 0, more); err != nil {
+	if err := k.postLocked(rds.DontWait, &c.m, size, flags, 0, more); err != nil {
 		c.undo()
 		return err
 	}

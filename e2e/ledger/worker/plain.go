@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -31,8 +32,9 @@ func (k *sock) limit(m *rds.Message) (flags uint32) {
 // short for a number.
 func (k *sock) plain(to netip.AddrPort) error {
 	rng := k.rng
-	m := rds.Message{Addr: to, DontWait: rng.IntN(8) > 0}
-	if !m.DontWait {
+	m, ctx := rds.Message{Addr: to}, rds.DontWait
+	if rng.IntN(8) == 0 {
+		ctx = context.Background()
 		_ = k.s.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	}
 	flags, size := k.limit(&m), k.size(headerSize)
@@ -46,12 +48,12 @@ func (k *sock) plain(to netip.AddrPort) error {
 	}
 	k.send.Lock()
 	defer k.send.Unlock()
-	if err := k.postLocked(&m, size, flags, meant, nil); err != nil {
+	if err := k.postLocked(ctx, &m, size, flags, meant, nil); err != nil {
 		return err
 	}
 	if rng.IntN(8) == 0 {
 		m.From = rds.Segment{}
-		return k.postLocked(&m, rng.IntN(headerSize), flags, meant, nil)
+		return k.postLocked(ctx, &m, rng.IntN(headerSize), flags, meant, nil)
 	}
 	return nil
 }

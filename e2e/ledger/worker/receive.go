@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,8 +23,8 @@ func (k *sock) read() {
 		for stuck && n > 20 && k.ses.running() && !k.closing.Load() {
 			k.ses.rest(5 * time.Millisecond)
 		}
-		m := rds.Message{Payload: buf}
-		if err := k.s.RecvMsg(&m); err != nil {
+		m := rds.Received{Payload: buf}
+		if err := k.s.Recv(context.Background(), &m); err != nil {
 			k.failed("receive", err)
 			if errors.Is(err, rds.ErrWouldBlock) {
 				continue // close makes the socket non-blocking first
@@ -37,7 +38,7 @@ func (k *sock) read() {
 	}
 }
 
-func (k *sock) received(b []byte, m *rds.Message) {
+func (k *sock) received(b []byte, m *rds.Received) {
 	r := book.Record{Kind: book.Recv, Peer: m.Addr, B: uint64(m.Len), C: uint64(checksum(b))}
 	if len(b) < headerSize {
 		k.mu.Lock()
@@ -130,7 +131,7 @@ func (o offer) put(b []byte) {
 	}
 }
 
-func parseOffer(b []byte, m *rds.Message) offer {
+func parseOffer(b []byte, m *rds.Received) offer {
 	lasts := time.Duration(binary.LittleEndian.Uint32(b[36:])) * time.Millisecond
 	return offer{to: m.Addr, cookie: rds.Cookie(binary.LittleEndian.Uint64(b)), region: binary.LittleEndian.Uint64(b[8:]),
 		rights: rds.Access(binary.LittleEndian.Uint32(b[16:])), size: binary.LittleEndian.Uint32(b[20:]),

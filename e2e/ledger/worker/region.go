@@ -134,7 +134,7 @@ func (k *sock) keepRegion(g *region, lasts time.Duration, untilUsed bool) {
 func (k *sock) handOut(g *region, r *rds.Region, o offer, to netip.AddrPort) error {
 	o.cookie, o.region, o.rights, o.end = r.Cookie(), g.id, g.rights, o.size
 	tell := func(to netip.AddrPort, cookie rds.Cookie) error {
-		return k.post(&rds.Message{Addr: to, Cookie: cookie, DontWait: true}, offerSize, book.FlagOffer,
+		return k.post(&rds.Message{Addr: to, Cookie: cookie}, offerSize, book.FlagOffer,
 			func(b []byte, _ uint64) { o.put(b[headerSize:]) })
 	}
 	if !o.shared {

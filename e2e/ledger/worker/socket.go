@@ -180,12 +180,16 @@ func (k *sock) free(what string, b *rds.Buffer) {
 func (k *sock) post(m *rds.Message, size int, flags uint32, more func(b []byte, seq uint64)) error {
 	k.send.Lock()
 	defer k.send.Unlock()
-	return k.postLocked(m, size, flags, 0, more)
+	ctx := rds.DontWait
+	if flags&book.FlagRoll != 0 {
+		ctx = context.Background()
+	}
+	return k.postLocked(ctx, m, size, flags, 0, more)
 }
 
 // postLocked is post while send is locked. The payload of a message with m.From is made in
 // place. meant is the life that m.DstInc names.
-func (k *sock) postLocked(m *rds.Message, size int, flags, meant uint32, more func(b []byte, seq uint64)) error {
+func (k *sock) postLocked(ctx context.Context, m *rds.Message, size int, flags, meant uint32, more func(b []byte, seq uint64)) error {
 	k.send.seq++
 	seq := k.send.seq
 	b := k.send.out[:size]
@@ -216,7 +220,7 @@ func (k *sock) postLocked(m *rds.Message, size int, flags, meant uint32, more fu
 		try.Text = strconv.FormatUint(uint64(meant), 10)
 	}
 	k.note(try)
-	if _, err := k.s.SendMsg(m); err != nil {
+	if _, err := k.s.Send(ctx, m); err != nil {
 		k.local.back(uint32(seq))
 		k.note(book.Record{Kind: book.Fail, Seq: seq, Text: err.Error()})
 		k.failed("send", err)

@@ -214,7 +214,6 @@ func (s *session) contend() {
 		case 1:
 			k.close(2 * time.Second)
 		default: // in the middle of what it does
-			k.s.SetNonblock(true)
 			k.close(0)
 		}
 		if rng.IntN(2) == 0 {

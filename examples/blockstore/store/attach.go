@@ -102,9 +102,9 @@ func (c *Client) watch() {
 // receive hands answers, statuses and notices to the calls that wait, until the
 // socket is closed.
 func (c *Client) receive() {
-	ms := make([]rds.Message, batch)
+	ms := make([]rds.Received, batch)
 	for i := range ms {
-		ms[i] = rds.Message{Payload: make([]byte, HeaderSize+max(c.Small, 8*MaxMore)), DontWait: true}
+		ms[i] = rds.Received{Payload: make([]byte, HeaderSize+max(c.Small, 8*MaxMore))}
 	}
 	for {
 		ready, err := c.sock.Wait(context.Background(), rds.WaitSet{Message: true, Notice: true, Completion: true})
@@ -128,14 +128,14 @@ func (c *Client) receive() {
 }
 
 // take receives all messages that have arrived.
-func (c *Client) take(ms []rds.Message) error {
-	n, err := c.sock.RecvMsgs(ms)
+func (c *Client) take(ms []rds.Received) error {
+	n, err := c.sock.RecvBatch(rds.DontWait, ms)
 	if err != nil && !errors.Is(err, rds.ErrWouldBlock) {
 		return err
 	}
 	for i := range ms[:n] {
 		m := &ms[i]
-		if m.Addr != c.Server || m.Truncated {
+		if m.Addr != c.Server || m.N < m.Len {
 			continue // not an answer of the server
 		}
 		msg, err := Parse(m.Payload[:m.N])

@@ -66,7 +66,7 @@ func (c *Client) begin(ctx context.Context, s *Slot, m Message, done func(Messag
 		return nil
 	}
 	setID(out.Payload, k.id)
-	_, err = c.sock.SendMsg(&out)
+	_, err = c.sock.Send(context.Background(), &out)
 	if err != nil && c.calls.leave(k) {
 		c.calls.cancel(k)
 		done(Message{}, err)
@@ -122,7 +122,7 @@ func (c *Client) push(ctx context.Context, s *Slot, m Message, done func(Message
 	m.ID, m.Session = k.id, c.session
 	m.Flags |= FlagPushed
 	m.Window = g.number<<16 | i
-	id, err := c.sock.SendMsg(&rds.Message{
+	id, err := c.sock.Send(context.Background(), &rds.Message{
 		Payload: m.Append(make([]byte, 0, HeaderSize)), Addr: c.Server,
 		Op: &rds.RDMA{
 			Kind: rds.Write, Cookie: g.cookie, RemoteOff: uint64(i) * uint64(g.size),

@@ -28,9 +28,9 @@ func (c *config) native(at netip.AddrPort) (*rds.Client, *rds.Socket, error) {
 	return k, s, nil
 }
 
-// messages returns n messages, each with a buffer of size bytes.
-func messages(n, size int) []rds.Message {
-	ms := make([]rds.Message, n)
+// room returns room for n messages of size bytes.
+func room(n, size int) []rds.Received {
+	ms := make([]rds.Received, n)
 	for i := range ms {
 		ms[i].Payload = make([]byte, size)
 	}
@@ -46,13 +46,13 @@ func (c *config) nativeEcho(ready func()) error {
 	}
 	defer k.Close()
 	ready()
-	in := messages(64, c.size)
+	in := room(64, c.size)
 	out := make([]rds.Message, len(in))
 	for {
 		if err := s.SetReadDeadline(time.Now().Add(c.limit)); err != nil {
 			return err
 		}
-		n, err := s.RecvMsgs(in)
+		n, err := s.RecvBatch(context.Background(), in)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil
 		}
@@ -62,7 +62,7 @@ func (c *config) nativeEcho(ready func()) error {
 		for i := range n {
 			out[i] = rds.Message{Payload: in[i].Payload[:in[i].N], Addr: in[i].Addr}
 		}
-		if _, err := s.SendMsgs(out[:n]); err != nil {
+		if _, err := s.SendBatch(context.Background(), out[:n]); err != nil {
 			return err
 		}
 	}
@@ -78,21 +78,21 @@ func (c *config) nativeExchange() (took []time.Duration, d time.Duration, err er
 	if err := s.SetReadDeadline(time.Now().Add(c.limit + c.length)); err != nil {
 		return nil, 0, err
 	}
-	in, out := messages(c.depth, c.size), messages(c.depth, c.size)
+	in, out := room(c.depth, c.size), make([]rds.Message, c.depth)
 	for i := range out {
-		out[i].Addr = c.to.AddrPort
+		out[i] = rds.Message{Payload: make([]byte, c.size), Addr: c.to.AddrPort}
 	}
 	sent := make([]time.Time, c.depth)
 	begin := time.Now()
 	for i := range sent {
 		sent[i] = begin
 	}
-	if _, err := s.SendMsgs(out); err != nil {
+	if _, err := s.SendBatch(context.Background(), out); err != nil {
 		return nil, 0, err
 	}
 	var start, now time.Time
 	for i := 0; ; {
-		n, err := s.RecvMsgs(in)
+		n, err := s.RecvBatch(context.Background(), in)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -113,7 +113,7 @@ func (c *config) nativeExchange() (took []time.Duration, d time.Duration, err er
 		if start.IsZero() && now.Sub(begin) > c.length/10 {
 			start = now
 		}
-		if _, err := s.SendMsgs(out[:n]); err != nil {
+		if _, err := s.SendBatch(context.Background(), out[:n]); err != nil {
 			return nil, 0, err
 		}
 	}

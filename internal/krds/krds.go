@@ -1,0 +1,44 @@
+// Package krds has what package afrds and the tools made for kernel RDS need of package rds, and other programs do not: what
+// the kernel's calls show in a form that package rds does not have. Package rds fills it in.
+package krds
+
+import (
+	"time"
+
+	"github.com/rdsd/rdsd/abi"
+)
+
+// PageOffset is a right of a region, beside those of rds.Access: the upper half of the cookie is the offset of the first byte in
+// its page, as the kernel has it. Without it that half is a number that nobody can guess.
+const PageOffset = abi.PageOffset
+
+// Socket is what the kernel's calls do with a socket beside its methods in package rds.
+type Socket interface {
+	// SetCongMonitor chooses whether the socket collects reports for CongUpdates. A new socket does not. Turning the monitor
+	// off drops the reports that were not taken.
+	//
+	// Source: RDS_CONG_MONITOR, net/rds/af_rds.c rds_cong_monitor.
+	SetCongMonitor(on bool)
+	// CongUpdates returns which destinations are no longer congested, as a mask in which the bit (port modulo 64) is set for
+	// each, and clears the mask. It reports a destination once for all sends to it that failed with rds.ErrCongested since the
+	// last report, if the monitor was on.
+	//
+	// A set bit may stand for another port with the same bit, and the port may be congested again: try to send. Wait for
+	// reports with Congestion, or a poll descriptor. rds.WaitSet.Relief is exact.
+	//
+	// Source: RDS_CMSG_CONG_UPDATE, net/rds/recv.c rds_notify_cong.
+	CongUpdates() uint64
+	// Recv is rds.Socket.Recv into m, an *rds.Received, that does not wait. With peek the message stays in the queue. assembly
+	// is how long the message took from its start until it was complete and queued, at most 4.29 s.
+	//
+	// Source: MSG_PEEK; RDS_MSG_RXPATH_LATENCY, net/rds/af_rds.c rds_recv_track_latency.
+	Recv(m any, peek bool) (assembly time.Duration, err error)
+}
+
+var (
+	// Of returns what the kernel's calls do with an *rds.Socket.
+	Of func(socket any) Socket
+	// Congestion returns a condition of an *rds.WaitSet beside its fields: CongUpdates has something to report. It is part of
+	// the poll set of a new socket.
+	Congestion func(waitSet any) *bool
+)
