@@ -176,7 +176,7 @@ func (s *Socket) addAtomic(o *outgoing) error {
 	if err := a.Check(); err != nil {
 		return errno(err)
 	}
-	local, err := s.k.mem.segment(a.LocalAddr, rds.AtomicSize)
+	local, err := s.k.mem.segment(a.LocalAddr, 8)
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func (d *deeds) round(n uint64) error {
 func (d *deeds) again(do func() error) error {
 	for {
 		err := do()
-		if !errors.Is(err, rds.ErrDropped) {
+		if !errors.Is(err, rds.Dropped) {
 			return err
 		}
 		d.dropped++
@@ -192,7 +192,7 @@ func (d *deeds) once(n uint64) error {
 	binary.LittleEndian.PutUint64(d.local.Bytes()[128:], n)
 	op := rds.RDMA{Kind: rds.Write, Cookie: m.Cookie, Local: []rds.Segment{{Buf: d.local, Off: 128, Len: 8}}}
 	err = d.s.RDMAWrite(d.ctx, d.to.LocalAddrPort(), &op)
-	if err != nil && !errors.Is(err, rds.ErrDropped) {
+	if err != nil && !errors.Is(err, rds.Dropped) {
 		return err
 	}
 	if got := binary.LittleEndian.Uint64(d.mem.Bytes()[128:]); err == nil && got != n {
@@ -203,7 +203,7 @@ func (d *deeds) once(n uint64) error {
 	}
 	// A region that is taken back cannot be used, whoever was replaced since.
 	err = d.again(func() error { return d.s.RDMAWrite(d.ctx, d.to.LocalAddrPort(), &op) })
-	if !errors.Is(err, rds.ErrRemote) {
+	if !errors.Is(err, rds.RemoteError) {
 		return fmt.Errorf("a write to a region that was released: %w", err)
 	}
 	return nil

@@ -128,7 +128,7 @@ func TestUpgradeMemory(t *testing.T) {
 				t.Errorf("release: %v", err)
 			}
 			op := rds.RDMA{Kind: rds.Read, Cookie: cookie, Local: []rds.Segment{{Buf: local, Len: 8192}}}
-			if err := o.RDMARead(t.Context(), s.LocalAddrPort(), &op); !errors.Is(err, rds.ErrRemote) {
+			if err := o.RDMARead(t.Context(), s.LocalAddrPort(), &op); !errors.Is(err, rds.RemoteError) {
 				t.Errorf("a read of a region that was released: %v", err)
 			}
 		}

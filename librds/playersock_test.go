@@ -90,7 +90,15 @@ func (p *player) connect() string {
 	return "ok"
 }
 
-func (p *player) close() string { return errorText(p.sock().Close()) }
+func (p *player) close() string {
+	ms := p.options[p.w[1]+"linger"]
+	if ms <= 0 {
+		return errorText(p.sock().Close())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(ms)*time.Millisecond)
+	defer cancel()
+	return errorText(p.sock().CloseWait(ctx))
+}
 
 func (p *player) closeWait() string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(p.number(2))*time.Millisecond)
@@ -120,7 +128,9 @@ func (p *player) set() string {
 	case "notices":
 		setNotices(s, n)
 	case "linger":
-		return errorText(s.SetLinger(ms))
+		if n < 0 {
+			return "error EINVAL"
+		}
 	}
 	return "ok"
 }

@@ -24,8 +24,8 @@ func (k AtomicKind) String() string {
 	return "atomic?"
 }
 
-// AtomicSize is the size of the memory an atomic operation works on, bytes.
-const AtomicSize = 8
+// atomicSize is the size of the memory an atomic operation works on, bytes.
+const atomicSize = 8
 
 // Atomic is an operation on 8 aligned bytes of remote memory that a message carries.
 // The bytes are a number in the target host's byte order. The value before the
@@ -76,7 +76,7 @@ func (t *tx) checkAtomic(a *Atomic) error {
 	if err := t.checkSegment(&a.Local, 1); err != nil {
 		return err
 	}
-	if a.Local.Len != AtomicSize || a.Local.Off%AtomicSize != 0 {
+	if a.Local.Len != atomicSize || a.Local.Off%atomicSize != 0 {
 		return errUnaligned
 	}
 	return nil

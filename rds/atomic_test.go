@@ -139,13 +139,13 @@ func TestBadAtomics(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := b.LocalAddrPort()
-	if _, err := a.FetchAdd(bg(), to, plain.Cookie(), 0, 1); !errors.Is(err, ErrRemote) || !errors.Is(err, syscall.EACCES) {
+	if _, err := a.FetchAdd(bg(), to, plain.Cookie(), 0, 1); !errors.Is(err, RemoteError) || !errors.Is(err, syscall.EACCES) {
 		t.Errorf("without the right: %v", err)
 	}
-	if _, err := a.CompareAndSwap(bg(), to, r.Cookie(), 4, 0, 1); !errors.Is(err, ErrRemote) || !errors.Is(err, syscall.EINVAL) {
+	if _, err := a.CompareAndSwap(bg(), to, r.Cookie(), 4, 0, 1); !errors.Is(err, RemoteError) || !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("unaligned at the target: %v", err)
 	}
-	var op *OpError
+	var op *opError
 	if _, err := a.FetchAdd(bg(), to, 99, 0, 1); !errors.As(err, &op) || op.Op != "fetch-and-add" || op.Addr != to {
 		t.Errorf("%v", err)
 	}
@@ -196,7 +196,7 @@ func TestSyncContext(t *testing.T) {
 		d.do(func() { d.holdOps = true })
 		for range 3 {
 			_, err := a.FetchAdd(timeout(t, time.Second), to, r.Cookie(), 0, 1)
-			var op *OpError
+			var op *opError
 			if !errors.As(err, &op) || !op.Timeout() {
 				t.Fatal(err)
 			}

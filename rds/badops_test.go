@@ -22,7 +22,7 @@ func TestBadOps(t *testing.T) {
 		t.Fatal(err)
 	}
 	seg := func(b *Buffer, off, n int) []Segment { return []Segment{{b, off, n}} }
-	big := mustAlloc(t, a.c, 2*MaxRDMA)
+	big := mustAlloc(t, a.c, 2*1<<20)
 	for name, tt := range map[string]struct {
 		op   RDMA
 		want error
@@ -32,7 +32,7 @@ func TestBadOps(t *testing.T) {
 		"no cookie":         {RDMA{Kind: Read, Local: seg(local, 0, 1)}, syscall.EINVAL},
 		"no segments":       {RDMA{Kind: Read, Cookie: 1}, syscall.EINVAL},
 		"too many segments": {RDMA{Kind: Read, Cookie: 1, Local: make([]Segment, 1025)}, syscall.EMSGSIZE},
-		"too long":          {RDMA{Kind: Read, Cookie: 1, Local: slices.Repeat(seg(big, 0, 2*MaxRDMA), 513)}, syscall.EMSGSIZE},
+		"too long":          {RDMA{Kind: Read, Cookie: 1, Local: slices.Repeat(seg(big, 0, 2*1<<20), 513)}, syscall.EMSGSIZE},
 		"nil buffer":        {RDMA{Kind: Read, Cookie: 1, Local: seg(nil, 0, 1)}, syscall.EINVAL},
 		"foreign buffer":    {RDMA{Kind: Read, Cookie: 1, Local: seg(foreign, 0, 1)}, syscall.EINVAL},
 		"freed buffer":      {RDMA{Kind: Read, Cookie: 1, Local: seg(freed, 0, 1)}, syscall.EINVAL},

@@ -43,9 +43,9 @@ func (s *Socket) wakeReceivers(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { s.notifyAll(wantMessage) })
 }
 
-// recvError wraps err in an OpError, unless it is one.
+// recvError wraps err in an opError, unless it is one.
 func recvError(err error) error {
-	if _, is := err.(*OpError); is {
+	if _, is := err.(*opError); is {
 		return err
 	}
 	return opErr("recv", netip.AddrPort{}, err)

@@ -101,7 +101,7 @@ func TestSendContext(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(bg(), time.Second)
 		defer cancel()
-		var op *OpError
+		var op *opError
 		if err := send(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &op) || op.Addr != b.LocalAddrPort() {
 			t.Errorf("to a congested destination: %v", err)
 		}

@@ -33,8 +33,7 @@
 //
 // All messages between two hosts take one connection. Sockets in different lanes
 // ([Socket.SetLane]) take different connections. Close does not wait for
-// messages on their way; [Socket.CloseWait] does, and so does Close after
-// [Socket.SetLinger].
+// messages on their way; [Socket.CloseWait] does.
 //
 // # RDMA
 //

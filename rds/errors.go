@@ -110,33 +110,18 @@ var (
 	ErrCompletionsFull error = &sentinel{"completion queue full: take completions first", []error{syscall.EAGAIN}}
 	// ErrInvalid: an argument that no daemon would accept. EINVAL.
 	ErrInvalid error = &sentinel{"invalid argument", []error{syscall.EINVAL}}
-
-	// ErrRemote: the operation failed at the target, or was refused before it
-	// was posted: Completion.Errno says why. EIO.
-	ErrRemote error = &sentinel{"remote operation error", []error{syscall.EIO}}
-	// ErrCanceled: the operation was withdrawn (CancelSentTo, Close). ECANCELED.
-	ErrCanceled error = &sentinel{"operation canceled", []error{syscall.ECANCELED}}
-	// ErrDropped: the operation's message was not delivered and never will be. Send
-	// the operation again. EPIPE.
-	ErrDropped error = &sentinel{"operation dropped", []error{syscall.EPIPE}}
-	// ErrUnknown: the operation's outcome cannot be known. The peer's daemon
-	// restarted, a time limit passed, or the operation's message gave up after it
-	// was sent. ETIME.
-	ErrUnknown error = &sentinel{"operation outcome unknown", []error{syscall.ETIME}}
-	// ErrOther: the operation failed locally; see Completion.Errno. EIO.
-	ErrOther error = &sentinel{"operation failed", []error{syscall.EIO}}
 )
 
-// OpError is the error that the methods of this package return: which call failed,
+// opError is the error that the methods of this package return: which call failed,
 // the address it was about if that helps, and the cause. It is a net.Error; Timeout
 // is true only if a deadline has passed.
-type OpError struct {
+type opError struct {
 	Op   string         // "open", "bind", "send", "recv", "register", ...
 	Addr netip.AddrPort // zero when there is none to name
 	Err  error
 }
 
-func (e *OpError) Error() string {
+func (e *opError) Error() string {
 	var b strings.Builder
 	b.WriteString("rds ")
 	b.WriteString(e.Op)
@@ -149,34 +134,34 @@ func (e *OpError) Error() string {
 	return b.String()
 }
 
-func (e *OpError) Unwrap() error { return e.Err }
+func (e *opError) Unwrap() error { return e.Err }
 
 // Timeout reports whether a deadline ended the call.
-func (e *OpError) Timeout() bool {
+func (e *opError) Timeout() bool {
 	return errors.Is(e.Err, os.ErrDeadlineExceeded) || errors.Is(e.Err, context.DeadlineExceeded)
 }
 
 // Temporary is part of net.Error; it equals Timeout.
-func (e *OpError) Temporary() bool { return e.Timeout() }
+func (e *opError) Temporary() bool { return e.Timeout() }
 
 // Errors of the data path are made once: a full queue costs no allocation.
 var (
-	errSendWouldBlock = &OpError{Op: "send", Err: ErrWouldBlock}
-	errRecvWouldBlock = &OpError{Op: "recv", Err: ErrWouldBlock}
-	errSendCongested  = &OpError{Op: "send", Err: ErrCongested}
-	errSendDeadline   = &OpError{Op: "send", Err: os.ErrDeadlineExceeded}
-	errRecvDeadline   = &OpError{Op: "recv", Err: os.ErrDeadlineExceeded}
+	errSendWouldBlock = &opError{Op: "send", Err: ErrWouldBlock}
+	errRecvWouldBlock = &opError{Op: "recv", Err: ErrWouldBlock}
+	errSendCongested  = &opError{Op: "send", Err: ErrCongested}
+	errSendDeadline   = &opError{Op: "send", Err: os.ErrDeadlineExceeded}
+	errRecvDeadline   = &opError{Op: "recv", Err: os.ErrDeadlineExceeded}
 	errLonger         = errors.New("message longer than the buffer") // never returned to a caller
-	errSendClosed     = &OpError{Op: "send", Err: ErrClosed}
-	errRecvClosed     = &OpError{Op: "recv", Err: ErrClosed}
+	errSendClosed     = &opError{Op: "send", Err: ErrClosed}
+	errRecvClosed     = &opError{Op: "recv", Err: ErrClosed}
 )
 
-// opErr wraps err in an OpError. It returns nil for nil.
+// opErr wraps err in an opError. It returns nil for nil.
 func opErr(op string, addr netip.AddrPort, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &OpError{Op: op, Addr: addr, Err: err}
+	return &opError{Op: op, Addr: addr, Err: err}
 }
 
 var (

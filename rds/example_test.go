@@ -114,9 +114,9 @@ func ExampleSocket_FetchAdd() {
 	user, err := h[1].Bind(netip.AddrPortFrom(h[1].Addr, 0))
 	check(err)
 
-	counter, err := h[0].Alloc(rds.AtomicSize)
+	counter, err := h[0].Alloc(8)
 	check(err)
-	region, err := owner.Register(counter, 0, rds.AtomicSize, rds.AllowAtomic)
+	region, err := owner.Register(counter, 0, 8, rds.AllowAtomic)
 	check(err)
 	_, err = owner.Send(context.Background(), &rds.Message{Addr: user.LocalAddrPort(), Cookie: region.Cookie()})
 	check(err)

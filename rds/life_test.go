@@ -342,7 +342,7 @@ func TestOpenErrors(t *testing.T) {
 // one.
 func TestTimeout(t *testing.T) {
 	for _, err := range []error{ErrClosed, ErrDaemonGone, ErrSession, ErrNoDaemon, ErrVersion, ErrMessageTooLong, ErrWouldBlock, ErrCongested,
-		ErrTooManyDestinations, ErrCompletionsFull, ErrInvalid, ErrRemote, ErrCanceled, ErrDropped, ErrUnknown, ErrOther,
+		ErrTooManyDestinations, ErrCompletionsFull, ErrInvalid, RemoteError, Canceled, Dropped, Unknown, OtherError,
 		Completion{Status: RemoteError, Errno: syscall.EAGAIN}.Err()} {
 		for _, err := range []error{err, opErr("op", netip.AddrPort{}, err)} {
 			var ne net.Error

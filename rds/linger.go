@@ -3,20 +3,7 @@ package rds
 import (
 	"context"
 	"errors"
-	"time"
 )
-
-// SetLinger makes Close wait as CloseWait does, for at most d. 0, the default, makes
-// it not wait. ErrInvalid if d is negative.
-func (s *Socket) SetLinger(d time.Duration) error {
-	if d < 0 {
-		return opErr("set linger", s.local, invalid("%v", d))
-	}
-	s.c.tx.mu.Lock()
-	defer s.c.tx.mu.Unlock()
-	s.linger = d
-	return nil
-}
 
 // CloseWait waits until every message that the socket sent is acknowledged by its
 // destination's host, is withdrawn (CancelSentTo, GiveUpAfter) or has come back as a
@@ -51,13 +38,6 @@ func (s *Socket) CloseWait(ctx context.Context) error {
 	})
 	s.finishClose()
 	return opErr("close", s.local, err)
-}
-
-// lingering is Close for a socket that waits up to d.
-func (s *Socket) lingering(d time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	return s.CloseWait(ctx)
 }
 
 // allReturned reports that no message of s is outstanding. A slot with outstanding

@@ -69,34 +69,6 @@ func TestCloseWait(t *testing.T) {
 	}
 }
 
-// TestLinger: Close waits as long as it was told, and at once without.
-func TestLinger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, a, b := pair(t, noSpin)
-		d.do(func() { d.holdSends = true })
-		if err := a.SetLinger(-1); !errors.Is(err, ErrInvalid) {
-			t.Fatal(err)
-		}
-		if err := errors.Join(a.SetLinger(time.Second), b.SetLinger(time.Second), b.SetLinger(0)); err != nil {
-			t.Fatal(err)
-		}
-		mustSend(t, a, "x", b)
-		mustSend(t, b, "x", a)
-		began := time.Now()
-		if err := b.Close(); err != nil || time.Since(began) != 0 {
-			t.Errorf("without: %v after %v", err, time.Since(began))
-		}
-		var op *OpError
-		if err := a.Close(); !errors.As(err, &op) || !op.Timeout() || time.Since(began) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		c := bindFake(t, a.c, "127.0.0.1:4002")
-		if err := errors.Join(c.SetLinger(time.Second), c.Close()); err != nil || time.Since(began) != time.Second {
-			t.Errorf("nothing sent: %v after %v", err, time.Since(began))
-		}
-	})
-}
-
 // TestCloseWaitGivesBack: what a socket that waits to close has not read, and
 // what still comes, holds no memory: others of its client may need it for what
 // it waits for.

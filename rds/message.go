@@ -50,7 +50,7 @@ type Message struct {
 	ZeroCopy       bool
 	ZeroCopyCookie uint32
 	// GiveUpAfter limits how long the message may wait to be acknowledged once it is
-	// queued. It is rounded up to milliseconds and is at most MaxGiveUp; 0 sets no
+	// queued. It is rounded up to milliseconds and is at most 49 days; 0 sets no
 	// limit. After that time a message that was not sent is withdrawn, and one that
 	// was sent is not sent again. The sender gets a GaveUp notice. If the message
 	// has operations, it gets their statuses instead: Dropped if the message was not
@@ -89,8 +89,8 @@ func (m *Message) freed() bool {
 	return m.Op != nil && slices.ContainsFunc(m.Op.Local, func(g Segment) bool { return g.Buf.freed })
 }
 
-// MaxGiveUp is the longest GiveUpAfter, 49 days.
-const MaxGiveUp = (1<<32 - 1) * time.Millisecond
+// maxGiveUp is the longest GiveUpAfter, 49 days.
+const maxGiveUp = (1<<32 - 1) * time.Millisecond
 
 // giveUpMs returns d in the unit of the daemon.
 func giveUpMs(d time.Duration) uint32 { return uint32((d + time.Millisecond - 1) / time.Millisecond) }
@@ -116,7 +116,7 @@ func (k OpKind) String() string {
 
 // RDMA is a one-sided operation that a message carries.
 //
-// One of more than MaxRDMA bytes goes to the other host in pieces, and other sockets'
+// One of more than 1 MiB goes to the other host in pieces, and other sockets'
 // operations go between them. It is one operation all the same: it has one id and one status,
 // and its message is delivered behind the last piece, and only if all pieces were successful.
 // After another status than Success any of its bytes may have been moved.
@@ -145,53 +145,44 @@ type Segment struct {
 	Len int
 }
 
-// Status says how an operation ended.
+// Status says how an operation ended. It is an error, that of a call that waited for the
+// operation: errors.Is(err, rds.Dropped).
 type Status uint8
 
-// Statuses. The first five have the numbers of RDS_RDMA_*; Unknown is rdsd's.
+// Statuses, and the errnos that they are. The first five have the numbers of RDS_RDMA_*; Unknown is rdsd's.
 const (
 	Success     Status = Status(abi.StatusSuccess)     // delivered with its message
-	RemoteError Status = Status(abi.StatusRemoteError) // failed at the target, or refused: see Errno
-	Canceled    Status = Status(abi.StatusCanceled)    // withdrawn
-	Dropped     Status = Status(abi.StatusDropped)     // proven not delivered; the target bytes are undefined
-	OtherError  Status = Status(abi.StatusOtherError)  // failed locally: see Errno
-	Unknown     Status = Status(abi.StatusUnknown)     // not known, and never will be
+	RemoteError Status = Status(abi.StatusRemoteError) // failed at the target, or refused before it was posted: see Errno. EIO
+	Canceled    Status = Status(abi.StatusCanceled)    // withdrawn: CancelSentTo, Close. ECANCELED
+	Dropped     Status = Status(abi.StatusDropped)     // proven not delivered; the target bytes are undefined. Send it again. EPIPE
+	OtherError  Status = Status(abi.StatusOtherError)  // failed locally: see Errno. EIO
+	// Unknown: not known, and never will be. The peer's daemon restarted, a time limit
+	// passed, or the message gave up after it was sent. ETIME.
+	Unknown Status = Status(abi.StatusUnknown)
 )
 
-func (s Status) String() string {
-	switch s {
-	case Success:
-		return "success"
-	case RemoteError:
-		return "remote error"
-	case Canceled:
-		return "canceled"
-	case Dropped:
-		return "dropped"
-	case OtherError:
-		return "other error"
-	case Unknown:
-		return "unknown"
+var statuses = map[Status]struct {
+	text  string
+	errno syscall.Errno
+}{
+	Success: {"success", 0}, RemoteError: {"remote error", syscall.EIO}, Canceled: {"canceled", syscall.ECANCELED},
+	Dropped: {"dropped", syscall.EPIPE}, OtherError: {"other error", syscall.EIO}, Unknown: {"unknown", syscall.ETIME},
+}
+
+// Error returns the status in a word or two.
+func (s Status) Error() string {
+	if x, ok := statuses[s]; ok {
+		return x.text
 	}
 	return "status?"
 }
 
-// Err returns nil for Success, else ErrRemote, ErrCanceled, ErrDropped, ErrOther or
-// ErrUnknown.
-func (s Status) Err() error {
-	switch s {
-	case Success:
-		return nil
-	case RemoteError:
-		return ErrRemote
-	case Canceled:
-		return ErrCanceled
-	case Dropped:
-		return ErrDropped
-	case Unknown:
-		return ErrUnknown
+// Unwrap returns the errno of a status that is not Success.
+func (s Status) Unwrap() error {
+	if x := statuses[s]; x.errno != 0 {
+		return x.errno
 	}
-	return ErrOther
+	return nil
 }
 
 // Completion is the status of an operation. Each operation has one.
@@ -203,22 +194,34 @@ type Completion struct {
 	Errno  syscall.Errno // the reason, for a RemoteError or OtherError that this host found; 0 if there is none
 }
 
-// Err returns Status.Err, together with Errno if there is one: errors.Is finds both.
+// Err returns nil for Success. Otherwise errors.Is finds Status in the error, and Errno if
+// there is one.
 func (c Completion) Err() error {
-	err := c.Status.Err()
-	if err == nil || c.Errno == 0 {
-		return err
+	if c.Status == Success {
+		return nil
 	}
-	return &statusError{err, c.Errno}
+	return &statusError{c.Status, c.Errno}
 }
 
 type statusError struct {
-	status error
+	status Status
 	errno  syscall.Errno
 }
 
-func (e *statusError) Error() string   { return e.status.Error() + ": " + e.errno.Error() }
-func (e *statusError) Unwrap() []error { return []error{e.status, e.errno} }
+func (e *statusError) Error() string {
+	if e.errno == 0 {
+		return "outcome: " + e.status.Error()
+	}
+	return "outcome: " + e.status.Error() + ": " + e.errno.Error()
+}
+
+func (e *statusError) Unwrap() []error {
+	if e.errno == 0 {
+		return []error{e.status}
+	}
+	return []error{e.status, e.errno}
+}
+
 func (e *statusError) Timeout() bool   { return false }
 func (e *statusError) Temporary() bool { return false }
 

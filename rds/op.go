@@ -56,7 +56,7 @@ func (t *tx) checkExtras(s *Socket, m *Message) error {
 		return invalid("a message carries either a cookie or operations")
 	case m.Cookie != 0 && !t.c.regions.knows(m.Cookie):
 		return invalid("cookie %#x is not of a region of this client", uint64(m.Cookie))
-	case m.GiveUpAfter < 0 || m.GiveUpAfter > MaxGiveUp:
+	case m.GiveUpAfter < 0 || m.GiveUpAfter > maxGiveUp:
 		return invalid("give up after %v", m.GiveUpAfter)
 	case settles > 0 && !t.roomToSettle(s, settles), m.ZeroCopy && s.zcOpen >= len(t.msgs):
 		return ErrCompletionsFull
@@ -197,7 +197,7 @@ func (t *tx) commitRDMA(ce *cell, op *RDMA, list uint32) (id uint64) {
 func (t *tx) commitAtomic(ce *cell, a *Atomic, operands uint32) (id uint64) {
 	ce.last++
 	*t.sub.Reserve().SubOp() = shm.SubOp{Op: abi.OpKind(a.Kind), Flags: opFlags(a.Notify, a.Report, a.Silent), NSeg: 1,
-		Region: a.Local.Buf.id, Off: uint64(a.Local.Off), Len: AtomicSize, SegChunk: operands,
+		Region: a.Local.Buf.id, Off: uint64(a.Local.Off), Len: atomicSize, SegChunk: operands,
 		Cookie: uint64(a.Cookie), RemoteOff: a.RemoteOff, Token: a.Token, OpID: ce.last - ce.base}
 	return ce.last
 }

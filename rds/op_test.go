@@ -132,18 +132,21 @@ func TestStatuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got [2]Completion
-		if n := a.Completions(got[:]); n != 1 || !errors.Is(got[0].Err(), ErrRemote) || !errors.Is(got[0].Err(), tt.want) {
+		if n := a.Completions(got[:]); n != 1 || !errors.Is(got[0].Err(), RemoteError) || !errors.Is(got[0].Err(), tt.want) {
 			t.Fatalf("%d: %+v, want %v", n, got[0], tt.want)
 		}
 		if hwm, err := a.Barrier(bg(), to.Addr(), id); hwm != id || err != nil {
 			t.Fatal(hwm, err)
 		}
 	}
-	for s, want := range map[Status]error{Success: nil, RemoteError: ErrRemote, Canceled: ErrCanceled, Dropped: ErrDropped,
-		OtherError: ErrOther, Unknown: ErrUnknown} {
-		if err := (Completion{Status: s}).Err(); err != want {
+	for s, errno := range map[Status]syscall.Errno{RemoteError: syscall.EIO, Canceled: syscall.ECANCELED, Dropped: syscall.EPIPE,
+		OtherError: syscall.EIO, Unknown: syscall.ETIME} {
+		if err := (Completion{Status: s}).Err(); !errors.Is(err, s) || !errors.Is(err, errno) || errors.Is(err, Success) {
 			t.Errorf("%v: %v", s, err)
 		}
+	}
+	if err := (Completion{Status: Success}).Err(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -24,13 +24,26 @@ type Options struct {
 	// Daemon, if it is not nil, is the daemon to attach to, instead of Socket: one in this process, of
 	// package rds/embedded or rdstest. Socket must be empty then.
 	Daemon interface{ Socket() string }
-	// Wait is how a waiting goroutine waits. The zero value, WaitAuto, suits almost
-	// every program.
-	Wait Wait
+	// Wait is how a waiting goroutine waits for the daemon: whether it looks into the shared
+	// memory again and again before it blocks, and who may use the processor meanwhile. Of the
+	// goroutines of a Client one looks for all. It does not look, whatever the way, while other
+	// goroutines of the process want the processor.
+	//
+	//   - "auto", or empty, goes the way that makes waits shorter, yield or block. It tries the
+	//     other one every 128 to 2,048 waits for 16 waits. It blocks if both are as short, after
+	//     waits that were much longer than the window, and for 50 ms after another thread kept a
+	//     processor that was yielded to it for more than 700 µs.
+	//   - "block" blocks at once. It costs no processor time, and a wake-up for each wait.
+	//   - "yield" looks for Spin and calls sched_yield(2) after each look. Other threads that
+	//     can run get their part of that time. Beside threads that use up their time slices a
+	//     yield can take milliseconds.
+	//   - "spin" looks for Spin and keeps the processor. It is the fastest where there is a
+	//     processor that nobody else needs, and the slowest elsewhere.
+	Wait string
 	// Spin is how long a waiting goroutine looks for work before it blocks, if Wait has
 	// it look at all. 0 means what the daemon suggests (its option spin). A longer time keeps
 	// replies that come soon fast and costs that much processor time per wait. A
-	// negative time makes it block at once, as WaitBlock does.
+	// negative time makes it block at once.
 	Spin time.Duration
 	// Params are the sizes of the memory that the Client shares with the daemon.
 	// Open fails with ENOBUFS if the daemon does not grant them.
@@ -147,6 +160,10 @@ func (c *Client) discard() {
 
 // attach says hello and sets the shared memory up. wake is attach.Way's.
 func (c *Client) attach(o *Options, wake shm.Waiter) error {
+	way, err := o.strategy()
+	if err != nil {
+		return err
+	}
 	want := o.Params.fill()
 	resp, fds, err := c.ctl.Call(&ipc.Hello{Version: ipc.Version, Features: ipc.Features, Role: ipc.RoleClient, Name: processName(), Params: want}, nil)
 	if err != nil {
@@ -176,7 +193,7 @@ func (c *Client) attach(o *Options, wake shm.Waiter) error {
 	c.tx.asks = ok.Features&ipc.FeatureRefuses != 0
 	c.tellsAddrs = ok.Features&ipc.FeatureAddrs != 0
 	c.imports = ok.Features&ipc.FeatureImport != 0
-	c.waits = newPatience(o.Wait.strategy(), o.window(time.Duration(min(ok.SpinNs, uint64(time.Second)))))
+	c.waits = newPatience(way, o.window(time.Duration(min(ok.SpinNs, uint64(time.Second)))))
 	return c.setBells(wake, fds)
 }
 

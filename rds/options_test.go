@@ -86,7 +86,7 @@ func TestGiveUp(t *testing.T) {
 	for _, tt := range []struct {
 		d    time.Duration
 		want uint32
-	}{{0, 0}, {1, 1}, {time.Millisecond, 1}, {time.Millisecond + 1, 2}, {MaxGiveUp, 1<<32 - 1}} {
+	}{{0, 0}, {1, 1}, {time.Millisecond, 1}, {time.Millisecond + 1, 2}, {maxGiveUp, 1<<32 - 1}} {
 		if got := giveUpMs(tt.d); got != tt.want {
 			t.Errorf("%v: %d ms, want %d", tt.d, got, tt.want)
 		}
@@ -116,7 +116,7 @@ func TestGiveUp(t *testing.T) {
 		}
 		d.giveUp()
 	})
-	if c, err := a.WaitOp(bg(), to.Addr(), id); err != nil || !errors.Is(c.Err(), ErrDropped) {
+	if c, err := a.WaitOp(bg(), to.Addr(), id); err != nil || !errors.Is(c.Err(), Dropped) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if _, err := a.Wait(bg(), WaitSet{Notice: true}); err != nil {

@@ -69,7 +69,7 @@ func (c *Client) openNext(ctx context.Context) (*Client, error) {
 }
 
 // Rebind binds a socket at the address and port of old, a socket of an ended client.
-// The new socket has old's settings: buffer limits, lane, SetFailUnreachable, linger and
+// The new socket has old's settings: buffer limits, lane, SetFailUnreachable and
 // notices. Deadlines, the poll descriptor and everything queued stay with old.
 //
 // Errors: those of Bind and SetRcvBuf; ErrInvalid if the client of old still works.
@@ -95,13 +95,13 @@ func (c *Client) rebind(old *Socket) (*Socket, error) {
 	s.failUnreachable.Store(old.failUnreachable.Load())
 	kernelSocket{s}.SetCongMonitor(old.congMon.Load())
 	old.c.tx.mu.Lock()
-	lane, linger, sndbuf := old.lane, old.linger, old.sndbuf
+	lane, sndbuf := old.lane, old.sndbuf
 	old.c.tx.mu.Unlock()
 	old.c.rx.mu.Lock()
 	unwanted := old.unwanted
 	old.c.rx.mu.Unlock()
 	c.tx.mu.Lock()
-	s.lane, s.linger, s.sndbuf = lane, linger, sndbuf
+	s.lane, s.sndbuf = lane, sndbuf
 	c.tx.mu.Unlock()
 	c.rx.mu.Lock()
 	s.unwanted = unwanted

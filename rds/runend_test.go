@@ -64,7 +64,7 @@ func TestRunOpenAtClose(t *testing.T) {
 	for name, end := range map[string]func(d *fakeDaemon, a *Socket) error{
 		"close":   func(_ *fakeDaemon, a *Socket) error { return a.Close() },
 		"waits":   func(_ *fakeDaemon, a *Socket) error { return a.CloseWait(bg()) },
-		"lingers": func(_ *fakeDaemon, a *Socket) error { return errors.Join(a.SetLinger(time.Hour), a.Close()) },
+		"lingers": func(_ *fakeDaemon, a *Socket) error { return a.CloseWait(bg()) },
 		"client":  func(_ *fakeDaemon, a *Socket) error { return a.c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {

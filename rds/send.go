@@ -18,11 +18,6 @@ const (
 	// MaxTransfer is the most bytes that one operation may move.
 	MaxTransfer = abi.MaxTransfer
 
-	// MaxRDMA is the most bytes of an operation that go to the other host in one piece, as
-	// in the kernel (net/rds/rdma.c: RDS_MAX_MSG_SIZE). The daemon cuts a longer operation
-	// into pieces. It is still one operation: see RDMA.
-	MaxRDMA = abi.MaxRDMA
-
 	noID = ^uint32(0)
 )
 

@@ -30,7 +30,6 @@ type Socket struct {
 	// Guarded by tx.mu.
 	lane     uint8
 	exposed  bool // the lane is fixed without a destination
-	linger   time.Duration
 	sndbuf   int
 	queued   int     // payload bytes submitted and not returned
 	parked   int     // of these, to destinations congested at the last look
@@ -219,17 +218,10 @@ func (s *Socket) SetRcvBuf(n int) error {
 // flight is the caller's again when its Buffer can be freed, see Buffer.FreeWait.
 //
 // Calls that wait fail with ErrClosed, and so does a second Close. Completions,
-// Notices, ZeroCopyDone and HWM still return what the socket had been told. After
-// SetLinger, Close waits as CloseWait does.
+// Notices, ZeroCopyDone and HWM still return what the socket had been told.
 //
 // Source: net/rds/af_rds.c rds_release.
 func (s *Socket) Close() error {
-	s.c.tx.mu.Lock()
-	linger := s.linger
-	s.c.tx.mu.Unlock()
-	if linger > 0 {
-		return s.lingering(linger)
-	}
 	if err := s.shut(); err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func TestBindErrors(t *testing.T) {
 		"192.0.2.1:4000": syscall.EADDRNOTAVAIL,
 	} {
 		_, err := c.Bind(netip.MustParseAddrPort(ap))
-		var op *OpError
+		var op *opError
 		if !errors.Is(err, want) || !errors.As(err, &op) || op.Op != "bind" || op.Addr.String() != ap {
 			t.Errorf("Bind(%s): %v, want %v", ap, err, want)
 		}

@@ -112,7 +112,7 @@ func (s *Socket) run(ctx context.Context, m *Message) (pending OpRef, err error)
 // post sends m with its one operation. The deadline of ctx limits the message, too.
 func (s *Socket) post(ctx context.Context, m *Message) (OpRef, error) {
 	if at, ok := ctx.Deadline(); ok {
-		m.GiveUpAfter = min(max(time.Until(at), time.Millisecond), MaxGiveUp)
+		m.GiveUpAfter = min(max(time.Until(at), time.Millisecond), maxGiveUp)
 	}
 	id, err := s.Send(ctx, m)
 	if err != nil {
@@ -146,9 +146,9 @@ func pastDeadline(ctx context.Context) bool {
 	return ok && !time.Now().Before(at)
 }
 
-// cause returns err without its OpError, because the caller adds its own.
+// cause returns err without its opError, because the caller adds its own.
 func cause(err error) error {
-	var e *OpError
+	var e *opError
 	if errors.As(err, &e) {
 		return e.Err
 	}
@@ -198,7 +198,7 @@ type lentWord struct {
 	op   OpRef
 }
 
-const wordsAtOnce = 4096 / AtomicSize
+const wordsAtOnce = 4096 / atomicSize
 
 // take returns an unused word.
 func (w *words) take(ctx context.Context, c *Client) (Segment, error) {
@@ -235,12 +235,12 @@ func (w *words) try(c *Client) (g Segment, ok bool, m *making) {
 }
 
 func (w *words) make(c *Client, m *making) {
-	b, err := c.alloc(wordsAtOnce * AtomicSize)
+	b, err := c.alloc(wordsAtOnce * atomicSize)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if m.err = err; err == nil {
 		for i := range wordsAtOnce {
-			w.free = append(w.free, Segment{b, i * AtomicSize, AtomicSize})
+			w.free = append(w.free, Segment{b, i * atomicSize, atomicSize})
 		}
 	}
 	w.making = nil

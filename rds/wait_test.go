@@ -50,7 +50,7 @@ func TestReadDeadline(t *testing.T) {
 		if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal(err)
 		}
-		var op *OpError
+		var op *opError
 		if err := recv(); !errors.As(err, &op) || !op.Timeout() {
 			t.Fatal(err)
 		}

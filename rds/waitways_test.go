@@ -1,24 +1,19 @@
 package rds
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
 
-func TestWaitText(t *testing.T) {
-	for w, name := range map[Wait]string{WaitAuto: "auto", WaitBlock: "block", WaitYield: "yield", WaitSpin: "spin"} {
-		text, err := w.MarshalText()
-		if string(text) != name || err != nil {
-			t.Errorf("%d: %q, %v", w, text, err)
-		}
-		got := Wait(9)
-		if err := got.UnmarshalText(text); got != w || err != nil {
-			t.Errorf("%s: %v, %v", name, got, err)
+func TestWaitNames(t *testing.T) {
+	for _, name := range []string{"", "auto", "block", "yield", "spin"} {
+		if s, err := (&Options{Wait: name}).strategy(); err != nil || name != "" && s.String() != name {
+			t.Errorf("%q: %v, %v", name, s, err)
 		}
 	}
-	got := WaitYield
-	if err := got.UnmarshalText([]byte("busy")); err == nil || got != WaitYield {
-		t.Errorf("a way that there is not: %v, %v", got, err)
+	if _, err := (&Options{Wait: "busy"}).strategy(); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a way that there is not: %v", err)
 	}
 }
 

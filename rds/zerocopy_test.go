@@ -115,7 +115,7 @@ func TestBadFrom(t *testing.T) {
 		"negative":          {From: Segment{buf, 0, -1}},
 		"both":              {From: Segment{buf, 0, 8}, Payload: []byte("x")},
 		"limit below 0":     {GiveUpAfter: -1},
-		"limit too long":    {GiveUpAfter: MaxGiveUp + 1},
+		"limit too long":    {GiveUpAfter: maxGiveUp + 1},
 	} {
 		m.Addr = b.LocalAddrPort()
 		if _, err := a.Send(context.Background(), &m); !errors.Is(err, ErrInvalid) || !errors.Is(err, syscall.EINVAL) {

@@ -138,7 +138,7 @@ func TestSync(t *testing.T) {
 			t.Fatal(err)
 		}
 		op.RemoteOff = 4095
-		if err := a.RDMARead(soon(t), b.LocalAddrPort(), &op); !errors.Is(err, rds.ErrRemote) || !errors.Is(err, unix.ERANGE) {
+		if err := a.RDMARead(soon(t), b.LocalAddrPort(), &op); !errors.Is(err, rds.RemoteError) || !errors.Is(err, unix.ERANGE) {
 			t.Error(err)
 		}
 	})

@@ -81,7 +81,7 @@ func TestNothingLeft(t *testing.T) {
 				if _, err := s.PollFD(); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.FetchAdd(soon(t), peer.LocalAddrPort(), 1, 0, 1); !errors.Is(err, rds.ErrRemote) {
+				if _, err := s.FetchAdd(soon(t), peer.LocalAddrPort(), 1, 0, 1); !errors.Is(err, rds.RemoteError) {
 					t.Fatal(err)
 				}
 				if _, err := s.SendTo(make([]byte, 100), peer.LocalAddrPort()); err != nil {

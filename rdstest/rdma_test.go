@@ -82,7 +82,7 @@ func TestRDMA(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c, err := a.WaitOp(soon(t), m.Addr.Addr(), id); err != nil || !errors.Is(c.Err(), rds.ErrRemote) || c.Errno == 0 {
+			if c, err := a.WaitOp(soon(t), m.Addr.Addr(), id); err != nil || !errors.Is(c.Err(), rds.RemoteError) || c.Errno == 0 {
 				t.Fatalf("operation on a released region: %+v, %v", c, err)
 			}
 			if err := errors.Join(a.BarrierAll(soon(t)), remote.Free(), local.Free()); err != nil {

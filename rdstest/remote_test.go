@@ -21,7 +21,7 @@ func TestRemoteRegion(t *testing.T) {
 	const size = 9<<20 + 123
 	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
 		memory, _ := grant(t, a, b, cb, size)
-		r := a.Remote(b.LocalAddrPort(), cookieOf(t, a, b, cb, memory), size)
+		r := a.Remote(context.Background(), b.LocalAddrPort(), cookieOf(t, a, b, cb, memory), size)
 		whole := make([]byte, size)
 		fill := rand.NewChaCha8([32]byte{1})
 		_, _ = fill.Read(whole)
@@ -31,7 +31,7 @@ func TestRemoteRegion(t *testing.T) {
 		if !bytes.Equal(memory.Bytes(), whole) {
 			t.Fatal("the memory is not what was written")
 		}
-		got, err := io.ReadAll(io.NewSectionReader(r, 0, r.Size()))
+		got, err := io.ReadAll(io.NewSectionReader(r, 0, size))
 		if err != nil || !bytes.Equal(got, whole) {
 			t.Fatalf("ReadAll: %d bytes, %v", len(got), err)
 		}
@@ -51,8 +51,12 @@ func TestRemoteRegion(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		inPlace(t, r, alloc(t, ca, 5<<20), whole)
 		outside(t, r, whole)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if n, err := a.Remote(ctx, b.LocalAddrPort(), 1, size).ReadAt(make([]byte, 1), 0); n != 0 || !errors.Is(err, context.Canceled) {
+			t.Errorf("a context that has ended: %d, %v", n, err)
+		}
 	})
 }
 
@@ -73,29 +77,12 @@ func regionOf(t *testing.T, a, b *rds.Socket, memory *rds.Buffer) *rds.Region {
 	return g
 }
 
-func inPlace(t *testing.T, r *rds.RemoteRegion, local *rds.Buffer, whole []byte) {
-	g := rds.Segment{Buf: local, Off: 3, Len: local.Len() - 3}
-	if err := r.ReadInto(soon(t), g, 7); err != nil || !bytes.Equal(local.Bytes()[3:], whole[7:7+g.Len]) {
-		t.Errorf("ReadInto: %v", err)
-	}
-	clear(local.Bytes())
-	if err := r.WriteFrom(soon(t), g, 7); err != nil {
-		t.Errorf("WriteFrom: %v", err)
-	}
-	p := make([]byte, g.Len)
-	if n, err := r.ReadAt(p, 7); n != len(p) || err != nil || !bytes.Equal(p, make([]byte, len(p))) {
-		t.Errorf("after WriteFrom: %d, %v", n, err)
-	}
-	if err := r.ReadInto(soon(t), g, r.Size()-1); !errors.Is(err, rds.ErrInvalid) {
-		t.Errorf("ReadInto beyond the region: %v", err)
-	}
-}
-
 func outside(t *testing.T, r *rds.RemoteRegion, whole []byte) {
+	size := int64(len(whole))
 	if n, err := r.WriteAt(whole, 1); n != 0 || !errors.Is(err, rds.ErrInvalid) {
 		t.Errorf("WriteAt beyond the region: %d, %v", n, err)
 	}
-	for _, off := range []int64{r.Size(), r.Size() + 1} {
+	for _, off := range []int64{size, size + 1} {
 		if n, err := r.ReadAt(make([]byte, 1), off); n != 0 || err != io.EOF {
 			t.Errorf("ReadAt at %d: %d, %v", off, n, err)
 		}
@@ -106,11 +93,6 @@ func outside(t *testing.T, r *rds.RemoteRegion, whole []byte) {
 	if n, err := r.ReadAt(nil, 0); n != 0 || err != nil {
 		t.Errorf("ReadAt of nothing: %d, %v", n, err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if n, err := r.ReadAtContext(ctx, make([]byte, 1), 0); n != 0 || !errors.Is(err, context.Canceled) {
-		t.Errorf("a context that has ended: %d, %v", n, err)
-	}
 }
 
 // TestRemoteRegionErrors: a call says how much it moved ahead of the first operation
@@ -119,12 +101,12 @@ func TestRemoteRegionErrors(t *testing.T) {
 	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
 		memory, _ := grant(t, a, b, cb, 1<<20)
 		region := regionOf(t, a, b, memory)
-		r := a.Remote(b.LocalAddrPort(), region.Cookie(), 2<<20) // twice what there is
+		r := a.Remote(context.Background(), b.LocalAddrPort(), region.Cookie(), 2<<20) // twice what there is
 		n, err := r.ReadAt(make([]byte, 2<<20), 0)
-		if n != 1<<20 || !errors.Is(err, rds.ErrRemote) {
+		if n != 1<<20 || !errors.Is(err, rds.RemoteError) {
 			t.Errorf("read beyond the end: %d, %v", n, err)
 		}
-		if n, err = a.Remote(b.LocalAddrPort(), 12345, 8).ReadAt(make([]byte, 8), 0); n != 0 || !errors.Is(err, rds.ErrRemote) {
+		if n, err = a.Remote(context.Background(), b.LocalAddrPort(), 12345, 8).ReadAt(make([]byte, 8), 0); n != 0 || !errors.Is(err, rds.RemoteError) {
 			t.Errorf("read without a region: %d, %v", n, err)
 		}
 		// After Close alone a read could still run until this host has heard of it.
@@ -144,19 +126,19 @@ func TestRemoteRegionAway(t *testing.T) {
 	a, cb := ds[0].Bind(t, ds[0].Open(t), 0), ds[1].Open(t)
 	b := ds[1].Bind(t, cb, 0)
 	memory, _ := grant(t, a, b, cb, 1<<20)
-	r := a.Remote(b.LocalAddrPort(), cookieOf(t, a, b, cb, memory), 1<<20)
+	ctx, cancel := context.WithCancel(context.Background())
+	r := a.Remote(ctx, b.LocalAddrPort(), cookieOf(t, a, b, cb, memory), 1<<20)
 	if _, err := r.ReadAt(make([]byte, 8), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := ds[1].Stop(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		_, _ = a.Wait(soon(t), rds.WaitSet{Notice: true}) // PeerDown
 		cancel()
 	}()
-	if n, err := r.ReadAtContext(ctx, make([]byte, 1<<20), 0); n != 0 || err == nil {
+	if n, err := r.ReadAt(make([]byte, 1<<20), 0); n != 0 || err == nil {
 		t.Errorf("read of a host that is away: %d, %v", n, err)
 	}
 }
@@ -172,10 +154,10 @@ func TestRemoteOfOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := a.Remote(other.LocalAddrPort(), region.Cookie(), 2<<20)
+		r := a.Remote(context.Background(), other.LocalAddrPort(), region.Cookie(), 2<<20)
 		for _, n := range []int{9, 2 << 20} {
 			refused := func(what string, err error) {
-				if !errors.Is(err, rds.ErrRemote) || !errors.Is(err, unix.EACCES) {
+				if !errors.Is(err, rds.RemoteError) || !errors.Is(err, unix.EACCES) {
 					t.Errorf("%s of %d bytes: %v, want EACCES", what, n, err)
 				}
 			}
@@ -184,14 +166,12 @@ func TestRemoteOfOther(t *testing.T) {
 			refused("read", err)
 			_, err = r.WriteAt(make([]byte, n), 0)
 			refused("write", err)
-			g := rds.Segment{Buf: alloc(t, ca, n), Len: n}
-			refused("write from", r.WriteFrom(soon(t), g, 0))
 			if bytes.Contains(p, []byte("untouched")) || string(memory.Bytes()[:9]) != "untouched" {
 				t.Errorf("%d bytes were moved", n)
 			}
 		}
 		p := make([]byte, 9)
-		if _, err := a.Remote(b.LocalAddrPort(), region.Cookie(), 2<<20).ReadAt(p, 0); err != nil || string(p) != "untouched" {
+		if _, err := a.Remote(context.Background(), b.LocalAddrPort(), region.Cookie(), 2<<20).ReadAt(p, 0); err != nil || string(p) != "untouched" {
 			t.Errorf("the owner's: %q, %v", p, err)
 		}
 	})

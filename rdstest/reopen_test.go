@@ -96,7 +96,7 @@ func TestReopen(t *testing.T) {
 		t.Errorf("%q, %v", mem[:8], err)
 	}
 	read.Cookie = was
-	if err := peer.RDMARead(soon(t), s.LocalAddrPort(), &read); !errors.Is(err, rds.ErrRemote) {
+	if err := peer.RDMARead(soon(t), s.LocalAddrPort(), &read); !errors.Is(err, rds.RemoteError) {
 		t.Errorf("the old cookie: %v", err)
 	}
 	if err := errors.Join(region.Release(soon(t)), buf.Free(), s.Close()); err != nil {

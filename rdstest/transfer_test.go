@@ -91,11 +91,11 @@ func TestLongTransfer(t *testing.T) {
 	over, stop := context.WithCancel(ctx)
 	wg.Go(func() { reset(over, d[0], b.LocalAddrPort().Addr()) })
 	for i := range byte(10) {
-		round(2+i, rds.ErrDropped)
+		round(2+i, rds.Dropped)
 	}
 	stop()
 	wg.Wait()
-	round(20, rds.ErrDropped) // the last reset may still come
+	round(20, rds.Dropped) // the last reset may still come
 	round(21, nil)
 	if err := near.Free(); err != nil {
 		t.Errorf("operations are left: %v", err)
@@ -135,7 +135,7 @@ func TestLongTransferFails(t *testing.T) {
 		none bool // nothing was posted
 	}{
 		"beyond the region":  {rds.RDMA{Cookie: cookie, RemoteOff: 10<<20 + 1, Local: []rds.Segment{{Buf: near, Len: size}}}, syscall.ERANGE, false},
-		"no such region":     {rds.RDMA{Cookie: 12345, Local: []rds.Segment{{Buf: near, Len: size}}}, rds.ErrRemote, false},
+		"no such region":     {rds.RDMA{Cookie: 12345, Local: []rds.Segment{{Buf: near, Len: size}}}, rds.RemoteError, false},
 		"no cookie":          {rds.RDMA{Local: []rds.Segment{{Buf: near, Len: size}}}, syscall.EINVAL, true},
 		"too long":           {rds.RDMA{Cookie: cookie, Local: slices.Repeat([]rds.Segment{{Buf: near, Len: size}}, 60)}, syscall.EMSGSIZE, true},
 		"outside the buffer": {rds.RDMA{Cookie: cookie, Local: []rds.Segment{{Buf: near, Len: size}, {Buf: near, Off: size - 1, Len: 2}}}, syscall.EINVAL, true},

@@ -37,9 +37,8 @@ func benchVerb(fs *flag.FlagSet) action {
 		duration = fs.Duration("d", 5*time.Second, "`time` to measure, 0: until interrupted")
 		interval = fs.Duration("interval", time.Second, "`time` between lines, 0: none")
 		verify   = fs.Bool("verify", false, "compare every byte at both ends")
-		wait     rds.Wait
+		wait     = fs.String("wait", "auto", "how this end waits: `auto, block, yield or spin`; the daemon's way is its option wait")
 	)
-	fs.TextVar(&wait, "wait", rds.WaitAuto, "how this end waits: `auto, block, yield or spin`; the daemon's way is its option wait")
 	return func(ctx context.Context, a *app, o *options, arg string) int {
 		usage := func(format string, args ...any) int {
 			fmt.Fprintf(a.stderr, "rdsctl: bench: "+format+"\n", args...)
@@ -62,7 +61,7 @@ func benchVerb(fs *flag.FlagSet) action {
 		case *rate < 0 || *warm < 0 || *duration < 0 || *interval < 0 || *depth < 0:
 			return usage("-rate, -warmup, -d, -interval and -depth are not negative")
 		}
-		b := &bencher{app: a, o: o, wait: wait}
+		b := &bencher{app: a, o: o, wait: *wait}
 		if err := b.find(ctx, &local, server.Addr()); err != nil {
 			return a.fail(o, ctl.KindBench, err)
 		}
@@ -81,7 +80,7 @@ func benchVerb(fs *flag.FlagSet) action {
 type bencher struct {
 	*app
 	o    *options
-	wait rds.Wait
+	wait string
 	env  loadgen.Env
 }
 

@@ -61,11 +61,11 @@ func run(ctx context.Context, bind, to string, n int) error {
 // serve answers each message with the cookie of the counter. The message that
 // carries a cookie also grants its use to the host it goes to.
 func serve(ctx context.Context, c *rds.Client, s *rds.Socket) error {
-	mem, err := c.Alloc(rds.AtomicSize)
+	mem, err := c.Alloc(8)
 	if err != nil {
 		return err
 	}
-	region, err := s.Register(mem, 0, rds.AtomicSize, rds.AllowAtomic)
+	region, err := s.Register(mem, 0, 8, rds.AllowAtomic)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func main() {
 	case flag.NArg() == 2 && arg(0) == "get":
 		cookie, err := calls.Call(ctx, to, "open", nil)
 		check(err)
-		get(ctx, s.Remote(to, rds.Cookie(le.Uint64(cookie)), slots*slotSize), []byte(arg(1)))
+		get(s.Remote(ctx, to, rds.Cookie(le.Uint64(cookie)), slots*slotSize), []byte(arg(1)))
 	default:
 		check(errors.New("want put KEY VALUE or get KEY"))
 	}
@@ -98,10 +98,10 @@ func serve(ctx context.Context, c *rds.Client, s *rds.Socket) {
 }
 
 // get reads a slot until it is whole, because a put may be at it.
-func get(ctx context.Context, memory *rds.RemoteRegion, key []byte) {
+func get(memory *rds.RemoteRegion, key []byte) {
 	slot := make([]byte, slotSize)
 	for {
-		_, err := memory.ReadAtContext(ctx, slot, slotOf(key))
+		_, err := memory.ReadAt(slot, slotOf(key))
 		check(err)
 		if k, value, whole := decode(slot); whole && bytes.Equal(k, key) {
 			fmt.Printf("%s\n", value)

@@ -174,7 +174,7 @@ func Example_memory() {
 
 	var m rds.Received
 	check(reader.Recv(ctx, &m))
-	remote := reader.Remote(m.Addr, m.Cookie, 1<<20)
+	remote := reader.Remote(ctx, m.Addr, m.Cookie, 1<<20)
 	whole, err := io.ReadAll(io.NewSectionReader(remote, 0, 32))
 	check(err)
 	fmt.Printf("%s\n", whole)

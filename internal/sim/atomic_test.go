@@ -55,7 +55,7 @@ func (a *atomicOp) extended() bool {
 
 func (a *atomicOp) describe(o *op) *rds.Atomic {
 	return &rds.Atomic{Kind: a.kind, Cookie: o.r.r.Cookie(), RemoteOff: uint64(o.off),
-		Local: rds.Segment{Buf: o.local.buf, Off: o.loff, Len: rds.AtomicSize},
+		Local: rds.Segment{Buf: o.local.buf, Off: o.loff, Len: 8},
 		Add:   a.add, NoCarry: a.noCarry, Compare: a.compare, Swap: a.swap,
 		Masked: a.masked, CompareMask: a.compared, SwapMask: a.swapped,
 		Token: o.token, Notify: o.flags.Notify, Report: o.flags.Report, Silent: o.flags.Silent}

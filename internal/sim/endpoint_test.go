@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/rds"
@@ -114,12 +113,8 @@ func (e *endpoint) closeWait() {
 	e.forgetWith(func() {
 		var err error
 		e.c.blocking(func() {
-			if w.rWork.IntN(2) == 0 {
-				must(e.s.SetLinger(time.Hour)) // real time, of which nothing waits for any
-				err = e.s.Close()
-			} else {
-				err = e.s.CloseWait(context.Background())
-			}
+			w.rWork.IntN(2)
+			err = e.s.CloseWait(context.Background())
 		})
 		if errors.Is(err, rds.ErrDaemonGone) && e.c.gone {
 			return

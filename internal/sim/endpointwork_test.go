@@ -154,7 +154,7 @@ func (e *endpoint) draw(r *region, bad bool) *op {
 		if o.a = r.draw(); o.a == nil {
 			return nil
 		}
-		o.off, o.n = o.a.word.off, rds.AtomicSize
+		o.off, o.n = o.a.word.off, 8
 		switch {
 		case bad && w.rOp.IntN(6) == 0:
 			o.off, o.refusable = o.off+1+w.rOp.IntN(7), syscall.EINVAL
@@ -208,7 +208,7 @@ func (e *endpoint) post(to netip.AddrPort, n int, x extra) bool {
 	for _, o := range x.ops {
 		align := 1
 		if o.a != nil {
-			align = rds.AtomicSize
+			align = 8
 		}
 		if o.local, o.loff = e.c.carve(o.n, align); o.local == nil {
 			return false

@@ -51,7 +51,7 @@ func (x *exact) got() (o exactOutcome) {
 	case x.kind.ops() > 0 && len(x.statuses) != x.kind.ops():
 		o.told = fmt.Sprint(x.statuses)
 	case x.kind.ops() > 0:
-		if o.told = x.statuses[0].String(); slices.Max(x.statuses) != slices.Min(x.statuses) {
+		if o.told = x.statuses[0].Error(); slices.Max(x.statuses) != slices.Min(x.statuses) {
 			o.told = fmt.Sprint(x.statuses)
 		}
 	}
@@ -67,7 +67,7 @@ func (x *exact) want() (o exactOutcome) {
 	arrived := st.arrived
 	// The initiator knows what an ack or the peer's HELLO told it.
 	known := st.acked || x.met
-	status := func(s rds.Status) { o.told = s.String() }
+	status := func(s rds.Status) { o.told = s.Error() }
 	o.told = "-"
 	switch x.harm {
 	case breaks, breaksLong:

@@ -32,7 +32,7 @@ func (o *op) judge(s rds.Completion) {
 	}
 	for _, x := range o.m.ops {
 		if x != o && x.fate != nil && (x.fate.Status == rds.Success) != (s.Status == rds.Success) {
-			fail("the other operation of its message: " + x.fate.Status.String())
+			fail("the other operation of its message: " + x.fate.Status.Error())
 		}
 	}
 	switch s.Status {

@@ -247,7 +247,7 @@ func (w *kworld) settled(s *rds.Socket, c *rds.Completion) {
 		w.fatalf("operation %d has two statuses, %v and %v", c.Token, m.status, c.Status)
 	}
 	m.settled, m.status = true, c.Status
-	w.saw[c.Status.String()]++
+	w.saw[c.Status.Error()]++
 	switch c.Status {
 	case rds.Success:
 		w.placed(c.Token, m)

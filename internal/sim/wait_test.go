@@ -80,23 +80,23 @@ func (e *endpoint) addNow(r *region) {
 		fate.Status = rds.Success
 		o.a.old, o.a.taken = old, true
 	case errors.Is(err, rds.ErrCompletionsFull), errors.Is(err, rds.ErrTooManyDestinations), errors.Is(err, syscall.ENOMEM),
-		errors.Is(err, syscall.ENOBUFS) && !errors.Is(err, rds.ErrRemote):
+		errors.Is(err, syscall.ENOBUFS) && !errors.Is(err, rds.RemoteError):
 		// The operation was not sent.
 		cell.ops = cell.ops[:len(cell.ops)-1]
 		o.unsent = true
 		fate.Status, fate.Errno = rds.RemoteError, syscall.ENOBUFS
 		o.fate = &fate
 		return
-	case errors.Is(err, rds.ErrRemote):
+	case errors.Is(err, rds.RemoteError):
 		fate.Status = rds.RemoteError
 		for _, errno := range []syscall.Errno{syscall.EINVAL, syscall.EACCES, syscall.ERANGE, syscall.EOPNOTSUPP, syscall.ENOBUFS} {
 			if errors.Is(err, errno) {
 				fate.Errno = errno
 			}
 		}
-	case errors.Is(err, rds.ErrDropped):
+	case errors.Is(err, rds.Dropped):
 		fate.Status = rds.Dropped
-	case errors.Is(err, rds.ErrUnknown):
+	case errors.Is(err, rds.Unknown):
 		fate.Status = rds.Unknown
 	default:
 		broken("harness", "fetch and add: %v", err)

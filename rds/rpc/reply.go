@@ -14,6 +14,8 @@ const (
 	// written is the shortest answer that is written into the caller's memory, bytes. A
 	// shorter one is faster in the message.
 	written = 32<<10 + 1
+	// stageSize is the size of a buffer for answers, bytes: what goes to the caller's host in one piece.
+	stageSize = 1 << 20
 	// stagesKept is how many buffers for answers a server keeps.
 	stagesKept = 4
 )
@@ -26,7 +28,7 @@ func (v *server) run(c *call) {
 	if c.cookie != 0 && c.size > 0 {
 		c.req.Body = make([]byte, c.size)
 		ctx, cancel := context.WithTimeout(c.ctx, v.o.callerWait)
-		_, err := v.s.Remote(c.key.from, c.cookie, int64(c.size)).ReadAtContext(ctx, c.req.Body, 0)
+		_, err := v.s.Remote(ctx, c.key.from, c.cookie, int64(c.size)).ReadAt(c.req.Body, 0)
 		cancel()
 		if err != nil {
 			c.answerBy = time.Now().Add(v.o.callerWait)
@@ -101,9 +103,9 @@ var outs = sync.Pool{New: func() any { return new([]byte) }}
 func (v *server) write(c *call, out []byte) error {
 	ctx, cancel := context.WithDeadline(c.ctx, c.answerBy)
 	defer cancel()
-	first := max(0, len(out)-rds.MaxRDMA)
+	first := max(0, len(out)-stageSize)
 	if first > 0 {
-		if _, err := v.s.Remote(c.key.from, c.into, int64(c.room)).WriteAtContext(ctx, out[:first], 0); err != nil {
+		if _, err := v.s.Remote(ctx, c.key.from, c.into, int64(c.room)).WriteAt(out[:first], 0); err != nil {
 			return fmt.Errorf("write the answer: %w", err)
 		}
 	}
@@ -130,7 +132,7 @@ func (v *server) write(c *call, out []byte) error {
 			err = done.Err()
 		}
 	}
-	if err == nil || errors.Is(err, rds.ErrUnknown) || errors.Is(err, rds.ErrCanceled) {
+	if err == nil || errors.Is(err, rds.Unknown) || errors.Is(err, rds.Canceled) {
 		return nil // the caller has the answer, or may have it
 	}
 	return fmt.Errorf("write the answer: %w", err)
@@ -151,7 +153,7 @@ func (g *staging) take(c *rds.Client) (*rds.Buffer, error) {
 		return b, nil
 	}
 	g.mu.Unlock()
-	return c.Alloc(rds.MaxRDMA)
+	return c.Alloc(stageSize)
 }
 
 // put takes b back. If an operation may still use b, b is freed when none does.

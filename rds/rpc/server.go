@@ -195,6 +195,9 @@ func (v *server) receive() error {
 	return v.ctx.Err()
 }
 
+// longest is a timeout beyond which a request has none.
+const longest = 49 * 24 * time.Hour
+
 // request queues a request, or refuses it.
 func (v *server) request(m *rds.Received, key callKey) {
 	q, err := parseRequest(m.Payload)
@@ -215,7 +218,7 @@ func (v *server) request(m *rds.Received, key callKey) {
 	if q.into > 0 && m.Cookie != 0 {
 		c.into, c.room = m.Cookie, q.into
 	}
-	if q.timeout > 0 && q.timeout < uint64(rds.MaxGiveUp/time.Microsecond) {
+	if q.timeout > 0 && q.timeout < uint64(longest/time.Microsecond) {
 		c.ctx, c.cancel = context.WithTimeout(v.ctx, time.Duration(q.timeout)*time.Microsecond)
 	} else {
 		c.ctx, c.cancel = context.WithCancel(v.ctx)

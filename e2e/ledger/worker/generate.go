@@ -321,7 +321,7 @@ func (k *sock) told() {
 	for n := k.s.Completions(cs[:]); n > 0; n = k.s.Completions(cs[:]) {
 		for _, c := range cs[:n] {
 			k.note(book.Record{Kind: book.Status, Seq: c.Token >> 1, A: c.ID, B: uint64(c.Errno), C: c.Token & 1,
-				Peer: netip.AddrPortFrom(c.To, 0), Text: c.Status.String()})
+				Peer: netip.AddrPortFrom(c.To, 0), Text: c.Status.Error()})
 			k.local.settled()
 		}
 	}
