@@ -74,8 +74,8 @@ const (
 	defaultMaxSend   = 32 << 10
 	subBudget        = 1024      // descriptors of one client per turn
 	subBytes         = 256 << 10 // payload bytes of one client per turn
-	sameHostSlice    = 64 << 10  // bytes of one same-host operation at a time
-	sameHostSlices   = 4         // of these per turn
+	copySlice        = 64 << 10  // bytes of one same-host operation at a time
+	copySlices       = 4         // of these per turn
 	cqBudget         = 1024      // completions per turn
 	cqBytes          = 1 << 20   // bytes received per turn: many small messages are much work
 	revokeScanNs     = 10_000_000
@@ -108,7 +108,7 @@ func (c *Config) setDefaults() {
 	def(&c.CQE, 1<<16)
 	def(&c.PeerCredits, 64)
 	def(&c.MaxPiece, abi.MaxRDMA)
-	def(&c.CopySlice, sameHostSlice)
+	def(&c.CopySlice, copySlice)
 	def(&c.MaxSockets, 1<<20)
 	def(&c.MaxGrants, defaultMaxGrants)
 	def(&c.HardCap, defaultHardCap)

@@ -22,21 +22,11 @@ type receiver struct {
 // rxMsg is an arrived message that is not yet in its client's event ring. It is being
 // assembled, or waits for room, mostly in daemon memory. Pooled.
 type rxMsg struct {
+	arrival
 	sock   *socket
-	src    *[16]byte
-	sport  uint16
-	srcInc uint32
-	cookie uint64
-	began  int64  // Engine.now when its header arrived
-	at     Wall   // when it was whole
-	asm    uint32 // ns between the two
-	n      uint32
+	began  int64 // Engine.now when its header arrived
 	chunk  uint32
 	rxid   uint32
-	run    int        // datagrams that it is said to have, if it is a run, else 0
-	sum    frames.Sum // what it holds, once it is whole
-	traced trace.Set  // the traces that follow it
-	seq    uint64     // if it is traced
 	inOver bool       // it waits in daemon memory, its payload at chunk of over
 	over   *shm.Arena // nil: there is none
 
@@ -50,7 +40,7 @@ type rxMsg struct {
 
 // arrival is the header of an arriving message, from whichever path. It is written and read
 // field by field. A copy in wider words would have to wait for all stores before it, to
-// cache lines that another processor owns.
+// cache lines that another processor owns. Only a message that has to wait is copied.
 type arrival struct {
 	src    *[16]byte // address of the sending host
 	sport  uint16
@@ -59,9 +49,9 @@ type arrival struct {
 	at     Wall   // when it was whole
 	asm    uint32 // ns since its header arrived
 	n      int
-	run    int        // as in rxMsg
-	sum    frames.Sum // as in rxMsg
-	traced trace.Set  // as in rxMsg
+	run    int        // datagrams that it is said to have, if it is a run, else 0
+	sum    frames.Sum // what it holds, once it is whole
+	traced trace.Set  // the traces that follow it
 	seq    uint64     // if it is traced
 	must   bool       // it must be taken: its sender takes nothing back
 }

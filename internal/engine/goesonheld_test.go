@@ -71,7 +71,7 @@ func half(x *played, limit uint32) (a, b, c *opSide, r *ipc.RegisterOK) {
 	first := func() *txOp { return a.cl.slots[0].q.Head.Of.opv[0] }
 	done := first().copied
 	x.pause()
-	if o := first(); done == 0 || o.copied == o.Len || o.copied != done+sameHostSlice { // of the turn behind the pause
+	if o := first(); done == 0 || o.copied == o.Len || o.copied != done+copySlice { // of the turn behind the pause
 		x.t.Fatalf("%d bytes were copied before the pause, %d of %d in the turn after it", done, o.copied, o.Len)
 	}
 	return a, b, c, r

@@ -110,7 +110,7 @@ func (h *handedOver) waiting(a, b *opSide) {
 		h.t.Fatal("no receive memory")
 	}
 	m := b.e.pools.rxs.Get() // a message that came in fragments
-	*m = rxMsg{sock: s, src: &s.local.addr16, sport: 77, srcInc: 7, n: 50, chunk: chunk, rxid: id, began: 5, at: 6, asm: 7}
+	*m = rxMsg{arrival: arrival{src: &s.local.addr16, sport: 77, srcInc: 7, n: 50, at: 6, asm: 7}, sock: s, chunk: chunk, rxid: id, began: 5}
 	m.sum.Datagrams, m.sum.NonEmpty, m.sum.Bytes = 1, 1, 50
 	s.countOver(m, 1)
 	s.over.AddFront(&m.waits, m)

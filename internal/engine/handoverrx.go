@@ -178,7 +178,7 @@ func (x *crossing) handOverOver(so *socket, m *rxMsg) {
 	if s.Err() != nil {
 		return
 	}
-	if so.closed || m.sum.Bytes > int(m.n) || m.sum.Datagrams != max(m.run, 1) {
+	if so.closed || m.sum.Bytes > m.n || m.sum.Datagrams != max(m.run, 1) {
 		s.Fail("%d bytes in %d wait at a socket, a run of %d", m.sum.Bytes, m.n, m.run)
 		return
 	}
@@ -192,7 +192,7 @@ func (x *crossing) handOverOver(so *socket, m *rxMsg) {
 // anew, so limits among users are those that the next message finds.
 func (x *crossing) overAgain(m *rxMsg, payload []byte) *rxMsg {
 	acc, o, n := m.sock.cl.acct, &x.rx.overflow, len(payload)
-	m.n = uint32(n)
+	m.n = n
 	if cost := n + overCost; x.s.Err() == nil && o.used > 0 && o.used+cost > x.cfg.OverflowBytes {
 		x.part(nil) // the settings may allow less
 		x.s.Fail("%d bytes of overflow, at most %d are allowed", o.used+cost, x.cfg.OverflowBytes)
@@ -238,7 +238,7 @@ func (x *crossing) inArenaAgain(m *rxMsg) *rxMsg {
 	}
 	x.used[e] = true
 	x.untold[c]--
-	m.n, m.chunk = e.n, e.chunk
+	m.n, m.chunk = int(e.n), e.chunk
 	own := x.pools.rxs.Get()
 	*own = *m
 	return own

@@ -230,7 +230,7 @@ func (l *loop) wakeWaiter(s *socket) {
 func (l *loop) run() bool {
 	e := l.e
 	n := l.jobs.N
-	for i, budget := 0, sameHostSlices*e.cfg.CopySlice; i < n && budget > 0 && l.jobs.N > 0; i++ {
+	for i, budget := 0, copySlices*e.cfg.CopySlice; i < n && budget > 0 && l.jobs.N > 0; i++ {
 		sl := l.jobs.Head.Of
 		l.jobs.Del(&sl.job)
 		budget -= l.runSlot(sl, min(budget, e.cfg.CopySlice))
@@ -317,7 +317,7 @@ func (l *localAddr) start(sl *slot, t *txMsg) bool {
 			return e.tx.refuse(t, o, errno)
 		}
 	}
-	if bad, errno := t.meansOwner(e.dests.sameHostOwner); errno != 0 {
+	if bad, errno := t.meansOwner(l.owner); errno != 0 {
 		sl.q.Del(&t.inQ)
 		return e.tx.refuse(t, bad, errno)
 	}
@@ -345,6 +345,12 @@ func (l *localAddr) target(t *txMsg, o *txOp) (*region, unix.Errno) {
 		return nil, unix.ERANGE
 	}
 	return r, 0
+}
+
+// owner is whose the memory of an operation is, which target has found.
+func (l *localAddr) owner(o *txOp) rdmaop.Owner {
+	s := l.loop.e.keys.by[o.RKey()].sock
+	return rdmaop.Owner{Port: s.port, Inc: s.inc}
 }
 
 // copyOp copies the next up to max bytes of o.

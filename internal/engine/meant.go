@@ -192,10 +192,3 @@ func (t *txMsg) meansOwner(owner func(*txOp) rdmaop.Owner) (bad *txOp, errno uni
 	}
 	return nil, 0
 }
-
-// sameHostOwner is whose the memory of a same-host operation is. The caller has
-// asked localAddr.target.
-func (ds *destinations) sameHostOwner(o *txOp) rdmaop.Owner {
-	s := ds.e.keys.by[o.RKey()].sock
-	return rdmaop.Owner{Port: s.port, Inc: s.inc}
-}

@@ -57,8 +57,7 @@ func (rx *receiver) newOver(s *socket, a *arrival) *rxMsg {
 		}
 	}
 	m := e.pools.rxs.Get()
-	*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, cookie: a.cookie, n: uint32(a.n), run: a.run, chunk: chunk,
-		inOver: true, over: over, began: e.now, at: a.at, traced: a.traced, seq: a.seq}
+	*m = rxMsg{arrival: *a, sock: s, chunk: chunk, inOver: true, over: over, began: e.now}
 	acc.overBytes += cost
 	rx.overflow.used += cost
 	return m
@@ -89,14 +88,14 @@ func (rx *receiver) takeOver(acc *account, n int) (*shm.Arena, uint32) {
 func (rx *receiver) freeOver(m *rxMsg) {
 	acc := m.sock.cl.acct
 	if m.n > 0 {
-		m.over.Free(m.chunk, int(m.n))
+		m.over.Free(m.chunk, m.n)
 		if m.over.InUse() == 0 {
 			acc.windows = remove(acc.windows, m.over)
 			rx.overflow.free = append(rx.overflow.free, m.over)
 		}
 	}
-	acc.overBytes -= int(m.n) + overCost
-	rx.overflow.used -= int(m.n) + overCost
+	acc.overBytes -= m.n + overCost
+	rx.overflow.used -= m.n + overCost
 	rx.overflow.released = true
 }
 
@@ -215,7 +214,7 @@ func (s *socket) popOver() *rxMsg {
 func (s *socket) countOver(m *rxMsg, sign int) {
 	s.overSum += sign * m.sum.Datagrams
 	s.overBytes += sign * m.sum.Bytes
-	s.overHeads += sign * (int(m.n) - m.sum.Bytes)
+	s.overHeads += sign * (m.n - m.sum.Bytes)
 }
 
 // mem is where m is; nil if it has no bytes.
@@ -227,7 +226,7 @@ func (m *rxMsg) mem() []byte {
 	if m.n == 0 {
 		return nil
 	}
-	return arena.Bytes(m.chunk, int(m.n))
+	return arena.Bytes(m.chunk, m.n)
 }
 
 // pendSock has what waits at s tried again.
@@ -284,7 +283,7 @@ func (rx *receiver) writeSockets(c *Client) (n int) {
 // budget, and returns what they cost; all: none waits any more.
 func (rx *receiver) writeOver(s *socket, budget int) (cost int, all bool) {
 	for s.over.N > 0 {
-		n := int(s.over.Head.Of.n)
+		n := s.over.Head.Of.n
 		if cost >= budget || !rx.moveOver(s) {
 			return cost, false
 		}
@@ -300,24 +299,22 @@ func (rx *receiver) moveOver(s *socket) bool {
 	if c.ev.Free() == 0 {
 		return false
 	}
-	a := arrival{src: m.src, sport: m.sport, srcInc: m.srcInc, cookie: m.cookie, at: m.at, asm: m.asm, n: int(m.n), run: m.run, sum: m.sum,
-		traced: m.traced, seq: m.seq}
 	if !m.inOver {
 		s.popOver()
-		rx.putEvent(s, &a, m.rxid, m.chunk)
+		rx.putEvent(s, &m.arrival, m.rxid, m.chunk)
 		*m = rxMsg{}
 		rx.e.pools.rxs.Put(m)
 		return true
 	}
-	id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0)
+	id, chunk, ok := c.takeRx(s, m.n, s.rxTold == 0)
 	if !ok {
 		return false
 	}
-	if a.n > 0 {
-		copy(c.recv.Bytes(chunk, a.n), m.mem())
+	if m.n > 0 {
+		copy(c.recv.Bytes(chunk, m.n), m.mem())
 	}
 	s.popOver()
-	rx.putEvent(s, &a, id, chunk)
+	rx.putEvent(s, &m.arrival, id, chunk)
 	rx.freeRx(m)
 	return true
 }

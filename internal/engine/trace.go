@@ -12,8 +12,8 @@ import (
 type tracing struct {
 	trace.Traces
 	*moment
-	sameHost uint64       // numbers messages that have no sequence
-	clock    func() int64 // the engine's time at this moment, nil: that of the turn
+	looped uint64       // numbers messages on this host, which have no sequence
+	clock  func() int64 // the engine's time at this moment, nil: that of the turn
 }
 
 // KeepTime says what the engine's time is between two turns, for traces.
@@ -91,8 +91,8 @@ func (t *tracing) onHost(x *txMsg, s *socket, a *arrival) {
 		return
 	}
 	if x.traceSeq == 0 {
-		t.sameHost++
-		x.traceSeq = t.sameHost
+		t.looped++
+		x.traceSeq = t.looped
 		t.first(x)
 		a.seq = x.traceSeq
 		sent, ev := t.sent(x, trace.Submitted, ""), came(s, a, trace.Delivered)

@@ -57,7 +57,7 @@ func (rx *receiver) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdic
 	if inArena && s.over.N == 0 {
 		if id, chunk, ok := cl.takeRx(s, a.n, s.rxIDs == 0); ok {
 			m := e.pools.rxs.Get()
-			*m = rxMsg{sock: s, src: a.src, sport: a.sport, srcInc: a.srcInc, n: uint32(a.n), run: a.run, chunk: chunk, rxid: id, began: e.now}
+			*m = rxMsg{arrival: a, sock: s, chunk: chunk, rxid: id, began: e.now}
 			rx.beginPartial(p, m)
 			return m.mem(), m, conn.Accepted
 		}
@@ -74,11 +74,11 @@ func (rx *receiver) beginPartial(p *peer, m *rxMsg) {
 	e := rx.e
 	p.partials = append(p.partials, m)
 	m.sock.partials.Add(&m.inSock, m)
-	p.unfinished += int(m.n)
+	p.unfinished += m.n
 	if !m.inOver {
-		m.sock.cl.unfinished += int(m.n)
+		m.sock.cl.unfinished += m.n
 	}
-	m.from, m.missing, m.looked = p, int(m.n), e.now
+	m.from, m.missing, m.looked = p, m.n, e.now
 	rx.unfinished.Add(&m.stall, m)
 	e.due.by(e.now + unfinishedNs)
 }
@@ -86,9 +86,9 @@ func (rx *receiver) beginPartial(p *peer, m *rxMsg) {
 func (rx *receiver) endPartial(p *peer, m *rxMsg) {
 	m.sock.partials.Del(&m.inSock)
 	p.partials = remove(p.partials, m)
-	p.unfinished -= int(m.n)
+	p.unfinished -= m.n
 	if !m.inOver {
-		m.sock.cl.unfinished -= int(m.n)
+		m.sock.cl.unfinished -= m.n
 	}
 	rx.unfinished.Del(&m.stall)
 }
@@ -134,8 +134,7 @@ func (rx *receiver) commitFrom(p *peer, h *wire.Header, token any) (met uint32, 
 	m := token.(*rxMsg)
 	rx.endPartial(p, m)
 	s := m.sock
-	var a arrival
-	a.set(p, h)
+	a := &m.arrival
 	if !a.holdsIn(m.mem()) {
 		rx.freeRx(m)
 		rx.badRun()
@@ -150,12 +149,11 @@ func (rx *receiver) commitFrom(p *peer, h *wire.Header, token any) (met uint32, 
 	}
 	a.cookie = x.Dest
 	if e.traces.On {
-		e.traces.arrived(p, s, h, &a, &x, e.epoch()+Wall(m.began))
+		e.traces.arrived(p, s, h, a, &x, e.epoch()+Wall(m.began))
 	}
 	rx.used(p, s, &x)
 	rx.charge(s, a.sum)
 	a.at, a.asm = e.wall, uint32(min(e.now-m.began, math.MaxUint32))
-	m.cookie, m.at, m.asm, m.sum, m.traced, m.seq = a.cookie, a.at, a.asm, a.sum, a.traced, a.seq
 	if m.inOver {
 		rx.queueOver(m)
 		return s.inc, took
@@ -171,7 +169,7 @@ func (rx *receiver) commitFrom(p *peer, h *wire.Header, token any) (met uint32, 
 		}
 		return s.inc, took
 	}
-	rx.putEvent(s, &a, m.rxid, m.chunk)
+	rx.putEvent(s, a, m.rxid, m.chunk)
 	*m = rxMsg{}
 	e.pools.rxs.Put(m)
 	return s.inc, took
