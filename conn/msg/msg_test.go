@@ -1,0 +1,24 @@
+package msg
+
+import "testing"
+
+// TestOpState: an operation is locally complete once, before or after its RDMA is known to be done,
+// and neither says anything of one that was not posted.
+func TestOpState(t *testing.T) {
+	for from, want := range map[OpState]struct{ done, complete OpState }{
+		OpWaits:     {OpWaits, OpWaits},
+		OpPosted:    {OpDone, OpLocal},
+		OpLocal:     {OpDoneLocal, OpLocal},
+		OpDone:      {OpDone, OpDoneLocal},
+		OpDoneLocal: {OpDoneLocal, OpDoneLocal},
+	} {
+		s := from
+		if s.Prove(); s != want.done || s.Done() != from.Posted() || s.Local() != from.Local() {
+			t.Errorf("%d is %d when its RDMA is done", from, s)
+		}
+		s = from
+		if first := s.Complete(); s != want.complete || first != (s != from) || s.Local() != from.Posted() || s.Done() != from.Done() {
+			t.Errorf("%d is %d when it is complete, for the first time %v", from, s, first)
+		}
+	}
+}
