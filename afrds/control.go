@@ -154,10 +154,10 @@ func (s *Socket) addRDMA(o *outgoing) error {
 	if _, err := a.CheckLocal(vecs); err != nil {
 		return errno(err)
 	}
-	op := &rds.RDMA{Kind: rds.Read, Cookie: rds.Cookie(a.Cookie), RemoteOff: a.RemoteVec.Addr,
+	op := &rds.RDMA{Cookie: rds.Cookie(a.Cookie), RemoteOff: a.RemoteVec.Addr,
 		Local: make([]rds.Segment, len(vecs))}
 	if a.Flags&cmsg.FlagReadWrite != 0 {
-		op.Kind = rds.Write
+		op.Write = true
 	}
 	for i, v := range vecs {
 		if op.Local[i], err = s.k.mem.segment(v.Addr, v.Bytes); err != nil {
@@ -180,16 +180,16 @@ func (s *Socket) addAtomic(o *outgoing) error {
 	if err != nil {
 		return err
 	}
-	op := &rds.Atomic{Kind: rds.FetchAdd, Cookie: rds.Cookie(a.Cookie), RemoteOff: a.RemoteAddr, Local: local}
+	op := &rds.Atomic{Cookie: rds.Cookie(a.Cookie), RemoteOff: a.RemoteAddr, Local: local}
 	switch o.ctl.AtomicType() {
 	case cmsg.TypeAtomicFAdd:
 		op.Add = a.Word[0]
 	case cmsg.TypeMaskedAtomicFAdd:
 		op.Add, op.NoCarry = a.Word[0], a.Word[1]
 	case cmsg.TypeAtomicCSwp:
-		op.Kind, op.Compare, op.Swap = rds.CmpSwap, a.Word[0], a.Word[1]
+		op.CmpSwap, op.Compare, op.Swap = true, a.Word[0], a.Word[1]
 	default:
-		op.Kind, op.Masked = rds.CmpSwap, true
+		op.CmpSwap, op.Masked = true, true
 		op.Compare, op.Swap, op.CompareMask, op.SwapMask = a.Word[0], a.Word[1], a.Word[2], a.Word[3]
 	}
 	op.Token, op.Notify = s.expect(o, a.UserToken, a.Flags)

@@ -3,8 +3,8 @@ package main
 import (
 	"time"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/bench/worker"
-	"github.com/rdsd/rdsd/rds"
 )
 
 // testCase is one kind of measurement.
@@ -109,8 +109,8 @@ var roles = map[string]func(*worker.Worker) error{
 	"rds-sink": role(counts, rdsSink), "rds-sink-on": role(serves, rdsSink), "rds-source": role(serves, rdsSource),
 	"rds-sink-1": role(counts, rdsSinkOne), "rds-source-1": role(serves, rdsSourceOne),
 	"rds-fan-source": role(serves, rdsFanSource), "rds-scatter": role(serves, rdsScatter), "rds-fan-sink": role(counts, rdsFanSink),
-	"rdma-target": role(serves, rdmaTarget), "rdma-write": role(counts, rdmaBulk(rds.Write)), "rdma-read": role(counts, rdmaBulk(rds.Read)),
-	"rdma-read-on": role(serves, rdmaBulk(rds.Read)), "rdma-write-trip": role(timesOf, rdmaTrip(rds.Write)), "rdma-read-trip": role(timesOf, rdmaTrip(rds.Read)),
+	"rdma-target": role(serves, rdmaTarget), "rdma-write": role(counts, rdmaBulk(abi.OpWrite)), "rdma-read": role(counts, rdmaBulk(abi.OpRead)),
+	"rdma-read-on": role(serves, rdmaBulk(abi.OpRead)), "rdma-write-trip": role(timesOf, rdmaTrip(abi.OpWrite)), "rdma-read-trip": role(timesOf, rdmaTrip(abi.OpRead)),
 	"idle-daemon":  role(idleDaemon, rdsPing),
 	"verbs-target": verbsTarget, "verbs-write": verbsWrite, "verbs-read": verbsRead,
 	"verbs-sink": verbsSink, "verbs-source": verbsSource,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -38,7 +39,7 @@ func fill(b []byte) {
 }
 
 // initiator returns an operation on the region of an rdmaTarget, with a region of its own.
-func (e *end) initiator(kind rds.OpKind) (*rds.RDMA, error) {
+func (e *end) initiator(kind abi.OpKind) (*rds.RDMA, error) {
 	buf, err := e.c.Alloc(e.Int("footprint") << 20)
 	if err != nil {
 		return nil, err
@@ -49,12 +50,12 @@ func (e *end) initiator(kind rds.OpKind) (*rds.RDMA, error) {
 	}
 	var hello rds.Received
 	err = e.s.Recv(context.Background(), &hello)
-	return &rds.RDMA{Kind: kind, Cookie: hello.Cookie, Local: []rds.Segment{{Buf: buf, Len: e.Int("size")}}, Notify: true}, err
+	return &rds.RDMA{Write: kind == abi.OpWrite, Cookie: hello.Cookie, Local: []rds.Segment{{Buf: buf, Len: e.Int("size")}}, Notify: true}, err
 }
 
 // rdmaBulk walks through the regions at both ends with operations of size bytes. It counts
 // operations with status SUCCESS: the peer has acknowledged them.
-func rdmaBulk(kind rds.OpKind) func(*end) (step, error) {
+func rdmaBulk(kind abi.OpKind) func(*end) (step, error) {
 	return func(e *end) (step, error) {
 		op, err := e.initiator(kind)
 		if err != nil {
@@ -82,7 +83,7 @@ func rdmaBulk(kind rds.OpKind) func(*end) (step, error) {
 
 // rdmaTrip runs one operation at a time, until its status is known. The operations are silent: no
 // application at the target gets a message.
-func rdmaTrip(kind rds.OpKind) func(*end) (step, error) {
+func rdmaTrip(kind abi.OpKind) func(*end) (step, error) {
 	return func(e *end) (step, error) {
 		op, err := e.initiator(kind)
 		if err != nil {

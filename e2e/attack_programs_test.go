@@ -110,7 +110,7 @@ func grants(s *rds.Socket, b *rds.Buffer, to netip.Addr) (rds.Cookie, error) {
 
 // write is a message that writes n bytes from off into the same place.
 func (p *pair) write(off, n int) *rds.Message {
-	return &rds.Message{Addr: p.to.LocalAddrPort(), Op: &rds.RDMA{Kind: rds.Write, Cookie: p.cookie, RemoteOff: uint64(off),
+	return &rds.Message{Addr: p.to.LocalAddrPort(), Op: &rds.RDMA{Write: true, Cookie: p.cookie, RemoteOff: uint64(off),
 		Local: []rds.Segment{{Buf: p.buf, Off: off, Len: n}}, Silent: true}}
 }
 

@@ -142,7 +142,7 @@ func (d *deeds) atomics(n uint64) error {
 // silent writes without a message. The write behind it shows the end.
 func (d *deeds) silent(n uint64) error {
 	binary.LittleEndian.PutUint64(d.local.Bytes()[64:], n)
-	write := rds.RDMA{Kind: rds.Write, Cookie: d.cookie, RemoteOff: 64, Local: []rds.Segment{{Buf: d.local, Off: 64, Len: 8}}, Silent: true, Notify: true, Token: n}
+	write := rds.RDMA{Write: true, Cookie: d.cookie, RemoteOff: 64, Local: []rds.Segment{{Buf: d.local, Off: 64, Len: 8}}, Silent: true, Notify: true, Token: n}
 	err := d.again(func() error {
 		id, err := d.s.Send(context.Background(), &rds.Message{Addr: d.to.LocalAddrPort(), Op: &write})
 		if err != nil {
@@ -164,12 +164,12 @@ func (d *deeds) silent(n uint64) error {
 func (d *deeds) long(n uint64) error {
 	mem := d.local.Bytes()[4096:][:deedLong]
 	fillPattern(mem, n)
-	op := rds.RDMA{Kind: rds.Write, Cookie: d.cookie, RemoteOff: 4096, Local: []rds.Segment{{Buf: d.local, Off: 4096, Len: deedLong / 2}, {Buf: d.local, Off: 4096 + deedLong/2, Len: deedLong - deedLong/2}}}
+	op := rds.RDMA{Write: true, Cookie: d.cookie, RemoteOff: 4096, Local: []rds.Segment{{Buf: d.local, Off: 4096, Len: deedLong / 2}, {Buf: d.local, Off: 4096 + deedLong/2, Len: deedLong - deedLong/2}}}
 	if err := d.again(func() error { return d.s.RDMAWrite(d.ctx, d.to.LocalAddrPort(), &op) }); err != nil {
 		return err
 	}
 	clear(mem)
-	op.Kind = rds.Read
+	op.Write = false
 	if err := d.again(func() error { return d.s.RDMARead(d.ctx, d.to.LocalAddrPort(), &op) }); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (d *deeds) once(n uint64) error {
 		return fmt.Errorf("cookie %v, want %v: %w", m.Cookie, r.Cookie(), err)
 	}
 	binary.LittleEndian.PutUint64(d.local.Bytes()[128:], n)
-	op := rds.RDMA{Kind: rds.Write, Cookie: m.Cookie, Local: []rds.Segment{{Buf: d.local, Off: 128, Len: 8}}}
+	op := rds.RDMA{Write: true, Cookie: m.Cookie, Local: []rds.Segment{{Buf: d.local, Off: 128, Len: 8}}}
 	err = d.s.RDMAWrite(d.ctx, d.to.LocalAddrPort(), &op)
 	if err != nil && !errors.Is(err, rds.Dropped) {
 		return err

@@ -84,8 +84,8 @@ func exactRound(t *testing.T, here, there *host, s *rds.Socket, local *rds.Buffe
 	ids := make([]uint64, n)
 	for i := range uint64(n) {
 		m := rds.Message{Addr: to, Payload: binary.LittleEndian.AppendUint64(nil, i+1)}
-		m.Op = &rds.RDMA{Kind: rds.Write, Cookie: got.Cookie, RemoteOff: 64, Local: []rds.Segment{{Buf: local, Len: 8}}, Notify: true}
-		m.Atomic = &rds.Atomic{Kind: rds.FetchAdd, Cookie: got.Cookie, Add: 1, Local: rds.Segment{Buf: local, Off: 64, Len: 8}, Notify: true}
+		m.Op = &rds.RDMA{Write: true, Cookie: got.Cookie, RemoteOff: 64, Local: []rds.Segment{{Buf: local, Len: 8}}, Notify: true}
+		m.Atomic = &rds.Atomic{Cookie: got.Cookie, Add: 1, Local: rds.Segment{Buf: local, Off: 64, Len: 8}, Notify: true}
 		if _, err := s.Send(context.Background(), &m); err != nil {
 			t.Fatal(err)
 		}

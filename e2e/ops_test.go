@@ -209,10 +209,10 @@ func (p *opPair) issue(i int, n uint64) error {
 	x := &p.slots[i]
 	*x = opSlot{n: n, read: n%3 == 0, epoch: p.epoch.Load()}
 	mem := p.local.Bytes()[i*opSize:][:p.size]
-	op := &rds.RDMA{Kind: rds.Write, Cookie: rds.Cookie(p.cookie), RemoteOff: uint64(i) * opSize,
+	op := &rds.RDMA{Write: true, Cookie: rds.Cookie(p.cookie), RemoteOff: uint64(i) * opSize,
 		Local: []rds.Segment{{Buf: p.local, Off: i * opSize, Len: p.size}}, Token: n, Notify: true}
 	if x.read {
-		op.Kind = rds.Read
+		op.Write = false
 		op.RemoteOff += opSlots * opSize
 		clear(mem)
 	} else {

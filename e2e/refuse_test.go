@@ -123,21 +123,21 @@ func testRefused(t *testing.T, same bool) {
 		op    rds.RDMA
 		errno syscall.Errno // 0 for success
 	}{
-		{"good write", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie(), Local: all}, 0},
-		{"good read", s, rds.RDMA{Kind: rds.Read, Cookie: full.reg.Cookie(), Local: all}, 0},
-		{"unknown cookie", s, rds.RDMA{Kind: rds.Write, Cookie: 0x1234_5678_9abc_def0, Local: all}, syscall.EINVAL},
-		{"right key, wrong offset", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie() ^ 1<<44, Local: all}, syscall.EINVAL},
-		{"one byte beyond", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie(), RemoteOff: 1, Local: all}, syscall.ERANGE},
-		{"far beyond", s, rds.RDMA{Kind: rds.Read, Cookie: full.reg.Cookie(), RemoteOff: 1 << 63, Local: all}, syscall.ERANGE},
-		{"wrap around", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie(), RemoteOff: 1<<64 - size, Local: all}, syscall.ERANGE},
-		{"write without the right", s, rds.RDMA{Kind: rds.Write, Cookie: readOnly.reg.Cookie(), Local: all}, syscall.EACCES},
-		{"read without the right", s, rds.RDMA{Kind: rds.Read, Cookie: writeOnly.reg.Cookie(), Local: all}, syscall.EACCES},
-		{"guessed", s, rds.RDMA{Kind: rds.Read, Cookie: secret.reg.Cookie(), Local: all}, syscall.EACCES},
-		{"granted to another port", stranger, rds.RDMA{Kind: rds.Read, Cookie: full.reg.Cookie(), Local: all}, syscall.EACCES},
-		{"released", s, rds.RDMA{Kind: rds.Write, Cookie: released.reg.Cookie(), Local: all}, syscall.EINVAL},
-		{"once", s, rds.RDMA{Kind: rds.Write, Cookie: once.reg.Cookie(), Local: all}, 0},
-		{"once again", s, rds.RDMA{Kind: rds.Write, Cookie: once.reg.Cookie(), Local: all}, syscall.EINVAL},
-		{"good to the end", s, rds.RDMA{Kind: rds.Write, Cookie: full.reg.Cookie(), Local: all}, 0},
+		{"good write", s, rds.RDMA{Write: true, Cookie: full.reg.Cookie(), Local: all}, 0},
+		{"good read", s, rds.RDMA{Cookie: full.reg.Cookie(), Local: all}, 0},
+		{"unknown cookie", s, rds.RDMA{Write: true, Cookie: 0x1234_5678_9abc_def0, Local: all}, syscall.EINVAL},
+		{"right key, wrong offset", s, rds.RDMA{Write: true, Cookie: full.reg.Cookie() ^ 1<<44, Local: all}, syscall.EINVAL},
+		{"one byte beyond", s, rds.RDMA{Write: true, Cookie: full.reg.Cookie(), RemoteOff: 1, Local: all}, syscall.ERANGE},
+		{"far beyond", s, rds.RDMA{Cookie: full.reg.Cookie(), RemoteOff: 1 << 63, Local: all}, syscall.ERANGE},
+		{"wrap around", s, rds.RDMA{Write: true, Cookie: full.reg.Cookie(), RemoteOff: 1<<64 - size, Local: all}, syscall.ERANGE},
+		{"write without the right", s, rds.RDMA{Write: true, Cookie: readOnly.reg.Cookie(), Local: all}, syscall.EACCES},
+		{"read without the right", s, rds.RDMA{Cookie: writeOnly.reg.Cookie(), Local: all}, syscall.EACCES},
+		{"guessed", s, rds.RDMA{Cookie: secret.reg.Cookie(), Local: all}, syscall.EACCES},
+		{"granted to another port", stranger, rds.RDMA{Cookie: full.reg.Cookie(), Local: all}, syscall.EACCES},
+		{"released", s, rds.RDMA{Write: true, Cookie: released.reg.Cookie(), Local: all}, syscall.EINVAL},
+		{"once", s, rds.RDMA{Write: true, Cookie: once.reg.Cookie(), Local: all}, 0},
+		{"once again", s, rds.RDMA{Write: true, Cookie: once.reg.Cookie(), Local: all}, syscall.EINVAL},
+		{"good to the end", s, rds.RDMA{Write: true, Cookie: full.reg.Cookie(), Local: all}, 0},
 	} {
 		for range 20 {
 			if err := a.send(bystander, sink.LocalAddrPort(), make([]byte, 5000)); err != nil {
@@ -208,7 +208,7 @@ func TestRelease(t *testing.T) {
 			go func() {
 				for n := 0; ; n++ {
 					id, err := s.Send(context.Background(), &rds.Message{Addr: dst.LocalAddrPort(), Op: &rds.RDMA{
-						Kind: rds.Write, Cookie: g.reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: size}}, Notify: true}})
+						Write: true, Cookie: g.reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: size}}, Notify: true}})
 					var c rds.Completion
 					if err == nil && n%4 == 3 {
 						c, err = s.WaitOp(context.Background(), dst.LocalAddrPort().Addr(), id)

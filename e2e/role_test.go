@@ -86,9 +86,9 @@ func (w *worker) operations(c *rds.Client, s *rds.Socket) error {
 		return err
 	}
 	for i := 0; ; i++ {
-		op := &rds.RDMA{Kind: rds.Write, Cookie: w.Cookie, Local: []rds.Segment{{Buf: local, Len: w.Size}}, Report: true}
+		op := &rds.RDMA{Write: true, Cookie: w.Cookie, Local: []rds.Segment{{Buf: local, Len: w.Size}}, Report: true}
 		if i%2 == 1 {
-			op.Kind = rds.Read
+			op.Write = false
 		}
 		id, err := s.Send(context.Background(), &rds.Message{Addr: w.Hub, Op: op, Payload: make([]byte, i%5000)})
 		if err != nil {

@@ -129,9 +129,9 @@ func TestScribbledRegions(t *testing.T) {
 					rounds = 5000
 				}
 				for i := range rounds {
-					op := rds.RDMA{Kind: rds.Write, Cookie: g.reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: size}}}
+					op := rds.RDMA{Write: true, Cookie: g.reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: size}}}
 					if i%2 == 1 {
-						op.Kind = rds.Read
+						op.Write = false
 					}
 					if c := operate(t, s, dst.LocalAddrPort(), op); c.Status != rds.Success {
 						t.Fatalf("operation %d: %+v", i, c)

@@ -24,7 +24,7 @@ func TestSilentPeer(t *testing.T) {
 			t.Fatal(err)
 		}
 		read := func() *rds.RDMA {
-			return &rds.RDMA{Kind: rds.Read, Cookie: mem.reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: 4096}}, Notify: true}
+			return &rds.RDMA{Cookie: mem.reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: 4096}}, Notify: true}
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

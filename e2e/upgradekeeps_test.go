@@ -107,7 +107,7 @@ func TestUpgradeMemory(t *testing.T) {
 			here.upgrade()
 			there.upgrade()
 			for _, r := range regs {
-				op := rds.RDMA{Kind: rds.Read, Cookie: r.Cookie(), Local: []rds.Segment{{Buf: local, Len: 8192}}}
+				op := rds.RDMA{Cookie: r.Cookie(), Local: []rds.Segment{{Buf: local, Len: 8192}}}
 				if err := o.RDMARead(t.Context(), s.LocalAddrPort(), &op); err != nil {
 					t.Fatal(err)
 				}
@@ -127,7 +127,7 @@ func TestUpgradeMemory(t *testing.T) {
 			if err := r.Release(t.Context()); err != nil {
 				t.Errorf("release: %v", err)
 			}
-			op := rds.RDMA{Kind: rds.Read, Cookie: cookie, Local: []rds.Segment{{Buf: local, Len: 8192}}}
+			op := rds.RDMA{Cookie: cookie, Local: []rds.Segment{{Buf: local, Len: 8192}}}
 			if err := o.RDMARead(t.Context(), s.LocalAddrPort(), &op); !errors.Is(err, rds.RemoteError) {
 				t.Errorf("a read of a region that was released: %v", err)
 			}

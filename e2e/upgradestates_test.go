@@ -196,7 +196,7 @@ func operations(t *testing.T, here, there *host, size int) func() {
 	last := local.Bytes()[size-8:]
 	binary.LittleEndian.PutUint64(last, 1)
 	for i := range ops {
-		op := &rds.RDMA{Kind: rds.Write, Cookie: reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: size}}, Notify: true, Token: uint64(i)}
+		op := &rds.RDMA{Write: true, Cookie: reg.Cookie(), Local: []rds.Segment{{Buf: local, Len: size}}, Notify: true, Token: uint64(i)}
 		if _, err := s.Send(context.Background(), &rds.Message{Addr: to.LocalAddrPort(), Op: op}); err != nil {
 			t.Fatal(err)
 		}

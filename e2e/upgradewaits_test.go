@@ -180,7 +180,7 @@ func TestUpgradeWaits(t *testing.T) {
 		})
 		readable := waits("epoll", poll.wait)
 		there.pause()
-		m := rds.Message{Addr: target.LocalAddrPort(), Atomic: &rds.Atomic{Kind: rds.FetchAdd, Cookie: mem.reg.Cookie(), Add: 7, Notify: true,
+		m := rds.Message{Addr: target.LocalAddrPort(), Atomic: &rds.Atomic{Cookie: mem.reg.Cookie(), Add: 7, Notify: true,
 			Local: rds.Segment{Buf: mustAlloc(t, c, 4096), Len: 8}}}
 		if _, err := op.Send(context.Background(), &m); err != nil {
 			t.Fatal(err)

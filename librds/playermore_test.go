@@ -46,10 +46,10 @@ func (p *player) two() string {
 		f := p.w[11+i]
 		return f == "notify" || f == "both", f == "silent" || f == "both"
 	}
-	op := &rds.RDMA{Kind: rds.Write, Cookie: p.cookie(3), RemoteOff: uint64(p.number(4)), Token: 1,
+	op := &rds.RDMA{Write: true, Cookie: p.cookie(3), RemoteOff: uint64(p.number(4)), Token: 1,
 		Local: []rds.Segment{{Buf: p.buf(5), Off: int(p.number(6)), Len: int(p.number(7))}}}
 	op.Notify, op.Silent = flags(0)
-	a := &rds.Atomic{Kind: rds.FetchAdd, Cookie: p.cookie(3), RemoteOff: uint64(p.number(8)), Add: uint64(p.number(9)), Token: 2,
+	a := &rds.Atomic{Cookie: p.cookie(3), RemoteOff: uint64(p.number(8)), Add: uint64(p.number(9)), Token: 2,
 		Local: rds.Segment{Buf: p.buf(5), Len: 8}}
 	a.Notify, a.Silent = flags(1)
 	m := rds.Message{Addr: p.to(), Op: op, Atomic: a, GiveUpAfter: p.giveUp(13), DstInc: p.meant(13)}
@@ -65,7 +65,7 @@ func (p *player) masked() string {
 	defer cancel()
 	a := p.atomicOf(p.w[3])
 	m1, _ := strconv.ParseUint(p.w[8], 0, 64)
-	if a.Kind == rds.FetchAdd {
+	if !a.CmpSwap {
 		a.NoCarry = m1
 	} else {
 		a.CompareMask = m1

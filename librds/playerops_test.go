@@ -120,13 +120,6 @@ func (p *player) zcDone() string {
 	return text
 }
 
-func kindOf(w string) rds.OpKind {
-	if w == "read" {
-		return rds.Read
-	}
-	return rds.Write
-}
-
 func (p *player) rdma() string {
 	count, off, n := int(p.number(9)), int(p.number(7)), int(p.number(8))
 	var local []rds.Segment
@@ -137,7 +130,7 @@ func (p *player) rdma() string {
 		}
 		local = append(local, g)
 	}
-	op := &rds.RDMA{Kind: kindOf(p.w[3]), Cookie: p.cookie(4), RemoteOff: uint64(p.number(5)), Local: local, Token: 77,
+	op := &rds.RDMA{Write: p.w[3] != "read", Cookie: p.cookie(4), RemoteOff: uint64(p.number(5)), Local: local, Token: 77,
 		Notify: p.has(11, "notify"), Report: p.has(11, "report"), Silent: p.has(11, "silent"),
 		OwnerOnly: p.has(11, "owner")}
 	m := rds.Message{Addr: p.to(), Op: op}
@@ -149,9 +142,9 @@ func (p *player) rdma() string {
 }
 
 func (p *player) atomicOf(kind string) *rds.Atomic {
-	a := &rds.Atomic{Kind: rds.CmpSwap, Cookie: p.cookie(4), RemoteOff: uint64(p.number(5)), Token: 88}
+	a := &rds.Atomic{CmpSwap: true, Cookie: p.cookie(4), RemoteOff: uint64(p.number(5)), Token: 88}
 	if kind == "fadd" {
-		a.Kind, a.Add = rds.FetchAdd, uint64(p.number(6))
+		a.CmpSwap, a.Add = false, uint64(p.number(6))
 	} else {
 		a.Compare, a.Swap = uint64(p.number(6)), uint64(p.number(7))
 	}

@@ -244,7 +244,7 @@ func (p *player) notices() string {
 	ns = ns[:p.sock().Notices(ns)]
 	text := fmt.Sprintf("%d:", len(ns))
 	for _, n := range ns {
-		text += fmt.Sprintf(" %v %s %d reason %d", n.Kind, addrText(n.To), n.Count, n.Reason)
+		text += fmt.Sprintf(" %v %s %d reason %d", n.Kind, addrText(n.To), n.Count, uint8(n.Reason))
 	}
 	return text
 }

@@ -5,25 +5,6 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// AtomicKind is what an atomic operation does.
-type AtomicKind uint8
-
-// Atomic operations.
-const (
-	FetchAdd AtomicKind = AtomicKind(abi.OpFetchAdd)
-	CmpSwap  AtomicKind = AtomicKind(abi.OpCmpSwap)
-)
-
-func (k AtomicKind) String() string {
-	switch k {
-	case FetchAdd:
-		return "fetch-and-add"
-	case CmpSwap:
-		return "compare-and-swap"
-	}
-	return "atomic?"
-}
-
 // atomicSize is the size of the memory an atomic operation works on, bytes.
 const atomicSize = 8
 
@@ -41,16 +22,17 @@ const atomicSize = 8
 // Source: IBA 1.7 section 9.4.5, RFC 7306 section 5; the masked forms
 // IBV_EXP_WR_EXT_MASKED_ATOMIC_*, net/rds/rdma.c rds_cmsg_atomic.
 type Atomic struct {
-	Kind      AtomicKind
+	// CmpSwap: compare and swap. Otherwise it is a fetch-and-add.
+	CmpSwap   bool
 	Cookie    Cookie  // the remote region, with AllowAtomic
 	RemoteOff uint64  // offset in the region; the region's start and the offset are multiples of 8
 	Local     Segment // 8 bytes at a multiple of 8, for the old value
 
-	Add     uint64 // FetchAdd: what to add
-	NoCarry uint64 // FetchAdd: each bit set is the top bit of a field that the carry does not leave
+	Add     uint64 // fetch-and-add: what to add
+	NoCarry uint64 // fetch-and-add: each bit set is the top bit of a field that the carry does not leave
 
-	Compare, Swap uint64 // CmpSwap: if the value is Compare, it becomes Swap
-	// Masked makes CmpSwap compare only the bits of CompareMask and store only those
+	Compare, Swap uint64 // compare-and-swap: if the value is Compare, it becomes Swap
+	// Masked makes a compare-and-swap compare only the bits of CompareMask and store only those
 	// of SwapMask.
 	Masked                bool
 	CompareMask, SwapMask uint64
@@ -64,12 +46,10 @@ type Atomic struct {
 // checkAtomic checks what the client can check of an atomic operation. mu is held.
 func (t *tx) checkAtomic(a *Atomic) error {
 	switch {
-	case a.Kind != FetchAdd && a.Kind != CmpSwap:
-		return invalid("atomic kind %d is neither FetchAdd nor CmpSwap", a.Kind)
 	case a.Cookie == 0:
 		return invalid("atomic without a remote cookie")
-	case a.Kind == FetchAdd && a.Masked:
-		return invalid("Masked is of CmpSwap; the mask of FetchAdd is NoCarry")
+	case !a.CmpSwap && a.Masked:
+		return invalid("Masked is of a compare-and-swap; the mask of a fetch-and-add is NoCarry")
 	case !a.Masked && a.CompareMask|a.SwapMask != 0:
 		return invalid("masks of an atomic that is not Masked")
 	}
@@ -82,10 +62,18 @@ func (t *tx) checkAtomic(a *Atomic) error {
 	return nil
 }
 
+// kind is what a does, as the daemon reads it.
+func (a *Atomic) kind() abi.OpKind {
+	if a.CmpSwap {
+		return abi.OpCmpSwap
+	}
+	return abi.OpFetchAdd
+}
+
 // operands returns the operands of a as the daemon reads them.
 func (a *Atomic) operands() shm.AtomicEntry {
 	switch {
-	case a.Kind == FetchAdd:
+	case !a.CmpSwap:
 		return shm.AtomicEntry{CompareAdd: a.Add, CompareMask: a.NoCarry}
 	case a.Masked:
 		return shm.AtomicEntry{CompareAdd: a.Compare, Swap: a.Swap, CompareMask: a.CompareMask, SwapMask: a.SwapMask}

@@ -35,14 +35,14 @@ func TestAtomicForms(t *testing.T) {
 		op        Atomic
 		old, want uint64
 	}{
-		{Atomic{Kind: FetchAdd, Add: 41}, 0, 41},
-		{Atomic{Kind: FetchAdd, Add: all}, 41, 40},
-		{Atomic{Kind: FetchAdd, Add: 0xff, NoCarry: 0x80}, 40, 39}, // the low byte wraps
-		{Atomic{Kind: CmpSwap, Compare: 39, Swap: 1 << 40}, 39, 1 << 40},
-		{Atomic{Kind: CmpSwap, Compare: 39, Swap: 7}, 1 << 40, 1 << 40},
-		{Atomic{Kind: CmpSwap, Masked: true, Compare: 0xab00, CompareMask: 0xff, Swap: all, SwapMask: 0xf}, 1 << 40, 1<<40 | 0xf},
-		{Atomic{Kind: CmpSwap, Masked: true, Swap: 5, SwapMask: all}, 1<<40 | 0xf, 5}, // compares nothing
-		{Atomic{Kind: CmpSwap, Masked: true}, 5, 5},                                   // only reads
+		{Atomic{Add: 41}, 0, 41},
+		{Atomic{Add: all}, 41, 40},
+		{Atomic{Add: 0xff, NoCarry: 0x80}, 40, 39}, // the low byte wraps
+		{Atomic{CmpSwap: true, Compare: 39, Swap: 1 << 40}, 39, 1 << 40},
+		{Atomic{CmpSwap: true, Compare: 39, Swap: 7}, 1 << 40, 1 << 40},
+		{Atomic{CmpSwap: true, Masked: true, Compare: 0xab00, CompareMask: 0xff, Swap: all, SwapMask: 0xf}, 1 << 40, 1<<40 | 0xf},
+		{Atomic{CmpSwap: true, Masked: true, Swap: 5, SwapMask: all}, 1<<40 | 0xf, 5}, // compares nothing
+		{Atomic{CmpSwap: true, Masked: true}, 5, 5},                                   // only reads
 	} {
 		tt.op.Cookie, tt.op.RemoteOff = r.Cookie(), 16
 		old, err := a.Atomic(bg(), b.LocalAddrPort(), &tt.op)
@@ -76,8 +76,8 @@ func TestTwoOperations(t *testing.T) {
 			n += segs[i].Len
 		}
 		m := Message{Payload: []byte("both"), Addr: to,
-			Op:     &RDMA{Kind: Write, Cookie: r.Cookie(), RemoteOff: 512, Local: segs, Token: 1, Notify: true},
-			Atomic: &Atomic{Kind: FetchAdd, Cookie: r.Cookie(), RemoteOff: 8, Local: Segment{local, 8, 8}, Add: 1, Token: 2, Notify: true}}
+			Op:     &RDMA{Write: true, Cookie: r.Cookie(), RemoteOff: 512, Local: segs, Token: 1, Notify: true},
+			Atomic: &Atomic{Cookie: r.Cookie(), RemoteOff: 8, Local: Segment{local, 8, 8}, Add: 1, Token: 2, Notify: true}}
 		before := binary.NativeEndian.Uint64(remote.Bytes()[8:])
 		id, err := a.Send(context.Background(), &m)
 		if err != nil || m.OpID == 0 || m.AtomicID != m.OpID+1 || id != m.AtomicID {
@@ -106,19 +106,18 @@ func TestTwoOperations(t *testing.T) {
 
 func TestBadAtomics(t *testing.T) {
 	d, a, b, local, _, r := atomicPair(t)
-	good := Atomic{Kind: FetchAdd, Cookie: r.Cookie(), Local: Segment{local, 8, 8}}
+	good := Atomic{Cookie: r.Cookie(), Local: Segment{local, 8, 8}}
 	for name, tt := range map[string]struct {
 		change func(*Atomic)
 		want   error
 	}{
-		"kind":            {func(a *Atomic) { a.Kind = AtomicKind(Write) }, syscall.EINVAL},
 		"cookie":          {func(a *Atomic) { a.Cookie = 0 }, syscall.EINVAL},
 		"no memory":       {func(a *Atomic) { a.Local = Segment{} }, syscall.EINVAL},
 		"unaligned":       {func(a *Atomic) { a.Local.Off = 4 }, syscall.EFAULT},
 		"length":          {func(a *Atomic) { a.Local.Len = 16 }, syscall.EFAULT},
 		"beyond":          {func(a *Atomic) { a.Local.Off = 4096 }, syscall.EINVAL},
 		"masked add":      {func(a *Atomic) { a.Masked = true }, syscall.EINVAL},
-		"mask not in use": {func(a *Atomic) { a.Kind, a.SwapMask = CmpSwap, 1 }, syscall.EINVAL},
+		"mask not in use": {func(a *Atomic) { a.CmpSwap, a.SwapMask = true, 1 }, syscall.EINVAL},
 	} {
 		op := good
 		tt.change(&op)
@@ -169,7 +168,7 @@ func TestSync(t *testing.T) {
 	if err := a.RDMARead(bg(), to, &op); err != nil || string(local.Bytes()[:5]) != "again" {
 		t.Fatal(err)
 	}
-	if op.Kind != 0 || op.Notify || op.Silent {
+	if op.Write || op.Notify || op.Silent {
 		t.Errorf("the caller's operation changed: %+v", op)
 	}
 	if hwm := a.HWM(to.Addr()); hwm != 2 {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-
-	"github.com/rdsd/rdsd/abi"
 )
 
 func TestBadOps(t *testing.T) {
@@ -27,25 +25,23 @@ func TestBadOps(t *testing.T) {
 		op   RDMA
 		want error
 	}{
-		"no kind":           {RDMA{Cookie: r.Cookie(), Local: seg(local, 0, 1)}, syscall.EINVAL},
-		"atomic":            {RDMA{Kind: OpKind(abi.OpFetchAdd), Cookie: r.Cookie(), Local: seg(local, 0, 8)}, syscall.EINVAL},
-		"no cookie":         {RDMA{Kind: Read, Local: seg(local, 0, 1)}, syscall.EINVAL},
-		"no segments":       {RDMA{Kind: Read, Cookie: 1}, syscall.EINVAL},
-		"too many segments": {RDMA{Kind: Read, Cookie: 1, Local: make([]Segment, 1025)}, syscall.EMSGSIZE},
-		"too long":          {RDMA{Kind: Read, Cookie: 1, Local: slices.Repeat(seg(big, 0, 2*1<<20), 513)}, syscall.EMSGSIZE},
-		"nil buffer":        {RDMA{Kind: Read, Cookie: 1, Local: seg(nil, 0, 1)}, syscall.EINVAL},
-		"foreign buffer":    {RDMA{Kind: Read, Cookie: 1, Local: seg(foreign, 0, 1)}, syscall.EINVAL},
-		"freed buffer":      {RDMA{Kind: Read, Cookie: 1, Local: seg(freed, 0, 1)}, syscall.EINVAL},
-		"empty segment":     {RDMA{Kind: Read, Cookie: 1, Local: seg(local, 0, 0)}, syscall.EINVAL},
-		"negative":          {RDMA{Kind: Read, Cookie: 1, Local: seg(local, -1, 1)}, syscall.EINVAL},
-		"beyond the end":    {RDMA{Kind: Read, Cookie: 1, Local: seg(local, 4096, 1)}, syscall.EINVAL},
-		"overflow":          {RDMA{Kind: Read, Cookie: 1, Local: seg(local, 1, int(^uint(0)>>1))}, syscall.EINVAL},
+		"no cookie":         {RDMA{Local: seg(local, 0, 1)}, syscall.EINVAL},
+		"no segments":       {RDMA{Cookie: 1}, syscall.EINVAL},
+		"too many segments": {RDMA{Cookie: 1, Local: make([]Segment, 1025)}, syscall.EMSGSIZE},
+		"too long":          {RDMA{Cookie: 1, Local: slices.Repeat(seg(big, 0, 2*1<<20), 513)}, syscall.EMSGSIZE},
+		"nil buffer":        {RDMA{Cookie: 1, Local: seg(nil, 0, 1)}, syscall.EINVAL},
+		"foreign buffer":    {RDMA{Cookie: 1, Local: seg(foreign, 0, 1)}, syscall.EINVAL},
+		"freed buffer":      {RDMA{Cookie: 1, Local: seg(freed, 0, 1)}, syscall.EINVAL},
+		"empty segment":     {RDMA{Cookie: 1, Local: seg(local, 0, 0)}, syscall.EINVAL},
+		"negative":          {RDMA{Cookie: 1, Local: seg(local, -1, 1)}, syscall.EINVAL},
+		"beyond the end":    {RDMA{Cookie: 1, Local: seg(local, 4096, 1)}, syscall.EINVAL},
+		"overflow":          {RDMA{Cookie: 1, Local: seg(local, 1, int(^uint(0)>>1))}, syscall.EINVAL},
 	} {
 		if _, err := a.Send(context.Background(), &Message{Addr: b.LocalAddrPort(), Op: &tt.op}); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
 	}
-	ok := RDMA{Kind: Read, Cookie: r.Cookie(), Local: seg(local, 0, 1)}
+	ok := RDMA{Cookie: r.Cookie(), Local: seg(local, 0, 1)}
 	if _, err := a.Send(context.Background(), &Message{Addr: b.LocalAddrPort(), Op: &ok, Cookie: r.Cookie()}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("operation and cookie: %v", err)
 	}

@@ -137,8 +137,8 @@ func (f *flow) sendAll() {
 			f.t.Fatal(err)
 		}
 		f.all = Message{Addr: f.to.LocalAddrPort(), From: Segment{f.mem, 0, len(f.p)}, ZeroCopy: true, GiveUpAfter: time.Minute,
-			Op:     &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{f.mem, 64, 8}, {f.mem, 128, 8}}},
-			Atomic: &Atomic{Kind: FetchAdd, Cookie: r.Cookie(), RemoteOff: 256, Local: Segment{f.mem, 256, 8}, Add: 1}}
+			Op:     &RDMA{Write: true, Cookie: r.Cookie(), Local: []Segment{{f.mem, 64, 8}, {f.mem, 128, 8}}},
+			Atomic: &Atomic{Cookie: r.Cookie(), RemoteOff: 256, Local: Segment{f.mem, 256, 8}, Add: 1}}
 	}
 	for range batch {
 		if _, err := f.from.Send(context.Background(), &f.all); err != nil {

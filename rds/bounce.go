@@ -69,13 +69,6 @@ type bounced struct {
 	writes bool
 }
 
-func (m *bounced) kind() OpKind {
-	if m.writes {
-		return Write
-	}
-	return Read
-}
-
 func (m *bounced) take(p *piece, n int) error {
 	b, err := m.c.bounces.take(m.c)
 	if err != nil {

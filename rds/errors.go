@@ -35,8 +35,8 @@ package rds
 //	  Lost, NoSocket, PeerDown, PeerUp, GaveUp, NotGranted, Unreachable
 //
 // An unreachable or dead peer is no error: messages to it wait, and the notice
-// says why. A send to a host that peers.allow forbids fails with Forbidden
-// (EACCES), others with their Reason only after SetFailUnreachable. The first
+// says why. A send to a host that peers.allow forbids fails with EACCES,
+// others with their Reason only after SetFailUnreachable. The first
 // send to a destination waits until the daemon has seen it, also one that does not
 // wait otherwise: that is EAGAIN if the daemon takes a second or more.
 

@@ -79,7 +79,7 @@ func ExampleSocket_Barrier() {
 		Payload: []byte("here it is"),
 		Addr:    request.Addr,
 		Op: &rds.RDMA{
-			Kind:   rds.Write,
+			Write:  true,
 			Cookie: request.Cookie,
 			Local:  []rds.Segment{{Buf: block, Off: 0, Len: block.Len()}},
 			Notify: true,

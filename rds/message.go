@@ -95,25 +95,6 @@ const maxGiveUp = (1<<32 - 1) * time.Millisecond
 // giveUpMs returns d in the unit of the daemon.
 func giveUpMs(d time.Duration) uint32 { return uint32((d + time.Millisecond - 1) / time.Millisecond) }
 
-// OpKind is what an operation does.
-type OpKind uint8
-
-// Operations of a Message.Op; Message.Atomic has the others.
-const (
-	Write OpKind = OpKind(abi.OpWrite) // local memory to the remote region
-	Read  OpKind = OpKind(abi.OpRead)  // remote region to local memory
-)
-
-func (k OpKind) String() string {
-	switch k {
-	case Write:
-		return "write"
-	case Read:
-		return "read"
-	}
-	return "op?"
-}
-
 // RDMA is a one-sided operation that a message carries.
 //
 // One of more than 1 MiB goes to the other host in pieces, and other sockets'
@@ -121,7 +102,7 @@ func (k OpKind) String() string {
 // and its message is delivered behind the last piece, and only if all pieces were successful.
 // After another status than Success any of its bytes may have been moved.
 type RDMA struct {
-	Kind      OpKind
+	Write     bool      // local memory to the remote region; otherwise the remote region to local memory
 	Cookie    Cookie    // the remote region
 	RemoteOff uint64    // offset in it, bytes
 	Local     []Segment // 1 to 1024 pieces of local memory, none of them empty, at most 1 GiB together

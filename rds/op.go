@@ -68,8 +68,6 @@ func (t *tx) checkExtras(s *Socket, m *Message) error {
 // rest, and its result is a status. mu is held.
 func (t *tx) checkOp(op *RDMA) error {
 	switch {
-	case op.Kind != Read && op.Kind != Write:
-		return invalid("operation kind %d is neither Read nor Write", op.Kind)
 	case op.Cookie == 0:
 		return invalid("operation without a remote cookie")
 	case len(op.Local) == 0:
@@ -181,8 +179,11 @@ func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
 func (t *tx) commitRDMA(ce *cell, op *RDMA, list uint32) (id uint64) {
 	ce.last++
 	d := t.sub.Reserve().SubOp()
-	*d = shm.SubOp{Op: abi.OpKind(op.Kind), Flags: opFlags(op.Notify, op.Report, op.Silent) | ownerFlag(op.OwnerOnly), NSeg: uint16(len(op.Local)),
+	*d = shm.SubOp{Op: abi.OpRead, Flags: opFlags(op.Notify, op.Report, op.Silent) | ownerFlag(op.OwnerOnly), NSeg: uint16(len(op.Local)),
 		Cookie: uint64(op.Cookie), RemoteOff: op.RemoteOff, Token: op.Token, OpID: ce.last - ce.base}
+	if op.Write {
+		d.Op = abi.OpWrite
+	}
 	for i := range op.Local {
 		d.Len += uint64(op.Local[i].Len)
 	}
@@ -196,7 +197,7 @@ func (t *tx) commitRDMA(ce *cell, op *RDMA, list uint32) (id uint64) {
 
 func (t *tx) commitAtomic(ce *cell, a *Atomic, operands uint32) (id uint64) {
 	ce.last++
-	*t.sub.Reserve().SubOp() = shm.SubOp{Op: abi.OpKind(a.Kind), Flags: opFlags(a.Notify, a.Report, a.Silent), NSeg: 1,
+	*t.sub.Reserve().SubOp() = shm.SubOp{Op: a.kind(), Flags: opFlags(a.Notify, a.Report, a.Silent), NSeg: 1,
 		Region: a.Local.Buf.id, Off: uint64(a.Local.Off), Len: atomicSize, SegChunk: operands,
 		Cookie: uint64(a.Cookie), RemoteOff: a.RemoteOff, Token: a.Token, OpID: ce.last - ce.base}
 	return ce.last

@@ -38,7 +38,7 @@ func TestRDMA(t *testing.T) {
 	for i := range local.Bytes() {
 		local.Bytes()[i] = byte(i)
 	}
-	id, err := a.Send(context.Background(), &Message{Payload: []byte("wrote"), Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), RemoteOff: 100,
+	id, err := a.Send(context.Background(), &Message{Payload: []byte("wrote"), Addr: to, Op: &RDMA{Write: true, Cookie: r.Cookie(), RemoteOff: 100,
 		Local: []Segment{{local, 1, 2}, {local, 10, 3}}, Token: 77, Notify: true}})
 	if err != nil || id != 1 {
 		t.Fatal(id, err)
@@ -58,7 +58,7 @@ func TestRDMA(t *testing.T) {
 		t.Fatalf("a status that was taken: %v", err)
 	}
 
-	m := Message{Addr: to, Op: &RDMA{Kind: Read, Cookie: r.Cookie(), RemoteOff: 101, Local: []Segment{{local, 0, 4}}, Silent: true}}
+	m := Message{Addr: to, Op: &RDMA{Cookie: r.Cookie(), RemoteOff: 101, Local: []Segment{{local, 0, 4}}, Silent: true}}
 	if id, err := a.Send(context.Background(), &m); id != 2 || m.OpID != 2 || err != nil {
 		t.Fatal(id, err)
 	}
@@ -118,9 +118,9 @@ func TestStatuses(t *testing.T) {
 		op   RDMA
 		want error
 	}{
-		{RDMA{Kind: Write, Cookie: 12345}, syscall.EINVAL},
-		{RDMA{Kind: Write, Cookie: readOnly.Cookie()}, syscall.EACCES},
-		{RDMA{Kind: Read, Cookie: r.Cookie(), RemoteOff: 4095}, syscall.ERANGE},
+		{RDMA{Write: true, Cookie: 12345}, syscall.EINVAL},
+		{RDMA{Write: true, Cookie: readOnly.Cookie()}, syscall.EACCES},
+		{RDMA{Cookie: r.Cookie(), RemoteOff: 4095}, syscall.ERANGE},
 	} {
 		tt.op.Local, tt.op.Notify = []Segment{{local, 0, 8}}, i != 1
 		tt.op.Report = i == 1
@@ -252,7 +252,7 @@ func TestReusedCell(t *testing.T) {
 // write issues a small write.
 func write(t testing.TB, a *Socket, to netip.AddrPort, r *Region, local *Buffer, notify bool) uint64 {
 	t.Helper()
-	id, err := a.Send(context.Background(), &Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}, Notify: notify}})
+	id, err := a.Send(context.Background(), &Message{Addr: to, Op: &RDMA{Write: true, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}, Notify: notify}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestCompletionLimit(t *testing.T) {
 	to := b.LocalAddrPort()
 	var n int
 	for {
-		id, err := a.Send(context.Background(), &Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}, Notify: true}})
+		id, err := a.Send(context.Background(), &Message{Addr: to, Op: &RDMA{Write: true, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}, Notify: true}})
 		if errors.Is(err, ErrCompletionsFull) {
 			if !errors.Is(err, syscall.EAGAIN) {
 				t.Error(err)

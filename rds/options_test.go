@@ -103,7 +103,7 @@ func TestGiveUp(t *testing.T) {
 		}
 	}
 	mustSend(t, a, "patient", b)
-	op := RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{mustAlloc(t, a.c, 8), 0, 8}}, Notify: true}
+	op := RDMA{Write: true, Cookie: r.Cookie(), Local: []Segment{{mustAlloc(t, a.c, 8), 0, 8}}, Notify: true}
 	id, err := a.Send(context.Background(), &Message{Addr: to, Op: &op, GiveUpAfter: limit})
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func (c *pieces) post(ctx context.Context, p *piece, n int) (err error) {
 	if err = c.mem.take(p, n); err != nil {
 		return err
 	}
-	op := &RDMA{Kind: c.mem.kind(), Cookie: c.cookie, RemoteOff: c.off + uint64(p.at), Local: p.local, Notify: true, Silent: true, OwnerOnly: true}
+	op := &RDMA{Write: c.mem.writes, Cookie: c.cookie, RemoteOff: c.off + uint64(p.at), Local: p.local, Notify: true, Silent: true, OwnerOnly: true}
 	if p.op, err = c.s.post(ctx, &Message{Addr: c.to, Op: op}); err != nil {
 		_ = c.mem.done(p, false, false)
 	}

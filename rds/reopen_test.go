@@ -23,7 +23,7 @@ func TestReopenInFlight(t *testing.T) {
 	buf, region := target(t, l.c, b)
 	write := func(token uint64, notify, report bool) uint64 {
 		t.Helper()
-		id, err := a.Send(context.Background(), &Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: region.Cookie(), Local: []Segment{{buf, 0, 8}}, Token: token, Notify: notify, Report: report}})
+		id, err := a.Send(context.Background(), &Message{Addr: to, Op: &RDMA{Write: true, Cookie: region.Cookie(), Local: []Segment{{buf, 0, 8}}, Token: token, Notify: notify, Report: report}})
 		if err != nil {
 			t.Fatal(err)
 		}

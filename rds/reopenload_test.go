@@ -73,7 +73,7 @@ func (x *reopenLoad) operate(c *Socket) {
 			x.t.Errorf("Alloc: %v", err)
 			return
 		}
-		op := RDMA{Kind: Write, Cookie: 1, Local: []Segment{{Buf: buf, Len: 8}}, Token: token, Notify: token%3 > 0, Report: token%3 == 0}
+		op := RDMA{Write: true, Cookie: 1, Local: []Segment{{Buf: buf, Len: 8}}, Token: token, Notify: token%3 > 0, Report: token%3 == 0}
 		id, err := c.Send(context.Background(), &Message{Addr: to, Op: &op})
 		if errors.Is(err, ErrInvalid) && buf.Bytes() == nil {
 			continue // the next daemon has not taken the buffer

@@ -162,7 +162,7 @@ func TestRunOvertaken(t *testing.T) {
 	d, a, b, local, _, r := rdmaPair(t, Options{})
 	to := b.LocalAddrPort()
 	for name, m := range map[string]Message{
-		"operation": {Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}}},
+		"operation": {Op: &RDMA{Write: true, Cookie: r.Cookie(), Local: []Segment{{local, 0, 8}}}},
 		"cookie":    {Cookie: r.Cookie()},
 		"limit":     {GiveUpAfter: time.Hour},
 		"instance":  {DstInc: 1},

@@ -36,7 +36,7 @@ func (x *mixer) message() Message {
 	case 3:
 		m.GiveUpAfter = time.Hour
 	case 4:
-		m.Op = &RDMA{Kind: Write, Cookie: x.reg.Cookie(), Local: []Segment{{x.local, 0, 8}}}
+		m.Op = &RDMA{Write: true, Cookie: x.reg.Cookie(), Local: []Segment{{x.local, 0, 8}}}
 	}
 	m.Payload = make([]byte, size)
 	binary.LittleEndian.PutUint64(m.Payload, x.sent[i])

@@ -43,7 +43,7 @@ func TestStuckDestinations(t *testing.T) {
 				m := Message{Payload: make([]byte, max(tt.size, 0))}
 				if tt.size < 0 {
 					buf := mustAlloc(t, a.c, 4096)
-					m.Op = &RDMA{Kind: Write, Cookie: 1}
+					m.Op = &RDMA{Write: true, Cookie: 1}
 					for range abi.MaxSegs {
 						m.Op.Local = append(m.Op.Local, Segment{Buf: buf, Len: 1})
 					}

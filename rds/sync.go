@@ -13,7 +13,7 @@ import (
 
 // RDMAWrite runs op as a write to the host of the socket at to. It returns when the
 // local memory is the caller's again and the outcome is known: nil for Success, else
-// Completion.Err. The remote application is not told. Kind, Notify, Report and
+// Completion.Err. The remote application is not told. Write, Notify, Report and
 // Silent of op are ignored, and op is not changed.
 //
 // ctx limits the wait, and its deadline is the
@@ -21,7 +21,7 @@ import (
 // the outcome is unknown, and the local memory must be treated as in use until
 // BarrierAll returns nil. Other errors are those of Send and WaitOp.
 func (s *Socket) RDMAWrite(ctx context.Context, to netip.AddrPort, op *RDMA) error {
-	return opErr("write", to, s.transfer(ctx, to, op, Write))
+	return opErr("write", to, s.transfer(ctx, to, op, true))
 }
 
 // RDMARead runs op as a read from the host of the socket at to. When it returns nil, the
@@ -29,12 +29,12 @@ func (s *Socket) RDMAWrite(ctx context.Context, to netip.AddrPort, op *RDMA) err
 //
 // Source: the synchronous RDMA read of the first RDS design.
 func (s *Socket) RDMARead(ctx context.Context, to netip.AddrPort, op *RDMA) error {
-	return opErr("read", to, s.transfer(ctx, to, op, Read))
+	return opErr("read", to, s.transfer(ctx, to, op, false))
 }
 
-func (s *Socket) transfer(ctx context.Context, to netip.AddrPort, op *RDMA, kind OpKind) error {
+func (s *Socket) transfer(ctx context.Context, to netip.AddrPort, op *RDMA, write bool) error {
 	o := *op
-	o.Kind, o.Notify, o.Report, o.Silent = kind, true, false, true
+	o.Write, o.Notify, o.Report, o.Silent = write, true, false, true
 	_, err := s.run(ctx, &Message{Addr: to, Op: &o})
 	return err
 }
@@ -49,7 +49,7 @@ func (s *Socket) Atomic(ctx context.Context, to netip.AddrPort, a *Atomic) (old 
 // FetchAdd adds add to the 8 bytes at off of the region and returns their value
 // before. Context and errors are as in RDMAWrite.
 func (s *Socket) FetchAdd(ctx context.Context, to netip.AddrPort, region Cookie, off, add uint64) (old uint64, err error) {
-	old, err = s.atomic(ctx, to, Atomic{Kind: FetchAdd, Cookie: region, RemoteOff: off, Add: add})
+	old, err = s.atomic(ctx, to, Atomic{Cookie: region, RemoteOff: off, Add: add})
 	return old, opErr("fetch-and-add", to, err)
 }
 
@@ -57,7 +57,7 @@ func (s *Socket) FetchAdd(ctx context.Context, to netip.AddrPort, region Cookie,
 // compare. It returns the value before: if that equals compare, swap was stored.
 // Context and errors are as in RDMAWrite.
 func (s *Socket) CompareAndSwap(ctx context.Context, to netip.AddrPort, region Cookie, off, compare, swap uint64) (old uint64, err error) {
-	old, err = s.atomic(ctx, to, Atomic{Kind: CmpSwap, Cookie: region, RemoteOff: off, Compare: compare, Swap: swap})
+	old, err = s.atomic(ctx, to, Atomic{CmpSwap: true, Cookie: region, RemoteOff: off, Compare: compare, Swap: swap})
 	return old, opErr("compare-and-swap", to, err)
 }
 

@@ -163,10 +163,10 @@ func (x *victim) use(what, where byte, v uint16) {
 			break
 		}
 		g := Segment{Buf: x.bufs[0], Off: int(where), Len: 8}
-		m := &Message{Addr: to, Op: &RDMA{Kind: Write, Cookie: Cookie(v), Local: []Segment{g, g}, Notify: where&1 != 0, Report: true}}
+		m := &Message{Addr: to, Op: &RDMA{Write: true, Cookie: Cookie(v), Local: []Segment{g, g}, Notify: where&1 != 0, Report: true}}
 		if what == 21 {
 			g.Off &^= 7
-			m.Op, m.Atomic = nil, &Atomic{Kind: FetchAdd, Cookie: Cookie(v), Local: g, Notify: true}
+			m.Op, m.Atomic = nil, &Atomic{Cookie: Cookie(v), Local: g, Notify: true}
 		}
 		s.Send(DontWait, m)
 	case 22:

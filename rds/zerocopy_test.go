@@ -29,7 +29,7 @@ func TestFrom(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, m := range []Message{{Payload: []byte("copied")}, {From: Segment{Buf: buf}},
-			{From: Segment{buf, 100, 2}, Op: &RDMA{Kind: Write, Cookie: r.Cookie(), Local: []Segment{{buf, 0, 8}}}}} {
+			{From: Segment{buf, 100, 2}, Op: &RDMA{Write: true, Cookie: r.Cookie(), Local: []Segment{{buf, 0, 8}}}}} {
 			m.Addr, m.ZeroCopy, m.ZeroCopyCookie = to, true, uint32(i)
 			if _, err := a.Send(context.Background(), &m); err != nil {
 				t.Fatal(i, err)
@@ -161,7 +161,7 @@ func TestFreeWhileRingFull(t *testing.T) {
 	mustSend(t, a, "opens the destination", b)
 	d.do(func() {}) // the ring is empty
 	seg := Segment{Buf: buf, Len: 8}
-	for _, x := range []Message{{From: seg}, {Op: &RDMA{Kind: Write, Cookie: 1, Local: []Segment{seg}}}, {Atomic: &Atomic{Kind: FetchAdd, Cookie: 1, Local: seg}}} {
+	for _, x := range []Message{{From: seg}, {Op: &RDMA{Write: true, Cookie: 1, Local: []Segment{seg}}}, {Atomic: &Atomic{Cookie: 1, Local: seg}}} {
 		d.mu.Lock() // the daemon takes nothing
 		tx := &a.c.tx
 		tx.mu.Lock()

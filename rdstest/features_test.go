@@ -92,8 +92,8 @@ func TestAtomics(t *testing.T) {
 		local := alloc(t, ca, 64)
 		copy(local.Bytes()[32:], "written ahead")
 		m := rds.Message{Payload: []byte("both"), Addr: to,
-			Op:     &rds.RDMA{Kind: rds.Write, Cookie: r.Cookie(), RemoteOff: 32, Local: []rds.Segment{{Buf: local, Off: 32, Len: 13}}, Notify: true},
-			Atomic: &rds.Atomic{Kind: rds.FetchAdd, Cookie: r.Cookie(), RemoteOff: 24, Add: 0x1ff, NoCarry: 0x80, Local: rds.Segment{Buf: local, Off: 8, Len: 8}, Notify: true}}
+			Op:     &rds.RDMA{Write: true, Cookie: r.Cookie(), RemoteOff: 32, Local: []rds.Segment{{Buf: local, Off: 32, Len: 13}}, Notify: true},
+			Atomic: &rds.Atomic{Cookie: r.Cookie(), RemoteOff: 24, Add: 0x1ff, NoCarry: 0x80, Local: rds.Segment{Buf: local, Off: 8, Len: 8}, Notify: true}}
 		for _, want := range []uint64{0x1ff, 0x2fe} { // 0xff + 0xff = 0xfe, nothing carried
 			last, err := a.Send(context.Background(), &m)
 			if err != nil {
@@ -115,7 +115,7 @@ func TestAtomics(t *testing.T) {
 				t.Fatal("not written")
 			}
 		}
-		old, err := a.Atomic(soon(t), to, &rds.Atomic{Kind: rds.CmpSwap, Cookie: r.Cookie(), RemoteOff: 24, Masked: true,
+		old, err := a.Atomic(soon(t), to, &rds.Atomic{CmpSwap: true, Cookie: r.Cookie(), RemoteOff: 24, Masked: true,
 			CompareMask: 0xff, Compare: 0xfe, SwapMask: 0xff00, Swap: 0xabcd})
 		if now := binary.NativeEndian.Uint64(remote.Bytes()[24:]); err != nil || old != 0x2fe || now != 0xabfe {
 			t.Errorf("old %#x, now %#x, %v", old, now, err)

@@ -48,9 +48,9 @@ func TestRDMA(t *testing.T) {
 			for i := range local.Bytes() {
 				local.Bytes()[i] = byte(i * 7)
 			}
-			op := func(kind rds.OpKind, text string) uint64 {
+			op := func(write bool, text string) uint64 {
 				t.Helper()
-				id, err := a.Send(context.Background(), &rds.Message{Payload: []byte(text), Addr: m.Addr, Op: &rds.RDMA{Kind: kind, Cookie: m.Cookie, Notify: true,
+				id, err := a.Send(context.Background(), &rds.Message{Payload: []byte(text), Addr: m.Addr, Op: &rds.RDMA{Write: write, Cookie: m.Cookie, Notify: true,
 					Local: []rds.Segment{{Buf: local, Off: 0, Len: size / 2}, {Buf: local, Off: size / 2, Len: size / 2}}}})
 				if err != nil {
 					t.Fatal(err)
@@ -67,9 +67,9 @@ func TestRDMA(t *testing.T) {
 				}
 				return id
 			}
-			op(rds.Write, "wrote")
+			op(true, "wrote")
 			remote.Bytes()[5]++
-			op(rds.Read, "read")
+			op(false, "read")
 
 			if err := remote.Free(); !errors.Is(err, syscall.EBUSY) {
 				t.Fatalf("free under a region: %v", err)
@@ -77,7 +77,7 @@ func TestRDMA(t *testing.T) {
 			if err := r.Release(soon(t)); err != nil {
 				t.Fatal(err)
 			}
-			id, err := a.Send(context.Background(), &rds.Message{Addr: m.Addr, Op: &rds.RDMA{Kind: rds.Read, Cookie: m.Cookie, Notify: true,
+			id, err := a.Send(context.Background(), &rds.Message{Addr: m.Addr, Op: &rds.RDMA{Cookie: m.Cookie, Notify: true,
 				Local: []rds.Segment{{Buf: local, Len: 8}}}})
 			if err != nil {
 				t.Fatal(err)

@@ -99,7 +99,7 @@ func newWriter(a, b *host) (w *writer, err error) {
 func (w *writer) write(mine *rds.Buffer, cookie rds.Cookie) error {
 	to := w.owner.s.LocalAddrPort()
 	for token := uint64(1); !w.stop.Load(); token++ {
-		op := rds.RDMA{Kind: rds.Write, Cookie: cookie, Local: []rds.Segment{{Buf: mine, Len: writeLen}}, Notify: true, Silent: true, Token: token}
+		op := rds.RDMA{Write: true, Cookie: cookie, Local: []rds.Segment{{Buf: mine, Len: writeLen}}, Notify: true, Silent: true, Token: token}
 		if _, err := w.s.Send(context.Background(), &rds.Message{Addr: to, Op: &op}); err != nil {
 			return err
 		}

@@ -136,7 +136,7 @@ func (s *stranger) pushes(t *testing.T, cookie rds.Cookie, m store.Message, numb
 	m.Window = number + 1
 	push := func() *rds.Message {
 		return &rds.Message{Payload: m.Append(nil), Op: &rds.RDMA{
-			Kind: rds.Write, Cookie: cookie, RemoteOff: 65536, Local: []rds.Segment{{Buf: buf, Len: 4096}}, Notify: true,
+			Write: true, Cookie: cookie, RemoteOff: 65536, Local: []rds.Segment{{Buf: buf, Len: 4096}}, Notify: true,
 		}}
 	}
 	if a := s.ask(push()); a.Kind != store.KindDurable {

@@ -60,7 +60,7 @@ func (s *server) submit(op *operation, send func(*rds.Message) (uint64, error)) 
 		Payload: done(&op.request, op.buf.Bytes()[:op.Length]).Append(make([]byte, 0, store.HeaderSize)),
 		Addr:    op.from,
 		Op: &rds.RDMA{
-			Kind: rds.Write, Cookie: op.cookie, Local: []rds.Segment{{Buf: op.buf, Len: int(op.Length)}},
+			Write: true, Cookie: op.cookie, Local: []rds.Segment{{Buf: op.buf, Len: int(op.Length)}},
 			Token: token, Notify: true,
 		},
 	})

@@ -120,7 +120,7 @@ func fetch(ctx context.Context, c *rds.Client, s *rds.Socket, server netip.AddrP
 	for read, written := uint64(0), uint64(0); written < size; {
 		for ; read < size && read < written+depth*piece; read += piece {
 			slot := int(read / piece % depth)
-			op := rds.RDMA{Kind: rds.Read, Cookie: m.Cookie, RemoteOff: read, Notify: true, Silent: true,
+			op := rds.RDMA{Cookie: m.Cookie, RemoteOff: read, Notify: true, Silent: true,
 				Local: []rds.Segment{{Buf: mem, Off: slot * piece, Len: length(read)}}}
 			if ids[slot], err = s.Send(context.Background(), &rds.Message{Addr: server, Op: &op}); err != nil {
 				return err

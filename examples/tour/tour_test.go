@@ -218,7 +218,7 @@ func Example_operation() {
 	check(err)
 	copy(local.Bytes(), "block 7")
 	id, err := s.Send(ctx, &rds.Message{Addr: peer, Payload: []byte("it is there"),
-		Op: &rds.RDMA{Kind: rds.Write, Cookie: cookie, Local: []rds.Segment{{Buf: local, Len: 4096}}, Notify: true}})
+		Op: &rds.RDMA{Write: true, Cookie: cookie, Local: []rds.Segment{{Buf: local, Len: 4096}}, Notify: true}})
 	check(err)
 	_, err = s.Barrier(ctx, peer.Addr(), id)
 	check(err)

@@ -134,7 +134,7 @@ func (r *run) begin(ctx context.Context) error {
 	case errors.Is(err, rpc.ErrNoSocket):
 		return fmt.Errorf("%w: no rdsctl bench -serve at %v", ErrNoServer, at)
 	case errors.As(err, &reason):
-		return fmt.Errorf("%w: %v is not reached: %v; is there a daemon (rdsctl ping %v)?", ErrTimeout, at, reason, at.Addr())
+		return fmt.Errorf("%w: %v: %v; is there a daemon (rdsctl ping %v)?", ErrTimeout, at, reason, at.Addr())
 	case errors.Is(err, ErrTimeout):
 		return fmt.Errorf("%w: %v said nothing within %v; is there a daemon (rdsctl ping %v), and rdsctl bench -serve of this release?", ErrTimeout, at, r.p.Timeout, at.Addr())
 	case err != nil:

@@ -198,7 +198,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no daemon", noDaemon, nobody, nil, rds.ErrNoDaemon, ""},
 		{"no server", env(ds[0]), nobody, nil, ErrNoServer, "no rdsctl bench -serve at"},
-		{"no host", env(ds[0]), away, func(p *Params) { p.Timeout = 50 * time.Millisecond }, ErrTimeout, "127.255.255.1:9 is not reached"},
+		{"no host", env(ds[0]), away, func(p *Params) { p.Timeout = 50 * time.Millisecond }, ErrTimeout, "127.255.255.1:9: host not reached"},
 		{"newer server", env(ds[0]), newer.Addr(), nil, nil, "speaks version 2 of its protocol, this one 7"},
 		{"older client", olderClient, s.Addr(), nil, ErrRefused, "speaks version 3 of its protocol, this one 2"},
 		{"limits", env(ds[0]), s.Addr(), func(p *Params) { p.Sockets = 0 }, ErrLimits, "0 sockets"},

@@ -35,9 +35,9 @@ func (r *run) operations(i int) (*Loop, error) {
 	if o.buf, err = r.client.Alloc(r.p.Depth * r.p.Size); err != nil {
 		return nil, fmt.Errorf("%d bytes of RDMA memory: %w", r.p.Depth*r.p.Size, err)
 	}
-	o.op = rds.RDMA{Kind: rds.Read, Cookie: r.cookie, Local: o.local[:], Notify: true, Silent: !o.noted}
+	o.op = rds.RDMA{Cookie: r.cookie, Local: o.local[:], Notify: true, Silent: !o.noted}
 	if r.p.Mode == RDMAWrite {
-		o.op.Kind = rds.Write
+		o.op.Write = true
 	}
 	return &Loop{Sock: r.socks[i], Flows: []Flow{{To: o.to, Send: o.send}}, In: Room(countSize), Comps: make([]rds.Completion, min(r.p.Depth, 64)),
 		Take: o.take, Settled: o.settled, Due: o.due, Idle: func() bool { return o.ended == o.posted }}, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -37,7 +38,7 @@ type cpuAdd struct {
 
 // atomicOp describes one atomic operation and what is known of its run.
 type atomicOp struct {
-	kind                             rds.AtomicKind
+	kind                             abi.OpKind
 	add, noCarry                     uint64
 	compare, swap, compared, swapped uint64 // compared and swapped are masks
 	masked                           bool
@@ -54,7 +55,7 @@ func (a *atomicOp) extended() bool {
 }
 
 func (a *atomicOp) describe(o *op) *rds.Atomic {
-	return &rds.Atomic{Kind: a.kind, Cookie: o.r.r.Cookie(), RemoteOff: uint64(o.off),
+	return &rds.Atomic{CmpSwap: a.kind == abi.OpCmpSwap, Cookie: o.r.r.Cookie(), RemoteOff: uint64(o.off),
 		Local: rds.Segment{Buf: o.local.buf, Off: o.loff, Len: 8},
 		Add:   a.add, NoCarry: a.noCarry, Compare: a.compare, Swap: a.swap,
 		Masked: a.masked, CompareMask: a.compared, SwapMask: a.swapped,
@@ -66,9 +67,9 @@ func (a *atomicOp) take(local []byte) { a.old, a.taken = binary.NativeEndian.Uin
 // apply returns the value of a word after the operation, if v was its value before.
 func (a *atomicOp) apply(v uint64) uint64 {
 	switch {
-	case a.kind == rds.FetchAdd && a.noCarry == 0:
+	case a.kind == abi.OpFetchAdd && a.noCarry == 0:
 		return v + a.add
-	case a.kind == rds.FetchAdd:
+	case a.kind == abi.OpFetchAdd:
 		var sum, carry uint64
 		for i := range 64 {
 			s := v>>i&1 + a.add>>i&1 + carry
@@ -118,7 +119,7 @@ func (r *region) draw() *atomicOp {
 		if k.n == perCounted {
 			return nil
 		}
-		a.kind, a.add = rds.FetchAdd, 1<<(2*k.n)
+		a.kind, a.add = abi.OpFetchAdd, 1<<(2*k.n)
 		k.n++ // even if the send fails: no other operation may use this pair of bits
 		return a
 	}
@@ -132,13 +133,13 @@ func (r *region) draw() *atomicOp {
 	mask := func() uint64 { return pick(rnd, 3, 1, 0xff00, ^uint64(0), 0, rnd.Uint64()) }
 	switch rnd.IntN(6) {
 	case 0, 1:
-		a.kind, a.add = rds.FetchAdd, pick(rnd, 1, ^uint64(0), rnd.Uint64())
+		a.kind, a.add = abi.OpFetchAdd, pick(rnd, 1, ^uint64(0), rnd.Uint64())
 	case 2:
-		a.kind, a.add, a.noCarry = rds.FetchAdd, pick(rnd, 1, ^uint64(0), rnd.Uint64()), pick(rnd, 1, 1<<63, 1<<31|1<<63, rnd.Uint64())
+		a.kind, a.add, a.noCarry = abi.OpFetchAdd, pick(rnd, 1, ^uint64(0), rnd.Uint64()), pick(rnd, 1, 1<<63, 1<<31|1<<63, rnd.Uint64())
 	case 3, 4:
-		a.kind, a.compare, a.swap = rds.CmpSwap, near, uint64(rnd.IntN(4))
+		a.kind, a.compare, a.swap = abi.OpCmpSwap, near, uint64(rnd.IntN(4))
 	default:
-		a.kind, a.masked, a.compare, a.swap = rds.CmpSwap, true, near, pick(rnd, uint64(rnd.IntN(4)), rnd.Uint64())
+		a.kind, a.masked, a.compare, a.swap = abi.OpCmpSwap, true, near, pick(rnd, uint64(rnd.IntN(4)), rnd.Uint64())
 		a.compared, a.swapped = mask(), mask()
 	}
 	return a
@@ -262,7 +263,7 @@ func (k *word) history(final uint64) (h []porcupine.Operation) {
 		}
 	}
 	for _, c := range k.cpu {
-		add(&atomicOp{kind: rds.FetchAdd, add: c.add}, c.at, c.at, before{true, c.old})
+		add(&atomicOp{kind: abi.OpFetchAdd, add: c.add}, c.at, c.at, before{true, c.old})
 	}
 	add(nil, end, end, before{true, final})
 	return h

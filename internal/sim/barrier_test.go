@@ -3,6 +3,7 @@ package sim
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
@@ -82,11 +83,11 @@ func (s *script) run(d int64) {
 }
 
 // issue sends k operations from e on the region.
-func (s *script) issue(e *endpoint, k int, kind rds.OpKind, imm int, silent bool) {
+func (s *script) issue(e *endpoint, k int, kind abi.OpKind, imm int, silent bool) {
 	s.t.Helper()
 	for range k {
 		o := &op{w: s.world, token: uint64(len(s.world.ops) + 1), e: e, r: s.r, kind: kind, n: 60, off: s.r.next}
-		if kind == rds.Read {
+		if kind == abi.OpRead {
 			o.off = 100
 		}
 		o.flags = rds.RDMA{Notify: true, Silent: silent}

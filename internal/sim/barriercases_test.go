@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -13,7 +14,7 @@ import (
 // struck returns a case in which the connection breaks at a point, with k operations in
 // progress. The mark passes all of them while there is no connection. They get their statuses
 // after the next handshake.
-func struck(kind rds.OpKind, k, imm int, p sim.PointKind, nth int, want rds.Status) func(*script) {
+func struck(kind abi.OpKind, k, imm int, p sim.PointKind, nth int, want rds.Status) func(*script) {
 	return func(s *script) {
 		s.slow()
 		s.arm(p, nth, sim.Break)
@@ -41,7 +42,7 @@ func inSetup(p sim.PointKind) func(*script) {
 		s.run(50e3) // the connection drains
 		s.cut()
 		s.run(10e6)
-		s.issue(s.a, 3, rds.Write, 10, false)
+		s.issue(s.a, 3, abi.OpWrite, 10, false)
 		s.arm(p, 1, sim.Break)
 		s.mend()
 		for i := 0; i < 2000 && !s.hit; i++ {
@@ -60,7 +61,7 @@ func inSetup(p sim.PointKind) func(*script) {
 	}
 }
 
-func simple(kind rds.OpKind, imm int, silent bool) func(*script) {
+func simple(kind abi.OpKind, imm int, silent bool) func(*script) {
 	return func(s *script) {
 		s.issue(s.a, 4, kind, imm, silent)
 		s.drain()
@@ -75,7 +76,7 @@ func simple(kind rds.OpKind, imm int, silent bool) func(*script) {
 func crashedAt(p sim.PointKind, nth int) func(*script) {
 	return func(s *script) {
 		s.arm(p, nth, sim.CrashResponder)
-		s.issue(s.a, 3, rds.Write, 10, false)
+		s.issue(s.a, 3, abi.OpWrite, 10, false)
 		s.run(30e6)
 		s.mark(3)
 		s.mend()
@@ -88,31 +89,31 @@ var barrierCases = []struct {
 	name string
 	do   func(*script)
 }{
-	{"write, payload immediate data", simple(rds.Write, 100, false)},
+	{"write, payload immediate data", simple(abi.OpWrite, 100, false)},
 	{"write, empty immediate data", func(s *script) {
 		for i := 1; i <= 3; i++ {
-			s.issue(s.a, 1, rds.Write, 0, false)
+			s.issue(s.a, 1, abi.OpWrite, 0, false)
 			s.drain()
 			s.mark(i)
 		}
 		s.want(rds.Success, 3)
 	}},
-	{"read", simple(rds.Read, 100, false)},
-	{"silent write", simple(rds.Write, 0, true)},
-	{"silent read", simple(rds.Read, 0, true)},
-	{"silent, with something to deliver", simple(rds.Write, 10, true)},
-	{"large immediate data", simple(rds.Write, 100_000, false)},
+	{"read", simple(abi.OpRead, 100, false)},
+	{"silent write", simple(abi.OpWrite, 0, true)},
+	{"silent read", simple(abi.OpRead, 0, true)},
+	{"silent, with something to deliver", simple(abi.OpWrite, 10, true)},
+	{"large immediate data", simple(abi.OpWrite, 100_000, false)},
 
-	{"break before the write is placed", struck(rds.Write, 5, 10, sim.BeforeWrite, 2, rds.Dropped)},
-	{"break after a write was placed", struck(rds.Write, 5, 10, sim.AfterWritePlaced, 3, rds.Dropped)},
-	{"break before the message is delivered", struck(rds.Write, 5, 10, sim.BeforeSendDelivered, 1, rds.Dropped)},
-	{"break after the message was delivered", struck(rds.Write, 5, 10, sim.AfterSendDelivered, 1, rds.Success)},
-	{"break before a read is served", struck(rds.Read, 5, 10, sim.BeforeReadSampled, 2, rds.Dropped)},
-	{"break after a read was served", struck(rds.Read, 5, 10, sim.AfterReadSampled, 5, rds.Dropped)},
-	{"break between the fragments of immediate data", struck(rds.Write, 1, 200_000, sim.AfterSendDelivered, 3, rds.Dropped)},
+	{"break before the write is placed", struck(abi.OpWrite, 5, 10, sim.BeforeWrite, 2, rds.Dropped)},
+	{"break after a write was placed", struck(abi.OpWrite, 5, 10, sim.AfterWritePlaced, 3, rds.Dropped)},
+	{"break before the message is delivered", struck(abi.OpWrite, 5, 10, sim.BeforeSendDelivered, 1, rds.Dropped)},
+	{"break after the message was delivered", struck(abi.OpWrite, 5, 10, sim.AfterSendDelivered, 1, rds.Success)},
+	{"break before a read is served", struck(abi.OpRead, 5, 10, sim.BeforeReadSampled, 2, rds.Dropped)},
+	{"break after a read was served", struck(abi.OpRead, 5, 10, sim.AfterReadSampled, 5, rds.Dropped)},
+	{"break between the fragments of immediate data", struck(abi.OpWrite, 1, 200_000, sim.AfterSendDelivered, 3, rds.Dropped)},
 	{"break before a completion", func(s *script) {
 		s.arm(sim.BeforeCompletion, 1, sim.Break)
-		s.issue(s.a, 5, rds.Write, 10, false)
+		s.issue(s.a, 5, abi.OpWrite, 10, false)
 		s.run(100e6)
 		s.mark(5)
 		s.mend()
@@ -125,7 +126,7 @@ var barrierCases = []struct {
 		const k = 1400
 		s.slow()
 		s.arm(sim.AfterWritePlaced, 900, sim.Break)
-		s.issue(s.a, k, rds.Write, 4, false)
+		s.issue(s.a, k, abi.OpWrite, 4, false)
 		s.run(100e6)
 		mark := int(s.a.s.HWM(s.b.ap.Addr()))
 		if mark < 900 || mark == k {
@@ -139,7 +140,7 @@ var barrierCases = []struct {
 	{"post fails", func(s *script) {
 		s.net.Faults.PostFail = 1e6
 		s.cut()
-		s.issue(s.a, 3, rds.Write, 10, false)
+		s.issue(s.a, 3, abi.OpWrite, 10, false)
 		s.run(100e6)
 		s.mark(3)
 		s.net.Faults.PostFail = 0
@@ -149,7 +150,7 @@ var barrierCases = []struct {
 	}},
 	{"posts fail in the middle of a chain", func(s *script) {
 		s.net.Faults.PostFail = 300_000
-		s.issue(s.a, 20, rds.Write, 10, false)
+		s.issue(s.a, 20, abi.OpWrite, 10, false)
 		s.run(20e6)
 		s.net.Faults.PostFail = 0
 		s.drain()
@@ -161,7 +162,7 @@ var barrierCases = []struct {
 		engine.ResetPeers(s.a.h.e, s.b.ap.Addr())
 		s.cut()
 		s.run(10e6)
-		s.issue(s.a, 3, rds.Write, 10, false)
+		s.issue(s.a, 3, abi.OpWrite, 10, false)
 		s.run(200e6)
 		s.mark(0) // the mark must not pass them: they are pending
 		s.mend()
@@ -178,7 +179,7 @@ var barrierCases = []struct {
 	{"peer crashes after the message", crashedAt(sim.AfterSendDelivered, 1)},
 	{"own crash in the middle", func(s *script) {
 		s.arm(sim.AfterWritePlaced, 2, sim.CrashRequester)
-		s.issue(s.a, 3, rds.Write, 10, false)
+		s.issue(s.a, 3, abi.OpWrite, 10, false)
 		s.run(10e6)
 		s.mend()
 		s.drain()
@@ -186,7 +187,7 @@ var barrierCases = []struct {
 	}},
 	{"peer gone for good", func(s *script) {
 		s.arm(sim.AfterWritePlaced, 2, sim.Break)
-		s.issue(s.a, 3, rds.Write, 10, false)
+		s.issue(s.a, 3, abi.OpWrite, 10, false)
 		s.run(100e6)
 		s.mark(3)
 		s.opt.settleTimeout = 0 // so that the checkers accept UNKNOWN
@@ -199,7 +200,7 @@ var barrierCases = []struct {
 		engine.ResetPeers(s.a.h.e, s.b.ap.Addr())
 		s.cut()
 		s.run(10e6)
-		s.issue(s.a, 3, rds.Write, 10, false)
+		s.issue(s.a, 3, abi.OpWrite, 10, false)
 		s.run(1e6)
 		s.cancel(s.a.flow(s.b.ap))
 		s.run(1e6)
@@ -208,7 +209,7 @@ var barrierCases = []struct {
 		s.mend()
 	}},
 	{"cancel of what is in flight", func(s *script) {
-		s.issue(s.a, 3, rds.Write, 10, false)
+		s.issue(s.a, 3, abi.OpWrite, 10, false)
 		s.run(3e3)
 		s.cancel(s.a.flow(s.b.ap))
 		s.drain()
@@ -218,13 +219,13 @@ var barrierCases = []struct {
 		}
 	}},
 	{"close with operations in flight", func(s *script) {
-		s.issue(s.a, 20, rds.Write, 10, false)
+		s.issue(s.a, 20, abi.OpWrite, 10, false)
 		s.run(3e3)
 		s.a.close()
 		s.drain()
 	}},
 	{"release with operations in flight", func(s *script) {
-		s.issue(s.a, 20, rds.Write, 10, false)
+		s.issue(s.a, 20, abi.OpWrite, 10, false)
 		s.run(8e3)
 		s.r.release()
 		s.drain()
@@ -235,13 +236,13 @@ var barrierCases = []struct {
 	}},
 
 	{"refused among others", func(s *script) {
-		s.issue(s.a, 2, rds.Write, 10, false)
+		s.issue(s.a, 2, abi.OpWrite, 10, false)
 		other := s.b.register(100, rds.AllowRead)
 		s.r, other = other, s.r
-		s.issue(s.a, 1, rds.Read, 10, false) // not granted
+		s.issue(s.a, 1, abi.OpRead, 10, false) // not granted
 		s.ops[2].refusable = 22
 		s.r = other
-		s.issue(s.a, 2, rds.Write, 10, false)
+		s.issue(s.a, 2, abi.OpWrite, 10, false)
 		s.drain()
 		s.mark(5)
 		if got := s.fates(); got[rds.Success] != 4 || got[rds.RemoteError] != 1 {
@@ -249,8 +250,8 @@ var barrierCases = []struct {
 		}
 	}},
 	{"two sockets to one peer", func(s *script) {
-		s.issue(s.a, 1, rds.Write, 10, false)
-		s.issue(s.a2, 7, rds.Write, 10, false)
+		s.issue(s.a, 1, abi.OpWrite, 10, false)
+		s.issue(s.a2, 7, abi.OpWrite, 10, false)
 		s.drain()
 		s.mark(1)
 		if got := s.a2.s.HWM(s.b.ap.Addr()); got != 7 {
@@ -258,7 +259,7 @@ var barrierCases = []struct {
 		}
 	}},
 	{"many, and a wait for the last", func(s *script) {
-		s.issue(s.a, 500, rds.Write, 4, false)
+		s.issue(s.a, 500, abi.OpWrite, 4, false)
 		s.drain()
 		ctx, end := context.WithCancel(context.Background())
 		end() // Barrier must not have to wait
@@ -269,7 +270,7 @@ var barrierCases = []struct {
 		s.want(rds.Success, 500)
 	}},
 	{"wait for an id that was not issued", func(s *script) {
-		s.issue(s.a, 1, rds.Write, 4, false)
+		s.issue(s.a, 1, abi.OpWrite, 4, false)
 		if _, err := s.a.s.Barrier(context.Background(), s.b.ap.Addr(), 2); !errors.Is(err, rds.ErrInvalid) {
 			s.t.Errorf("barrier: %v, want %v", err, rds.ErrInvalid)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -49,7 +50,7 @@ func (s *script) boundInTurn(messages, statuses int) {
 			s.a.send(s.a2.ap, 20, extra{})
 			messages--
 		} else {
-			s.issue(s.a2, 1, rds.Read, 10, false)
+			s.issue(s.a2, 1, abi.OpRead, 10, false)
 			s.ops[len(s.ops)-1].refusable = 22
 			statuses--
 		}

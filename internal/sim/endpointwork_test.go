@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -149,7 +150,7 @@ func (e *endpoint) plan(r *region, bad bool) []*op {
 // draw makes an operation on r, or returns nil if r has no room for one.
 func (e *endpoint) draw(r *region, bad bool) *op {
 	w := e.w
-	o := &op{w: w, token: uint64(len(w.ops) + 1), e: e, r: r, kind: rds.Write}
+	o := &op{w: w, token: uint64(len(w.ops) + 1), e: e, r: r, kind: abi.OpWrite}
 	if r.words != nil && !(bad && w.rOp.IntN(8) == 0) {
 		if o.a = r.draw(); o.a == nil {
 			return nil
@@ -164,10 +165,10 @@ func (e *endpoint) draw(r *region, bad bool) *op {
 		return o
 	}
 	if r.access&rds.AllowRead != 0 && (r.access&rds.AllowWrite == 0 || w.rOp.IntN(2) == 0) {
-		o.kind = rds.Read
+		o.kind = abi.OpRead
 	}
 	if bad && w.rOp.IntN(3) == 0 {
-		o.kind = rds.Read + rds.Write - o.kind
+		o.kind = abi.OpRead + abi.OpWrite - o.kind
 	}
 	if !o.place(bad && w.rOp.IntN(3) == 0) {
 		return nil
@@ -180,14 +181,14 @@ func (e *endpoint) draw(r *region, bad bool) *op {
 func (o *op) place(beyond bool) bool {
 	w, r := o.w, o.r
 	limit := r.n/2 + 1
-	if o.kind == rds.Write {
+	if o.kind == abi.OpWrite {
 		limit = r.n - r.next
 	}
 	if limit < 1 {
 		return false
 	}
 	o.n = 1 + w.rOp.IntN(min(limit, pick(w.rOp, 16, 3000, 100_000, 1<<20)))
-	if o.kind == rds.Write {
+	if o.kind == abi.OpWrite {
 		o.off = r.next
 	} else {
 		o.off = w.rOp.IntN(max(r.n/2-o.n, 0) + 1)

@@ -292,19 +292,19 @@ func (x *exact) send(text string, k *exactKind) {
 	if k != nil {
 		buf := x.buffer()
 		if k.write || k.read {
-			m.Op = &rds.RDMA{Kind: rds.Write, Cookie: x.cookie, Local: []rds.Segment{{Buf: buf, Len: 8}}, Notify: true, Token: 1}
+			m.Op = &rds.RDMA{Write: true, Cookie: x.cookie, Local: []rds.Segment{{Buf: buf, Len: 8}}, Notify: true, Token: 1}
 			if k.read {
-				m.Op.Kind, m.Op.Local[0].Off = rds.Read, 16
+				m.Op.Write, m.Op.Local[0].Off = false, 16
 			}
 			if k.silent {
 				m.Op.Silent, m.Payload = true, nil
 			}
 		}
 		if k.add || k.swap {
-			m.Atomic = &rds.Atomic{Kind: rds.FetchAdd, Cookie: x.cookie, RemoteOff: exactWord, Add: 2, Compare: 5, Swap: 9,
+			m.Atomic = &rds.Atomic{Cookie: x.cookie, RemoteOff: exactWord, Add: 2, Compare: 5, Swap: 9,
 				Local: rds.Segment{Buf: buf, Off: exactWord, Len: 8}, Notify: true, Token: 2}
 			if k.swap {
-				m.Atomic.Kind = rds.CmpSwap
+				m.Atomic.CmpSwap = true
 			}
 		}
 	}

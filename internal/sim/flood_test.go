@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
@@ -107,7 +108,7 @@ func (f *flooded) flood(e *endpoint) {
 			return
 		}
 		for range 1 + w.rPlay.IntN(64) {
-			if !f.issue(e, f.bad, rds.Read, true) {
+			if !f.issue(e, f.bad, abi.OpRead, true) {
 				break
 			}
 		}
@@ -116,10 +117,10 @@ func (f *flooded) flood(e *endpoint) {
 	w.net.At(w.now()+below(w.rPlay, 10_000), again)
 }
 
-func (f *flooded) issue(e *endpoint, r *region, kind rds.OpKind, notify bool) bool {
+func (f *flooded) issue(e *endpoint, r *region, kind abi.OpKind, notify bool) bool {
 	w := f.world
 	o := &op{w: w, token: uint64(len(w.ops) + 1), e: e, r: r, kind: kind, n: 8, off: r.next}
-	if kind == rds.Read {
+	if kind == abi.OpRead {
 		o.off = 0
 	}
 	o.flags.Notify, o.flags.Silent = notify, true
@@ -131,7 +132,7 @@ func (f *flooded) round() {
 	w, q := f.world, f.quiet
 	n := 1 + w.rPlay.IntN(4)
 	for range n {
-		if !f.issue(q, f.good, pick(w.rPlay, rds.Read, rds.Write), w.rPlay.IntN(2) == 0) {
+		if !f.issue(q, f.good, pick(w.rPlay, abi.OpRead, abi.OpWrite), w.rPlay.IntN(2) == 0) {
 			f.pass(20_000) // the submission ring was full
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -121,7 +122,7 @@ func (w *world) fill(from, to *host) {
 		}
 		w.drain()
 		r := w.regions[len(w.regions)-1]
-		o := &op{w: w, token: uint64(len(w.ops) + 1), e: user, r: r, kind: rds.Write, n: 20, off: r.next}
+		o := &op{w: w, token: uint64(len(w.ops) + 1), e: user, r: r, kind: abi.OpWrite, n: 20, off: r.next}
 		o.flags.Notify = true
 		if !user.post(r.e.ap, 10, extra{ops: []*op{o}}) {
 			broken("liveness", "an operation cannot be sent though all is quiet: %v", w.sendErr)
@@ -208,7 +209,7 @@ func TestGrantedMeanwhile(t *testing.T) {
 	s.touch(owner, user)              // a first message would have the daemon turn
 	s.touch(user, owner)
 	r := owner.register(100, rds.AllowWrite)
-	o := &op{w: s.world, token: uint64(len(s.world.ops) + 1), e: user, r: r, kind: rds.Write, n: 20, off: r.next}
+	o := &op{w: s.world, token: uint64(len(s.world.ops) + 1), e: user, r: r, kind: abi.OpWrite, n: 20, off: r.next}
 	o.flags.Notify = true
 	if !user.post(owner.ap, 10, extra{ops: []*op{o}}) {
 		t.Fatal(s.sendErr)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/rds"
@@ -164,8 +165,8 @@ func haltedAnywhere(t *testing.T, stride int, still func(*host)) {
 	}{
 		{"datagrams", func(s *script) { s.datagrams(10); s.back(3) }},
 		{"long", func(s *script) { s.a.send(s.b.ap, 300_000, extra{}); s.datagrams(1); s.back(1) }},
-		{"write", func(s *script) { s.issue(s.a, 3, rds.Write, 20, false); s.datagrams(1) }},
-		{"read", func(s *script) { s.datagrams(1); s.issue(s.a, 3, rds.Read, 20, false) }},
+		{"write", func(s *script) { s.issue(s.a, 3, abi.OpWrite, 20, false); s.datagrams(1) }},
+		{"read", func(s *script) { s.datagrams(1); s.issue(s.a, 3, abi.OpRead, 20, false) }},
 	} {
 		for _, who := range []string{"sender", "receiver"} {
 			t.Run(c.name+", the "+who, func(t *testing.T) {
@@ -339,7 +340,7 @@ func TestHaltMark(t *testing.T) {
 	defer s.explain()
 	c, h := s.a.c, s.a.h
 	c.deaf = s.now() + 10e6
-	s.issue(s.a, ops, rds.Write, 20, false)
+	s.issue(s.a, ops, abi.OpWrite, 20, false)
 	s.run(1e6)
 	if c.at.Waiting() == 0 {
 		t.Fatal("no status waits for room")

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -53,8 +54,8 @@ func (s *script) hole(lasts int64, breaks bool) {
 	s.t.Helper()
 	load := func() {
 		s.datagrams(3)
-		s.issue(s.a, 2, rds.Write, 20, false)
-		s.issue(s.a, 2, rds.Read, 0, true)
+		s.issue(s.a, 2, abi.OpWrite, 20, false)
+		s.issue(s.a, 2, abi.OpRead, 0, true)
 		s.b.send(s.a.ap, 50, extra{})
 	}
 	load()

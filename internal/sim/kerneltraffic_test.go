@@ -66,10 +66,10 @@ func (w *kworld) send() {
 			cookie ^= 0x5a5a00
 		}
 		copy(w.buf.Bytes()[m.loc:], kwContent(id+1<<40, n))
-		op := &rds.RDMA{Kind: rds.Read, Cookie: rds.Cookie(cookie), RemoteOff: uint64(m.off), Token: id, Notify: true,
+		op := &rds.RDMA{Cookie: rds.Cookie(cookie), RemoteOff: uint64(m.off), Token: id, Notify: true,
 			Local: []rds.Segment{{Buf: w.buf, Off: m.loc, Len: n}}}
 		if m.write {
-			op.Kind = rds.Write
+			op.Write = true
 		} else {
 			copy(w.mem[w.cookie>>32+uint64(m.off):], kwContent(id+2<<40, n))
 		}

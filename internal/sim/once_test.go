@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -116,7 +117,7 @@ func (o *once) live(d int64) {
 func (o *once) use(u *endpoint) {
 	if !slices.Contains(o.tried, u) {
 		o.tried = append(o.tried, u)
-		o.issue(u, 1, rds.Write, 20, false)
+		o.issue(u, 1, abi.OpWrite, 20, false)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -16,7 +17,7 @@ type op struct {
 	cell   *cell
 	e      *endpoint
 	m      *message
-	kind   rds.OpKind
+	kind   abi.OpKind
 	a      *atomicOp // nil if it is a read or write of kind
 	r      *region
 	off, n int
@@ -76,7 +77,7 @@ func (o *op) describe(m *rds.Message) {
 		return
 	}
 	x := o.flags
-	x.Kind, x.Cookie, x.RemoteOff, x.Token, x.Local = o.kind, o.r.r.Cookie(), uint64(o.off), o.token, o.segments()
+	x.Write, x.Cookie, x.RemoteOff, x.Token, x.Local = o.kind == abi.OpWrite, o.r.r.Cookie(), uint64(o.off), o.token, o.segments()
 	m.Op = &x
 }
 
@@ -135,8 +136,8 @@ func (o *op) data() []byte { return content(o.token+1<<50, o.n) }
 // placed reports whether the target holds exactly the operation's data.
 func (o *op) placed() bool { return differ(o.target(), o.data()) < 0 }
 
-func (o *op) writes() bool { return o.a == nil && o.kind == rds.Write }
-func (o *op) reads() bool  { return o.a == nil && o.kind == rds.Read }
+func (o *op) writes() bool { return o.a == nil && o.kind == abi.OpWrite }
+func (o *op) reads() bool  { return o.a == nil && o.kind == abi.OpRead }
 
 // expect sets in want what the target may hold. now is what it holds.
 func (o *op) expect(want, now []byte) {
@@ -206,7 +207,7 @@ func (o *op) right() rds.Access {
 	switch {
 	case o.a != nil:
 		return rds.AllowAtomic
-	case o.kind == rds.Write:
+	case o.kind == abi.OpWrite:
 		return rds.AllowWrite
 	}
 	return rds.AllowRead

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/rds"
@@ -85,9 +86,9 @@ var hereWork = []struct {
 		s.back(3)
 	}},
 	{"copies", func(s *script) {
-		for i, kind := range []rds.OpKind{rds.Write, rds.Read, rds.Write} {
+		for i, kind := range []abi.OpKind{abi.OpWrite, abi.OpRead, abi.OpWrite} {
 			o := &op{w: s.world, token: uint64(len(s.world.ops) + 1), e: s.a, r: s.r, kind: kind, n: 40_000, off: s.r.next}
-			if kind == rds.Read {
+			if kind == abi.OpRead {
 				o.off = 0
 			}
 			o.flags = rds.RDMA{Notify: true}
@@ -225,8 +226,8 @@ func killedAt(t *testing.T, n, before int) (more bool) {
 	s.datagrams(6)
 	s.back(1)
 	s.a.send(s.b.ap, 300_000, extra{})
-	s.issue(s.a, 3, rds.Write, 20, false)
-	s.issue(s.a, 2, rds.Read, 20, false)
+	s.issue(s.a, 3, abi.OpWrite, 20, false)
+	s.issue(s.a, 2, abi.OpRead, 20, false)
 	s.back(3)
 	more = true
 	for range n {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 )
 
@@ -50,7 +51,7 @@ func (e *endpoint) addNow(r *region) {
 	if !k.counted || k.n == perCounted || e.h.pausing.on { // a full ring that no daemon empties would hold the call for ever, in real time
 		return
 	}
-	o := &op{w: w, token: uint64(len(w.ops) + 1), e: e, r: r, a: &atomicOp{word: k, kind: rds.FetchAdd, add: 1 << (2 * k.n)}, off: k.off, n: 8}
+	o := &op{w: w, token: uint64(len(w.ops) + 1), e: e, r: r, a: &atomicOp{word: k, kind: abi.OpFetchAdd, add: 1 << (2 * k.n)}, off: k.off, n: 8}
 	o.flags.Notify = true
 	k.n++
 	to := r.e.ap

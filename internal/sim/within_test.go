@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/rds"
 )
 
 // A turn calls out at these points: from a posted closure at its start ("posted"), when it has taken
@@ -34,9 +34,9 @@ var withinWork = []struct {
 	{"datagrams", func(s *script) { s.datagrams(10); s.back(3) }},
 	{"long", func(s *script) { s.a.send(s.b.ap, 300_000, extra{}); s.datagrams(1); s.back(1) }},
 	{"operations", func(s *script) {
-		s.issue(s.a, 3, rds.Write, 20, false)
+		s.issue(s.a, 3, abi.OpWrite, 20, false)
 		s.datagrams(1)
-		s.issue(s.a, 2, rds.Read, 20, false)
+		s.issue(s.a, 2, abi.OpRead, 20, false)
 		s.back(2)
 	}},
 }

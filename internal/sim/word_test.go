@@ -3,6 +3,7 @@ package sim
 import (
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -43,8 +44,8 @@ func (k wordRun) add(a atomicOp, end rds.Status, errno bool, call, ret int64, ol
 
 // TestWordCheck checks that the checkers of words find wrong histories and accept right ones.
 func TestWordCheck(t *testing.T) {
-	plus := func(n uint64) atomicOp { return atomicOp{kind: rds.FetchAdd, add: n} }
-	swap := func(a, b uint64) atomicOp { return atomicOp{kind: rds.CmpSwap, compare: a, swap: b} }
+	plus := func(n uint64) atomicOp { return atomicOp{kind: abi.OpFetchAdd, add: n} }
+	swap := func(a, b uint64) atomicOp { return atomicOp{kind: abi.OpCmpSwap, compare: a, swap: b} }
 	for _, c := range []struct {
 		name  string
 		do    func(k wordRun)
@@ -125,15 +126,15 @@ func TestMaskedAtomics(t *testing.T) {
 		in   uint64
 		want uint64
 	}{
-		{"no boundary", atomicOp{kind: rds.FetchAdd, add: 1}, ^uint64(0), 0},
-		{"boundary at the top", atomicOp{kind: rds.FetchAdd, add: 1, noCarry: 1 << 63}, ^uint64(0), 0},
-		{"two halves", atomicOp{kind: rds.FetchAdd, add: 1<<32 | 1, noCarry: 1<<31 | 1<<63}, 0xffffffff, 1 << 32},
-		{"every bit", atomicOp{kind: rds.FetchAdd, add: 0xf0, noCarry: ^uint64(0)}, 0xff, 0x0f},
-		{"equal", atomicOp{kind: rds.CmpSwap, compare: 3, swap: 4}, 3, 4},
-		{"not equal", atomicOp{kind: rds.CmpSwap, compare: 3, swap: 4}, 2, 2},
-		{"equal under the mask", atomicOp{kind: rds.CmpSwap, masked: true, compare: 0xff03, compared: 0xff, swap: 0x1234, swapped: 0xff00}, 0x7703, 0x1203},
-		{"not equal under the mask", atomicOp{kind: rds.CmpSwap, masked: true, compare: 2, compared: 2, swap: 1, swapped: 1}, 4, 4},
-		{"nothing compared", atomicOp{kind: rds.CmpSwap, masked: true, swap: 9, swapped: ^uint64(0)}, 4, 9},
+		{"no boundary", atomicOp{kind: abi.OpFetchAdd, add: 1}, ^uint64(0), 0},
+		{"boundary at the top", atomicOp{kind: abi.OpFetchAdd, add: 1, noCarry: 1 << 63}, ^uint64(0), 0},
+		{"two halves", atomicOp{kind: abi.OpFetchAdd, add: 1<<32 | 1, noCarry: 1<<31 | 1<<63}, 0xffffffff, 1 << 32},
+		{"every bit", atomicOp{kind: abi.OpFetchAdd, add: 0xf0, noCarry: ^uint64(0)}, 0xff, 0x0f},
+		{"equal", atomicOp{kind: abi.OpCmpSwap, compare: 3, swap: 4}, 3, 4},
+		{"not equal", atomicOp{kind: abi.OpCmpSwap, compare: 3, swap: 4}, 2, 2},
+		{"equal under the mask", atomicOp{kind: abi.OpCmpSwap, masked: true, compare: 0xff03, compared: 0xff, swap: 0x1234, swapped: 0xff00}, 0x7703, 0x1203},
+		{"not equal under the mask", atomicOp{kind: abi.OpCmpSwap, masked: true, compare: 2, compared: 2, swap: 1, swapped: 1}, 4, 4},
+		{"nothing compared", atomicOp{kind: abi.OpCmpSwap, masked: true, swap: 9, swapped: ^uint64(0)}, 4, 9},
 	} {
 		if got := c.a.apply(c.in); got != c.want {
 			t.Errorf("%s: %#x becomes %#x, want %#x", c.name, c.in, got, c.want)

@@ -130,10 +130,10 @@ func (m *memory) transfer(f *flow, index uint32, h *proto.Header, msg *rds.Messa
 	for i := range m.segs {
 		m.segs[i] = rds.Segment{Buf: m.buf, Off: off + i*piece, Len: piece}
 	}
-	w.op = rds.RDMA{Kind: rds.Read, Cookie: rds.Cookie(h.Key), RemoteOff: h.PhysAddr, Local: m.segs,
+	w.op = rds.RDMA{Cookie: rds.Cookie(h.Key), RemoteOff: h.PhysAddr, Local: m.segs,
 		Token: token(f, index, h.Seq), Notify: true}
 	if h.RDMA == proto.Write {
-		w.op.Kind = rds.Write
+		w.op.Write = true
 		if o.Verify {
 			m.fill(off, h.Pattern)
 		}

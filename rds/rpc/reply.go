@@ -117,7 +117,7 @@ func (v *server) write(c *call, out []byte) error {
 	if n != len(out)-first {
 		return rds.ErrClosed
 	}
-	op := rds.RDMA{Kind: rds.Write, Cookie: c.into, RemoteOff: uint64(first), Notify: true, OwnerOnly: true, Local: []rds.Segment{{Buf: stage, Len: n}}}
+	op := rds.RDMA{Write: true, Cookie: c.into, RemoteOff: uint64(first), Notify: true, OwnerOnly: true, Local: []rds.Segment{{Buf: stage, Len: n}}}
 	a := appendAnswer(nil, &answer{id: c.key.id, flags: flagWritten, total: uint64(len(out))})
 	id, err := v.s.Send(ctx, &rds.Message{Payload: a, Addr: c.key.from, Op: &op})
 	if err != nil {

@@ -43,7 +43,7 @@ func operationIDsRise(t *testing.T, e *env) {
 	for _, to := range []netip.AddrPort{r.to.local(), nobody(), e.b.at(4001)} {
 		for want := uint64(1); want <= 3; want++ {
 			// The key is unknown: ids do not depend on success.
-			op := &rds.RDMA{Kind: rds.Write, Cookie: 1, Local: []rds.Segment{{Buf: b, Len: 8}}}
+			op := &rds.RDMA{Write: true, Cookie: 1, Local: []rds.Segment{{Buf: b, Len: 8}}}
 			if to.Port() == 4001 { // on the host of the first destination
 				want += 3
 			}

@@ -173,9 +173,9 @@ func (c *call) move(read, bad bool) bool {
 			read = !read
 		}
 	}
-	c.op = rds.RDMA{Kind: rds.Write, Cookie: o.cookie, RemoteOff: uint64(off), Local: []rds.Segment{seg}, Notify: true, Silent: c.silent}
+	c.op = rds.RDMA{Write: true, Cookie: o.cookie, RemoteOff: uint64(off), Local: []rds.Segment{seg}, Notify: true, Silent: c.silent}
 	if read {
-		c.op.Kind = rds.Read
+		c.op.Write = false
 	}
 	if !read && !bad {
 		k.used(o.region, uint32(n))
@@ -193,9 +193,9 @@ func (c *call) add() bool {
 	if before != 0 {
 		c.k.note(book.Record{Kind: book.Touched, Seq: before, C: 1})
 	}
-	c.atomic = rds.Atomic{Kind: rds.FetchAdd, Cookie: c.o.cookie, Add: 1, Local: seg, Notify: true, Silent: c.silent}
+	c.atomic = rds.Atomic{Cookie: c.o.cookie, Add: 1, Local: seg, Notify: true, Silent: c.silent}
 	if c.k.rng.IntN(2) == 0 {
-		c.atomic.Kind, c.atomic.Add = rds.CmpSwap, 0
+		c.atomic.CmpSwap, c.atomic.Add = true, 0
 		c.atomic.RemoteOff, c.atomic.Compare = swapWord, c.k.local.expects(c.o.region)
 	}
 	c.m.Atomic = &c.atomic
@@ -229,7 +229,7 @@ func (c *call) send() error {
 	if !c.silent {
 		more = func(b []byte, _ uint64) {
 			x := written{region: c.o.region} // a read or an atomic: the receiver has nothing to look at
-			if c.m.Op != nil && c.op.Kind == rds.Write {
+			if c.m.Op != nil && c.op.Write {
 				x.off, x.len = uint32(c.op.RemoteOff), uint32(c.op.Local[0].Len)
 			}
 			x.put(b[headerSize:])
@@ -241,11 +241,11 @@ func (c *call) send() error {
 	}
 	host := c.o.to.Addr()
 	if c.m.Op != nil {
-		k.local.sent(host, use{seq: seq, id: c.m.OpID, seg: c.op.Local[0], read: c.op.Kind == rds.Read})
+		k.local.sent(host, use{seq: seq, id: c.m.OpID, seg: c.op.Local[0], read: !c.op.Write})
 	}
 	if c.m.Atomic != nil {
 		u := use{seq: seq, id: c.m.AtomicID, seg: c.atomic.Local, word: true}
-		if c.atomic.Kind == rds.CmpSwap {
+		if c.atomic.CmpSwap {
 			u.swap = &swap{c.o.region, c.atomic.Compare, c.atomic.Swap}
 		}
 		k.local.sent(host, u)
@@ -259,7 +259,7 @@ func (c *call) describe(seq uint64) {
 	if c.m.Op != nil {
 		seg := c.op.Local[0]
 		r := book.Record{Kind: book.Op, Seq: seq, Peer: c.m.Addr, A: c.o.region, B: c.op.RemoteOff<<32 | uint64(seg.Len), Text: "read"}
-		if c.op.Kind == rds.Write {
+		if c.op.Write {
 			copy(k.local.bytes(seg), k.w.content(k.life, seq, seg.Len))
 			r.Text = "write"
 		} else if end := int(c.op.RemoteOff) + seg.Len; end <= longest {
@@ -269,7 +269,7 @@ func (c *call) describe(seq uint64) {
 	}
 	if c.m.Atomic != nil {
 		r := book.Record{Kind: book.Op, Seq: seq, Peer: c.m.Addr, A: c.o.region, B: 8, Text: "add"}
-		if c.atomic.Kind == rds.CmpSwap {
+		if c.atomic.CmpSwap {
 			c.atomic.Swap = book.SwapValue(k.life, seq)
 			r.B, r.C, r.Text = swapWord<<32|8, c.atomic.Compare, "swap"
 		}

@@ -125,7 +125,7 @@ func (c *Client) push(ctx context.Context, s *Slot, m Message, done func(Message
 	id, err := c.sock.Send(context.Background(), &rds.Message{
 		Payload: m.Append(make([]byte, 0, HeaderSize)), Addr: c.Server,
 		Op: &rds.RDMA{
-			Kind: rds.Write, Cookie: g.cookie, RemoteOff: uint64(i) * uint64(g.size),
+			Write: true, Cookie: g.cookie, RemoteOff: uint64(i) * uint64(g.size),
 			Local: []rds.Segment{{Buf: s.buf, Len: int(m.Length)}}, Token: k.id, Report: true,
 		},
 	})
