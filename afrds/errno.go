@@ -19,6 +19,10 @@ func errno(err error) error {
 		return syscall.ETIMEDOUT
 	case errors.Is(err, context.Canceled):
 		return syscall.EINTR
+	case errors.Is(err, rds.ErrTooManyDestinations):
+		return syscall.ENOBUFS
+	case errors.Is(err, rds.ErrCompletionsFull):
+		return syscall.EAGAIN
 	case errors.As(err, &e):
 		return e
 	}

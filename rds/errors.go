@@ -3,8 +3,10 @@ package rds
 // Who decides which error.
 //
 //	in the client, before anything is submitted
-//	  EAGAIN        send buffer, message ids, send memory or submission ring full; nothing to receive; completions or zero-copy cookies at their limit
-//	  ENOBUFS       destination congested (its slot says so, or it holds its share of message ids or send memory); no idle destination slot
+//	  EAGAIN        send buffer, message ids, send memory or submission ring full; nothing to receive
+//	  ENOSPC        completions or zero-copy cookies at their limit
+//	  ENOBUFS       destination congested (its slot says so, or it holds its share of message ids or send memory)
+//	  EMLINK        no idle destination slot
 //	  EMSGSIZE      payload above the send buffer limit or 1 MiB; operation above 1 GiB or 1024 segments
 //	  EOPNOTSUPP    destination of the other address family; a cookie to a host reached by RDS/TCP
 //	  EINVAL        malformed address, operation, segment, range, rights, limit; a cookie not of this client; an operation id not issued; a lane after the first send
@@ -102,12 +104,12 @@ var (
 	ErrCongested error = &sentinel{"destination congested", []error{syscall.ENOBUFS}}
 	// ErrTooManyDestinations: every destination slot of this client is in use by
 	// queued messages or operations (Options.Params.Slots), or its open sockets have
-	// sent to as many addresses as it has cells (Options.Params.Cells). ENOBUFS.
-	ErrTooManyDestinations error = &sentinel{"too many destinations in use", []error{syscall.ENOBUFS}}
+	// sent to as many addresses as it has cells (Options.Params.Cells). EMLINK.
+	ErrTooManyDestinations error = &sentinel{"too many destinations in use", []error{syscall.EMLINK}}
 	// ErrCompletionsFull: the socket has as many completions or zero-copy cookies
 	// queued or to come as it can hold. Take some first. A send that waits returns
-	// this error, too, because the caller may be the one to take them. EAGAIN.
-	ErrCompletionsFull error = &sentinel{"completion queue full: take completions first", []error{syscall.EAGAIN}}
+	// this error, too, because the caller may be the one to take them. ENOSPC.
+	ErrCompletionsFull error = &sentinel{"completion queue full: take completions first", []error{syscall.ENOSPC}}
 	// ErrInvalid: an argument that no daemon would accept. EINVAL.
 	ErrInvalid error = &sentinel{"invalid argument", []error{syscall.EINVAL}}
 )

@@ -128,7 +128,7 @@ static int open_dest(rds_socket *s, const struct rds_addr *to, struct rdsi_dest 
 		return RDSI_RING_FULL;
 	struct rdsi_cell *ce = rdsi_cell_find(s, to);
 	if (!ce && t->ncell_free == 0)
-		return -ENOBUFS;
+		return -EMLINK;
 	if (rdsi_hash_reserve(&s->dests) || rdsi_hash_reserve(&s->cells))
 		return -ENOMEM;
 	struct rdsi_dest *d = calloc(1, sizeof *d);
@@ -141,7 +141,7 @@ static int open_dest(rds_socket *s, const struct rds_addr *to, struct rdsi_dest 
 	rdsi_list_init(&d->on_over);
 	if (!free_slot(c, &d->slot) || !(d->cell = ce ? ce : new_cell(s, d))) {
 		free(d);
-		return -ENOBUFS;
+		return -EMLINK;
 	}
 	if (++t->gen == 0)
 		t->gen = 1; /* 0 is closed */

@@ -86,7 +86,7 @@ int rdsi_check_extras(rds_socket *s, struct rds_msg *m)
 	if (m->cookie && (m->op || m->atomic || !rdsi_region_known(c, m->cookie)))
 		return -EINVAL;
 	if ((count && !room_to_settle(s, count)) || (m->flags & RDS_ZERO_COPY && s->zc_open >= c->tx.max_msgs))
-		return -EAGAIN;
+		return -ENOSPC;
 	return 0;
 }
 

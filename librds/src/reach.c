@@ -12,9 +12,9 @@ static int errno_of(uint32_t reason)
 	case SHM_REACH_REFUSED:
 		return -ECONNREFUSED;
 	case SHM_REACH_TIMEOUT:
-		return -ETIMEDOUT;
+		return -EHOSTDOWN;
 	case SHM_REACH_REJECTED:
-		return -ECONNABORTED;
+		return -EPERM;
 	default:
 		return -EHOSTUNREACH;
 	}

@@ -72,7 +72,7 @@ static int submit(struct pre_sock *s, rds_socket *rs, struct pre_out *o)
 	} while (err == -EINTR && !limited && pre_restarts());
 	if (atomic_load_explicit(&s->watched, memory_order_relaxed))
 		pre_sent(s, rs);
-	return err;
+	return err == -EMLINK ? -ENOBUFS : err == -ENOSPC ? -EAGAIN : err; /* as the kernel has them */
 }
 
 /* send_with sends a message that has control messages. */

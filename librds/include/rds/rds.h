@@ -222,11 +222,11 @@ struct rds_msg {
  * socket, or RDS_DONTWAIT in flags, fails instead.
  *
  * Errors: -EAGAIN the send buffer, message ids or send memory are full; -ENOBUFS the
- * destination is congested, or too many destinations are in use; -EMSGSIZE more than the
+ * destination is congested; -EMLINK too many destinations are in use; -EMSGSIZE more than the
  * send buffer or 1 MiB; -ENOTCONN no destination; -EOPNOTSUPP the other address family;
  * -EINVAL not a host's address; -EACCES peers.allow of this host forbids the destination;
  * -ETIMEDOUT; -EINTR. With RDS_OPT_FAIL_UNREACHABLE also -EHOSTUNREACH, -ECONNREFUSED,
- * -ETIMEDOUT and -ECONNABORTED.
+ * -EHOSTDOWN and -EPERM.
  */
 RDS_API ssize_t rds_send(rds_socket *socket, const void *data, size_t len, const struct rds_addr *to, unsigned flags);
 
@@ -234,7 +234,7 @@ RDS_API ssize_t rds_send(rds_socket *socket, const void *data, size_t len, const
  * rds_sendmsg queues one message and returns 0. It sets msg->op_id and msg->atomic_id.
  * Errors: those of rds_send; -EINVAL a malformed operation or segment, a cookie that is not
  * of this client; -EFAULT an atomic whose local memory is not 8 bytes at a multiple of 8;
- * -EAGAIN no room for one more completion or zero-copy cookie, also on a blocking socket;
+ * -ENOSPC no room for one more completion or zero-copy cookie, also on a blocking socket;
  * -EOPNOTSUPP a cookie for a host without RDMA. What only the daemon can check becomes the
  * status of the operation.
  */
@@ -291,8 +291,8 @@ enum rds_reason {
 	RDS_REASON_FORBIDDEN = 1, /* peers.allow of this host: EACCES */
 	RDS_REASON_NO_ROUTE = 2,  /* EHOSTUNREACH */
 	RDS_REASON_REFUSED = 3,   /* no daemon listens there: ECONNREFUSED */
-	RDS_REASON_TIMEOUT = 4,   /* nothing answers: ETIMEDOUT */
-	RDS_REASON_REJECTED = 5,  /* its daemon rejects this host: ECONNABORTED */
+	RDS_REASON_TIMEOUT = 4,   /* nothing answers: EHOSTDOWN */
+	RDS_REASON_REJECTED = 5,  /* its daemon rejects this host: EPERM */
 	RDS_REASON_OTHER = 6      /* EHOSTUNREACH */
 };
 
