@@ -298,14 +298,9 @@ func (ps *peerTable) connectRequest(r *rail, ev *verbs.CMEvent) {
 	}
 }
 
-// Trace passes on what an operator may want to know.
-// Attempts that fail one after the other are one event.
+// Trace is the connection's up-call for what an operator may want to know.
 func (e *Engine) Trace(c *conn.Conn, event string, err error) {
-	p := e.peers.peerOf(c)
-	e.peers.traceOnce(p, event, err)
-	if event == conn.EventConnectFailed {
-		e.peers.unreached(p, err)
-	}
+	e.peers.happened(e.peers.peerOf(c), event, err)
 	if event == conn.EventConnectFailed && !errors.Is(err, conn.ErrRejected) {
 		qpOf(c).attemptFailed(err)
 	}

@@ -173,11 +173,7 @@ func (t *tcpSide) Congestion(c *tcp.Conn, _ *cong.Map) { t.e.rx.congestion(tcpPe
 
 // Trace is the up-call for what an operator may want to know.
 func (t *tcpSide) Trace(c *tcp.Conn, event string, err error) {
-	p := tcpPeerOf(c)
-	t.e.peers.traceOnce(p, event, err)
-	if event == conn.EventConnectFailed {
-		t.e.peers.unreached(p, err)
-	}
+	t.e.peers.happened(tcpPeerOf(c), event, err)
 }
 
 // dialing is an attempt to connect that is in progress.

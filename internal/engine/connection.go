@@ -22,7 +22,7 @@ type profile struct {
 
 // The profiles of rdsd, of Linux kernels, and of what is reached by RDS/TCP, which speaks as kernels do.
 var (
-	ofRdsd   = profile{true, true, true, true, true, true, false}
+	ofRdsd   = profile{grants: true, incarnations: true, runs: true, takesBack: true, learns: true, rdma: true}
 	ofKernel = profile{rdma: true}
 	ofTCP    = profile{queues: true}
 )

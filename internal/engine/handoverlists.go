@@ -36,6 +36,7 @@ func (x *crossing) handOverLists() {
 		})
 	}
 	handOverList(x, &x.dests.nowhere.audience.List, &x.slots, func(sl *slot) bool {
+		// A state may list one that leads elsewhere.
 		if !sl.counted || sl.lead != nil || sl.way != transport(&x.dests.nowhere) {
 			return false
 		}

@@ -271,7 +271,7 @@ func (x *crossing) linkMessages() {
 	}
 	for _, t := range x.txs.All {
 		x.part(t.cl)
-		_, away := t.slot.way.(*peer) // no other hands messages to a connection
+		_, away := t.slot.way.(*peer) // a state may say that others have handed messages to a connection
 		switch {
 		case t.inQ.On() && t.slot.lead == nil && t.slot.way == transport(&x.dests.nowhere):
 			x.s.Fail("message %d of client %d waits for nothing", t.id, x.names[t.cl])

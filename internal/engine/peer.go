@@ -190,9 +190,13 @@ func (ps *peerTable) peerDown(p *peer, news bool) {
 	e.dests.tell(&p.slots)
 }
 
-func (ps *peerTable) traceOnce(p *peer, event string, err error) {
+// happened traces an event of p's connection. Attempts that fail one after the other are one event.
+func (ps *peerTable) happened(p *peer, event string, err error) {
 	if event != p.lastEvent || event == "up" {
 		p.lastEvent = event
 		ps.trace(p, event, err)
+	}
+	if event == conn.EventConnectFailed {
+		ps.unreached(p, err)
 	}
 }

@@ -165,7 +165,7 @@ func Leaks(e *Engine) (found []string) {
 		i := p.c.Info()
 		name := fmt.Sprintf("of %v lane %d: ", p.addr, p.lane)
 		say(p.notCounted(), name+"events that the engine's counters miss")
-		if q, ok := p.c.to.(*byQP); ok {
+		if q, ok := p.c.to.(*byQP); ok { // others have no buffers of the engine's
 			if i.State == conn.Up || i.State == conn.Connecting || i.State == conn.Error {
 				ctls++ // its own control buffer
 			}
