@@ -180,7 +180,7 @@ func (e *Engine) exposeOn(t *testing.T, r *raw, port uint16, lane uint8) uint32 
 	t.Helper()
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK)
 	reg := r.must(&ipc.Register{Sock: r.bind(port), Buffer: b.Buffer, Len: 64, Access: abi.RightWrite}).(*ipc.RegisterOK)
-	if err := e.keys.expose(e.keys.by[reg.Region], hostAddr(1), 10, lane, byExpose); err != nil {
+	if err := e.keys.expose(e.keys.by[reg.Region], hostAddr(1), 10, lane); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range e.peers.all {

@@ -150,7 +150,7 @@ const (
 // expose grants r to a socket (port 0: all) of a peer, ahead of any message
 // sent to that peer later on the same lane. The sockets of all its lanes may
 // use it.
-func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16, lane uint8, by offer) error {
+func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16, lane uint8) error {
 	if mutant.On(mutant.GrantOnLaneZero) {
 		lane = 0
 	}
@@ -158,7 +158,7 @@ func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16, lane uint8, 
 	if err != nil {
 		return err
 	}
-	return w.expose(r, port, by)
+	return w.expose(r, port, byExpose)
 }
 
 func (p *peer) expose(r *region, port uint16, by offer) error {
