@@ -93,8 +93,8 @@ func TestReopenKilled(t *testing.T) {
 				if l.Err != nil {
 					t.Error(l.Err)
 				}
-				for _, u := range l.Unacked {
-					out.unacked.Add(uint64(u.Datagrams))
+				for _, n := range l.Unacked {
+					out.unacked.Add(uint64(n))
 				}
 			}
 		}

@@ -1,10 +1,13 @@
 package rds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/attach"
@@ -36,8 +39,13 @@ type Reopened struct {
 	Cause   error         // why the old session ended; it is ErrDaemonGone
 	Outage  time.Duration // how long there was no daemon
 	Sockets []SocketLoss  // the sockets that were open
-	Regions []RegionLoss  // the regions that were live
-	Buffers []BufferLoss  // the buffers that have ended
+	// Regions are the regions that were live. Region.Cookie returns the new cookie of a region,
+	// or 0 if the region has ended. The error says why it has ended, or why a peer to which it
+	// was exposed could not be granted it again. It is nil otherwise.
+	Regions map[*Region]error
+	// Buffers are the buffers that the next daemon does not take, and why. They count as freed.
+	// Their memory stays mapped until the Client's Close.
+	Buffers map[*Buffer]error
 
 	dests []*dest // that were open
 }
@@ -48,32 +56,11 @@ type SocketLoss struct {
 	// Err is nil if the socket is bound again. Otherwise the socket has ended, because
 	// another process has its port (EADDRINUSE) or the daemon refuses the bind. Its
 	// calls fail with Err once what it had received has been read. Close it.
-	Err     error
-	Unacked []Unacked // datagrams sent and not acknowledged, by destination
-	Unknown int       // operations whose completion is Unknown
-}
-
-// Unacked counts the datagrams that a socket had sent to one destination, those with
-// operations included, and that were not acknowledged.
-type Unacked struct {
-	To        netip.AddrPort
-	Datagrams int
-}
-
-// RegionLoss says what became of one region.
-type RegionLoss struct {
-	Region   *Region
-	Was, Now Cookie // Now is 0 if the region has ended
-	// Err says why the region has ended, or, if Now is not 0, why a peer to which it was
-	// exposed could not be granted it again.
 	Err error
-}
-
-// BufferLoss names a Buffer that the next daemon does not take. It counts as freed.
-// Its memory stays mapped until the Client's Close.
-type BufferLoss struct {
-	Buffer *Buffer
-	Err    error
+	// Unacked counts, by destination, the datagrams that had been sent and were not
+	// acknowledged, those with operations included.
+	Unacked map[netip.AddrPort]int
+	Unknown int // operations whose completion is Unknown
 }
 
 // outage is the time between two daemons of a client. It is what Client.err points to,
@@ -286,17 +273,15 @@ func (c *Client) again(ctx context.Context, r *Reopened) {
 	for _, d := range r.dests {
 		c.openAgain(d.sock, d.to)
 	}
-	for i := range r.Regions {
-		l := &r.Regions[i]
-		if l.Now == 0 {
-			continue
-		}
-		for _, peer := range l.Region.grantees() {
+	live := slices.DeleteFunc(slices.Collect(maps.Keys(r.Regions)), func(g *Region) bool { return g.Cookie() == 0 })
+	slices.SortFunc(live, func(a, b *Region) int { return cmp.Compare(a.Cookie(), b.Cookie()) })
+	for _, g := range live {
+		for _, peer := range g.grantees() {
 			err := untilDone(ctx, func() error {
-				return c.attempt(func() error { return l.Region.expose(ctx, peer) })
+				return c.attempt(func() error { return g.expose(ctx, peer) })
 			})
 			if _, away := err.(*outage); err != nil && !away && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-				l.Err = fmt.Errorf("expose to %v at the next daemon: %w", peer, err)
+				r.Regions[g] = fmt.Errorf("expose to %v at the next daemon: %w", peer, err)
 			}
 		}
 	}

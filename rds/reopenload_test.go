@@ -126,9 +126,9 @@ func TestReopenUnderLoad(t *testing.T) {
 				l.next(nil)
 			}
 			for _, s := range l.event().Sockets {
-				for _, u := range s.Unacked {
+				for _, n := range s.Unacked {
 					if s.Socket == x.a {
-						lost += uint64(u.Datagrams)
+						lost += uint64(n)
 					}
 				}
 				if s.Err != nil {

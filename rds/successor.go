@@ -269,30 +269,33 @@ func (x *successor) moveSocket(s *Socket, lost SocketLoss) []SocketLoss {
 }
 
 // moveBuffers gives the buffers their new ids. tx.mu is held.
-func (x *successor) moveBuffers() (lost []BufferLoss) {
+func (x *successor) moveBuffers() map[*Buffer]error {
+	lost := map[*Buffer]error{}
 	for b, got := range x.bufs {
 		if b.id = got.id; got.err != nil {
 			b.freed = true
-			lost = append(lost, BufferLoss{b, got.err})
+			lost[b] = got.err
 		}
 	}
 	return lost
 }
 
 // moveRegions gives the regions their new cookies.
-func (x *successor) moveRegions() (lost []RegionLoss) {
+func (x *successor) moveRegions() map[*Region]error {
+	lost := map[*Region]error{}
 	g := &x.c.regions
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.live = map[uint32]*Region{}
 	for r, got := range x.regions {
-		lost = append(lost, RegionLoss{Region: r, Was: r.cookie, Now: got.cookie, Err: got.err})
+		lost[r] = got.err
 		if r.cookie != 0 && got.err == nil {
 			r.id, r.cookie = got.id, got.cookie
 			g.live[uint32(r.cookie)] = r
+		} else {
+			r.cookie = 0
 		}
 	}
-	slices.SortFunc(lost, func(a, b RegionLoss) int { return cmp.Compare(a.Was, b.Was) })
 	return lost
 }
 
@@ -314,11 +317,11 @@ func (t *tx) settle() map[*Socket]SocketLoss {
 	lost := map[*Socket]SocketLoss{}
 	for d, n := range counts {
 		l := lost[d.sock]
-		l.Unacked = append(l.Unacked, Unacked{d.to, n})
+		if l.Unacked == nil {
+			l.Unacked = map[netip.AddrPort]int{}
+		}
+		l.Unacked[d.to] = n
 		lost[d.sock] = l
-	}
-	for _, l := range lost {
-		slices.SortFunc(l.Unacked, func(a, b Unacked) int { return a.To.Compare(b.To) })
 	}
 	return lost
 }

@@ -203,8 +203,8 @@ func TestPublicSurface(t *testing.T) {
 
 // What package rds shows is at most so much: each name is promised for good.
 const (
-	maxNames  = 133
-	maxFields = 99
+	maxNames  = 130
+	maxFields = 91
 )
 
 // face counts what a package shows: names are its exported constants, variables, functions and
