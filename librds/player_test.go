@@ -21,6 +21,7 @@ import (
 // driver's are compared with.
 type player struct {
 	clients map[string]*rds.Client
+	opened  map[string]rds.Options // how the clients were opened
 	socks   map[string]*rds.Socket
 	bufs    map[string]*rds.Buffer
 	regions map[string]*rds.Region
@@ -34,7 +35,7 @@ type player struct {
 }
 
 func newPlayer() *player {
-	return &player{clients: map[string]*rds.Client{}, socks: map[string]*rds.Socket{}, bufs: map[string]*rds.Buffer{}, regions: map[string]*rds.Region{},
+	return &player{clients: map[string]*rds.Client{}, opened: map[string]rds.Options{}, socks: map[string]*rds.Socket{}, bufs: map[string]*rds.Buffer{}, regions: map[string]*rds.Region{},
 		rcv: map[string]time.Duration{}, snd: map[string]time.Duration{}, options: map[string]int64{}, remote: map[string]netip.AddrPort{}}
 }
 

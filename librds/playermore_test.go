@@ -2,6 +2,7 @@ package librds
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -78,31 +79,54 @@ func (p *player) masked() string {
 	return try(err, "old %#x", old)
 }
 
+// reopen is rds_reopen: package rds has Options.Reopen for that, or a program opens anew.
 func (p *player) reopen() string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(p.number(3))*time.Millisecond)
 	defer cancel()
 	old := p.clients[p.w[2]]
-	c, err := old.Reopen(ctx)
-	if err == nil {
-		p.clients[p.w[1]].Close()
-		p.clients[p.w[1]] = c
+	if err := old.Err(); err == nil || errors.Is(err, rds.ErrClosed) {
+		return "error EINVAL"
 	}
-	return errorText(err)
+	for {
+		c, err := rds.Open(ctx, p.opened[p.w[2]])
+		switch {
+		case err == nil:
+			p.clients[p.w[1]].Close()
+			p.clients[p.w[1]], p.opened[p.w[1]] = c, p.opened[p.w[2]]
+			return "ok"
+		case ctx.Err() != nil:
+			return "error ETIMEDOUT"
+		case !errors.Is(err, rds.ErrNoDaemon) && !errors.Is(err, rds.ErrDaemonGone):
+			return errorText(err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
+// rebind is rds_rebind: a program binds anew, and sets what it had set.
 func (p *player) rebind() string {
-	s, err := p.clients[p.w[2]].Rebind(p.socks[p.w[3]])
-	if err == nil {
-		p.rcv[p.w[1]], p.snd[p.w[1]] = p.rcv[p.w[3]], p.snd[p.w[3]] // deadlines stay with the old one
-		for name := range p.options {
-			if option, ok := strings.CutPrefix(name, p.w[3]); ok {
-				p.options[p.w[1]+option] = p.options[name]
-			}
-		}
-		p.socks[p.w[1]] = s
-		p.remote[p.w[1]] = p.remote[p.w[3]]
+	name, was := p.w[1], p.w[3]
+	old := p.socks[was]
+	if old.Client().Err() == nil {
+		return "error EINVAL"
 	}
-	return errorText(err)
+	s, err := p.clients[p.w[2]].Bind(old.LocalAddrPort())
+	if err != nil {
+		return errorText(err)
+	}
+	p.socks[name], p.remote[name] = s, p.remote[was]
+	p.rcv[name], p.snd[name] = p.rcv[was], p.snd[was] // deadlines stay with the old one
+	for _, option := range []string{"nonblock", "sndbuf", "rcvbuf", "lane", "failunreachable", "congmonitor", "notices", "linger"} {
+		n, set := p.options[was+option]
+		if !set {
+			continue
+		}
+		p.w = []string{"set", name, option, strconv.FormatInt(n, 10)}
+		if text := p.set(); text != "ok" {
+			return text
+		}
+	}
+	return "ok"
 }
 
 // setNotices sets which kinds are queued, by the bits of RDS_OPT_NOTICES.

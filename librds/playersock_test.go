@@ -31,9 +31,10 @@ var commands = map[string]func(p *player) string{
 func (p *player) open() string {
 	ctx, cancel := limit()
 	defer cancel()
-	c, err := rds.Open(ctx, rds.Options{Socket: p.w[2], Params: rds.Params{Slots: uint32(p.number(3))}})
+	o := rds.Options{Socket: p.w[2], Params: rds.Params{Slots: uint32(p.number(3))}}
+	c, err := rds.Open(ctx, o)
 	if err == nil {
-		p.clients[p.w[1]] = c
+		p.clients[p.w[1]], p.opened[p.w[1]] = c, o
 	}
 	return errorText(err)
 }
