@@ -41,6 +41,8 @@ var public = []string{"rds", "afrds", "rdstest", "conn", "barrier", "rdmaop", "c
 
 // noExample lists the public packages that have no example that can run.
 var noExample = map[string]string{
+	"conn/msg":                 "has the records of conn and conn/tcp; conn has the example",
+	"conn/tcp":                 "needs a peer that plays RDS/TCP: its tests do",
 	"verbs/ibv":                "needs an RDMA device; verbs has the example",
 	"verbs/verbstest":          "is a test suite; the tests of verbs/sim run it",
 	"verbs/soft/iwarp":         "has the frames of verbs/soft, whose example runs them",
