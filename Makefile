@@ -81,7 +81,7 @@ model: need-go ## the Spin models in models/, and conn's exhaustive search with 
 
 mutants: need-go ## broken variants of the code, each with the check that catches it
 	$(GO) run ./internal/mutant/run $(MUTANTS)
-	$(if $(MUTANTS),,$(GO) test -tags mutant -timeout 60m -run '^TestEachValueMatters$$' ./internal/engine ./internal/daemon ./internal/stats)
+	$(if $(MUTANTS),,$(GO) test -tags leaveout -timeout 60m -run '^TestEachValueMatters$$' ./internal/engine ./internal/daemon ./internal/stats)
 
 conformance: need-go ## RC semantics and RDS, statement by statement (GROUP="RC A E")
 	@GROUP='$(GROUP)' scripts/conformance.sh

@@ -1,9 +1,6 @@
 package conn
 
-import (
-	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
-)
+import "github.com/rdsd/rdsd/conn/wire"
 
 // ackDue says when an ack is owed to the peer.
 type ackDue struct {
@@ -24,7 +21,7 @@ func (a *ackDue) count(n int, now int64, cfg *Config) {
 // ackValue is the highest sequence an ordinary frame may ack: not that of a
 // message whose notice has not been posted.
 func (c *Conn) ackValue() uint64 {
-	if m := c.out.notices.Head; m != nil && !mutant.On(mutant.AckCoversNotice) {
+	if m := c.out.notices.Head; m != nil {
 		return min(c.in.last, m.Track.About-1)
 	}
 	return c.in.last

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // assembly is the message that arrives in fragments, if there is one.
@@ -83,9 +82,6 @@ func (c *Conn) beginAssembly(h *wire.Header) error {
 	a := &c.in.asm
 	if old {
 		return nil
-	}
-	if mutant.On(mutant.AckBeforeQueueing) {
-		c.in.last = h.Seq
 	}
 	if v, done := c.preDeliver(h); done {
 		a.skip, a.v = true, v

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -64,7 +63,7 @@ func (c *Conn) deliverAtomic(h *wire.Header, body []byte) {
 		return
 	}
 	v, met := c.deliver(h, body)
-	old := c.host.RunAtomic(c, r, v == Accepted || mutant.On(mutant.CarriedRunsEarly))
+	old := c.host.RunAtomic(c, r, v == Accepted)
 	if v == Accepted {
 		c.answerAtomic(h, wire.AtomicDone, old)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn/msg"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -163,9 +162,6 @@ func (c *Conn) fail(why error) {
 		return
 	}
 	c.why = why
-	if mutant.On(mutant.MarkBeforeDrain) {
-		c.completeAll()
-	}
 	c.setState(Error)
 	c.link.deadline = c.now + c.cfg.ConnectTimeout
 	c.link.qp.ToError()

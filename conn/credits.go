@@ -1,9 +1,5 @@
 package conn
 
-import (
-	"github.com/rdsd/rdsd/internal/mutant"
-)
-
 // credits count receive buffers, in SENDs. A kernel knows none.
 type credits struct {
 	left    uint32 // the peer has room for so many
@@ -75,7 +71,7 @@ func (c *Conn) canSend() bool {
 		c.stats.TxRingFull++
 		return false
 	}
-	if c.credits.left > 1 || c.credits.left == 1 && (c.credits.grantable() > 0 || mutant.On(mutant.LastCredit)) {
+	if c.credits.left > 1 || c.credits.left == 1 && c.credits.grantable() > 0 {
 		return true
 	}
 	c.stats.TxThrottle++

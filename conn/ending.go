@@ -1,9 +1,6 @@
 package conn
 
-import (
-	"github.com/rdsd/rdsd/conn/msg"
-	"github.com/rdsd/rdsd/internal/mutant"
-)
+import "github.com/rdsd/rdsd/conn/msg"
 
 // Withdraw ends m, an internal message of the host, with Cancelled and returns true,
 // if the peer knows nothing of m. It returns false if m was posted, or if a HELLO
@@ -104,7 +101,7 @@ func (c *Conn) end(m *msg.Msg, o msg.Outcome) {
 		return
 	}
 	c.stops.left(m)
-	if (p.Refs > 0 || m == c.out.frag) && !mutant.On(mutant.CancelEarly) {
+	if p.Refs > 0 || m == c.out.frag {
 		p.State, p.Outcome = msg.Ending, o
 		return
 	}

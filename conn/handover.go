@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 var errNotDown = errors.New("conn: handed over before it is halted and Down")
@@ -51,7 +50,7 @@ func (c *Conn) handOver(a *crossing.Messages) {
 	s := a.S
 	s.Begin(handover.TagConn)
 	s.U64(&c.peer)
-	s.U64(handover.Unless(s, mutant.On(mutant.HandoverReceived), &c.in.last))
+	s.U64(&c.in.last)
 	s.U64(&c.out.nextTx)
 	s.U64(&c.settling.acked)
 	s.I64s(&c.settling.expires, &c.redial.Ceiling, &c.redial.At, &c.since)
@@ -110,9 +109,6 @@ func (c *Conn) handOverCong(s *handover.State) {
 // keepQueued has stopped ports keep what a former version left in the queue for them, behind
 // the rest.
 func (c *Conn) keepQueued() {
-	if mutant.On(mutant.AdoptedReturned) {
-		return
-	}
 	for m := c.out.queue.Head; m != nil; {
 		next := m.Track.Next
 		if st := c.stops.stopped(m.DPort); st != nil && m.Internal == 0 {
@@ -133,7 +129,7 @@ func (c *Conn) handOverStops(a *crossing.Messages) {
 			st = &portStop{nth: i}
 		}
 		s.U16(&st.port)
-		s.Bool(handover.Unless(s, mutant.On(mutant.HandoverStopped), &st.stopped))
+		s.Bool(&st.stopped)
 		if s.Reads() {
 			st.keeps, st.resume = st.stopped, !st.stopped
 			if c.stops.of[st.port] != nil {

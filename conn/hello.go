@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // sendHello posts HELLO, the first SEND; false if that failed. Notices and
@@ -81,9 +80,6 @@ func (c *Conn) becomeReady() {
 	c.redial.Ceiling, c.halt.again, c.crossed = 0, 0, 0
 	c.link.agree(&c.cfg)
 	c.credits.left = h.Credits
-	if mutant.On(mutant.SequenceReset) {
-		c.out.nextTx = c.cfg.StartSeq
-	}
 
 	restarted := c.peer != 0 && c.peer != h.Instance
 	if c.peer != 0 {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn/internal/timer"
 	"github.com/rdsd/rdsd/conn/msg"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // Stats are a connection's counters since it was made. A counter that Linux RDS has
@@ -55,9 +54,6 @@ func (s *Stats) Ended(o msg.Outcome, n int) {
 	case msg.NoSock:
 		s.NoSock += uint64(n)
 	case msg.Lost:
-		if mutant.On(mutant.RunLostAsOne) {
-			n = 1
-		}
 		s.Lost += uint64(n)
 	case msg.Dropped:
 		s.OpsDropped++

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -62,7 +61,7 @@ func (c *Conn) Segment() int { return c.link.segment }
 
 // Path returns what TCP knows of the way to the peer; nothing, if there is no TCP. It is a system call.
 func (c *Conn) Path() (p verbs.Path) {
-	if q, ok := c.link.qp.(verbs.OverTCP); ok && !mutant.On(mutant.LargeLostForEver) {
+	if q, ok := c.link.qp.(verbs.OverTCP); ok {
 		p = q.Path()
 	}
 	return p
@@ -103,7 +102,7 @@ func (c *Conn) narrowDialed() bool {
 	if s == 0 || s == n.proven {
 		return true
 	}
-	if c.Path().Again && !mutant.On(mutant.OutageNarrows) {
+	if c.Path().Again {
 		return false
 	}
 	n.proven = s

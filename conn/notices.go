@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // maxBounds: above so many notices owed the peer is not told who accepted its
@@ -80,7 +79,7 @@ func (c *Conn) recvNotice(t wire.InternalType, n *wire.Notice) error {
 		return fmt.Errorf("%v of %d, whose atomic has run", t, n.Seq)
 	}
 	c.out.unacked.Remove(m)
-	if t == wire.TypeNoSock || m.Track.Own || mutant.On(mutant.RefusedDropped) {
+	if t == wire.TypeNoSock || m.Track.Own {
 		c.end(m, msg.NoSock)
 	} else {
 		c.stats.Refusals += uint64(m.Datagrams())

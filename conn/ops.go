@@ -3,7 +3,6 @@ package conn
 import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -154,9 +153,7 @@ func (c *Conn) addOp(op *rdmaop.Op, wrid uint64, b *opBatch) {
 		c.wrs[i].WRID = wrid
 	}
 	if op.Fenced() {
-		if !mutant.On(mutant.FenceMissing) {
-			b.fence = verbs.SendFence
-		}
+		b.fence = verbs.SendFence
 		b.reads += len(c.wrs) - from
 		c.stats.RecvRDMABytes += op.Len
 	} else {

@@ -3,7 +3,6 @@ package conn
 import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // outbox has the messages on their way to the peer. Each is on one of the lists, in
@@ -73,9 +72,6 @@ func (o *outbox) announce() uint64 {
 func (o *outbox) rewind() {
 	for m := o.unacked.Head; m != nil; m = m.Track.Next {
 		m.Track.State, m.Track.Sent = msg.Queued, 0
-		if m.Internal == wire.TypeResult && mutant.On(mutant.ResultForgotten) {
-			m.Internal = wire.TypeBound + 100 // a type that nobody knows
-		}
 	}
 	o.rtx.Prepend(&o.unacked)
 }

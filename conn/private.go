@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // What the private data of requests, replies and rejections says, and whether
@@ -37,7 +36,7 @@ func (c *Conn) checkPrivate(b []byte) (wire.Private, error) {
 	case err != nil:
 		return p, fmt.Errorf("%w: %w", ErrIncompatible, err)
 	case p.Ext == 0 && p.KernelCompatible():
-		if !c.cfg.Kernel && !mutant.On(mutant.KernelBelieved) {
+		if !c.cfg.Kernel {
 			return p, ErrKernel
 		}
 	case p.Major != wire.ProtocolMajor || p.Minor != wire.ProtocolMinor:
@@ -67,7 +66,7 @@ func otherVersion(ext uint8) error {
 // ago rejects for good: its request has no way to this side.
 func (c *Conn) rejected(private []byte) error {
 	r, ok := wire.ParseReject(private)
-	if !ok || !r.Crossed || mutant.On(mutant.CrossingCounts) {
+	if !ok || !r.Crossed {
 		c.crossed = 0
 	} else if c.crossed == 0 {
 		c.crossed = max(c.now, 1)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -140,9 +139,6 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 		}
 	}
 	if old, err := c.checkSeq(h); old || err != nil {
-		if old && h.Flags&wire.FlagAtomic != 0 && mutant.On(mutant.CarriedRunsAgain) && c.host.AimAtomic(c, h, &c.in.atomic) == wire.AtomicDone {
-			c.host.RunAtomic(c, &c.in.atomic, true)
-		}
 		return err
 	}
 	switch {
@@ -152,9 +148,6 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 		}
 	case h.Flags&wire.FlagAtomic != 0:
 		c.deliverAtomic(h, body)
-		if mutant.On(mutant.CarriedUnreceived) {
-			return nil
-		}
 	default:
 		v, met := c.deliver(h, body)
 		c.verdict(h, v, met)
@@ -165,7 +158,7 @@ func (c *Conn) recvMessage(h *wire.Header, body []byte, sendLen int) error {
 
 // checkSeq says whether h is a duplicate to drop.
 func (c *Conn) checkSeq(h *wire.Header) (old bool, err error) {
-	if h.Seq > c.in.last || mutant.On(mutant.DuplicatesTaken) {
+	if h.Seq > c.in.last {
 		return false, nil
 	}
 	if c.k.on {
@@ -238,7 +231,7 @@ func (c *Conn) verdict(h *wire.Header, v Verdict, met uint32) {
 	case NoSocket:
 		c.stats.RecvDropNoSock += datagrams(h)
 		c.in.arrived.Control++
-		if c.k.on || mutant.On(mutant.NoSockNotSent) {
+		if c.k.on {
 			break
 		}
 		c.notify(wire.TypeNoSock, h)

@@ -2,7 +2,6 @@ package conn
 
 import (
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -30,14 +29,14 @@ func (c *Conn) HandleRequest(now int64, req verbs.RequestID, segment int, privat
 		c.reject(req, err)
 		return
 	}
-	if c.halt.on && !mutant.On(mutant.HaltRequest) {
+	if c.halt.on {
 		c.rejectPending()
 		c.request = request{waits: true, id: req, segment: segment, from: from}
 		return
 	}
 	// Of two requests that cross, the smaller address's wins. A kernel rejects
 	// ours in any case while its own is under way, so its own must win.
-	ours := c.link.active && from.Ext != 0 && (c.cfg.Local.Less(c.cfg.Remote) || mutant.On(mutant.CrossingUndecided))
+	ours := c.link.active && from.Ext != 0 && c.cfg.Local.Less(c.cfg.Remote)
 	switch c.state {
 	case Down:
 		c.accept(req, segment, from)

@@ -3,7 +3,6 @@ package conn
 import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -138,11 +137,7 @@ func (c *Conn) header(m *msg.Msg) {
 	h.SrcInc, h.DstInc = m.SrcInc, m.DstInc
 	h.Ext = [wire.ExtLen]byte{}
 	if m.Run != 0 {
-		n := m.Run
-		if mutant.On(mutant.RunCountWrong) {
-			n++
-		}
-		h.SetExtRun(n)
+		h.SetExtRun(m.Run)
 	}
 	if m.Internal != 0 {
 		h.SPort, h.DPort = 0, uint16(m.Internal)

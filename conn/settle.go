@@ -3,7 +3,6 @@ package conn
 import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // settlement is what decides the fate of posted messages after a reconnect. A message
@@ -48,7 +47,7 @@ func (c *Conn) resume() {
 	// an earlier one will not come.
 	ack := uint64(0)
 	c.settling.gate = 0
-	if c.link.hello.AckInst == c.cfg.Instance || mutant.On(mutant.WrongInstance) {
+	if c.link.hello.AckInst == c.cfg.Instance {
 		ack, c.settling.gate = c.link.hello.Ack, c.link.hello.Notice
 	}
 	if !c.carrying() {
@@ -61,10 +60,6 @@ func (c *Conn) resume() {
 			c.out.rtx.Remove(m)
 			m.Track.State = msg.Posted
 			c.out.unacked.Push(m)
-		case m.OpOpen() && mutant.On(mutant.OperationReplayed):
-			m.Track.Op = msg.OpWaits
-			m.Track.List.Remove(m)
-			c.out.queue.Push(m)
 		case m.OpOpen():
 			c.out.rtx.Remove(m)
 			c.end(m, msg.Dropped)
@@ -78,9 +73,6 @@ func (c *Conn) resume() {
 	}
 	c.settling.acked = max(c.settling.acked, ack)
 	c.settling.on = true
-	if mutant.On(mutant.NoGate) {
-		c.settling.gate = 0
-	}
 	c.checkGate()
 }
 
@@ -135,7 +127,7 @@ func (c *Conn) settle() { c.settleTo(c.settling.acked) }
 func (c *Conn) settleTo(seq uint64) {
 	for m := c.out.unacked.Head; m != nil && m.Track.Seq <= seq; m = c.out.unacked.Head {
 		c.out.unacked.Remove(m)
-		if m.Track.Atomic == msg.Carried && !mutant.On(mutant.ResultUnneeded) {
+		if m.Track.Atomic == msg.Carried {
 			c.unanswered(m)
 			continue
 		}

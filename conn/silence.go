@@ -7,7 +7,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn/internal/timer"
 	"github.com/rdsd/rdsd/conn/msg"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // ErrSilent ends a connection whose peer owed an answer and sent nothing for
@@ -52,7 +51,7 @@ func (c *Conn) watch() {
 func (c *Conn) watchFrom() {
 	c.heard()
 	c.quiet.lookAt = 0
-	if c.cfg.Silence > 0 && !mutant.On(mutant.SilenceIgnored) {
+	if c.cfg.Silence > 0 {
 		c.quiet.lookAt = c.now + c.probeGap()
 	}
 }

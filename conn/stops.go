@@ -4,7 +4,6 @@ import (
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // portStop is a port of the peer that refused a message. While stopped it keeps the
@@ -62,7 +61,7 @@ const keepsWindow = 32 << 10
 // any reports whether messages are kept for a port.
 func (s *portStops) any() bool {
 	for _, st := range s.list {
-		if st.refused.N+st.behind.N > 0 || st.stopped && mutant.On(mutant.StopWanted) {
+		if st.refused.N+st.behind.N > 0 {
 			return true
 		}
 	}
@@ -87,9 +86,6 @@ func (c *Conn) refuse(m *msg.Msg) {
 	// Received means that the operation ahead of it is done: from here on it
 	// is a message like any other.
 	p.Op.Prove()
-	if mutant.On(mutant.RefusedRunsAgain) {
-		p.Op = msg.OpWaits
-	}
 	st.refused.Push(m)
 	s.look(st)
 }
@@ -109,7 +105,6 @@ func (c *Conn) stop(st *portStop) {
 		prev := m.Track.Prev
 		if m.DPort == st.port && m.Internal == 0 {
 			c.out.queue.Remove(m)
-			m.Track.Posted = m.Track.Posted || mutant.On(mutant.StoppedKept)
 			if m.Track.Posted || m.Track.Own {
 				st.behind.Insert(m, st.behind.Head)
 			} else {
@@ -185,16 +180,13 @@ func (c *Conn) turnAway(m *msg.Msg) bool {
 // peer's congestion map.
 func (s *portStops) release(queue *msg.List, remote *cong.Map) {
 	looks := s.looks
-	if s.due || mutant.On(mutant.StopsWalked) {
+	if s.due {
 		looks = s.list
 	}
 	for _, st := range looks {
 		s.walked++
-		if st.stopped && (st.inflight == 0 || mutant.On(mutant.ReleasedEarly)) && !remote.Test(st.port) {
+		if st.stopped && st.inflight == 0 && !remote.Test(st.port) {
 			st.stopped, st.resume = false, true
-			if mutant.On(mutant.HeldOvertakes) {
-				st.refused, st.behind = st.behind, st.refused
-			}
 			st.behind.Prepend(&st.refused)
 			if !st.lets {
 				st.lets = true
@@ -212,7 +204,7 @@ func (s *portStops) release(queue *msg.List, remote *cong.Map) {
 // letGo moves what released ports keep to the end of the queue, a message of each port in
 // turn, until enough of it waits there.
 func (s *portStops) letGo(queue *msg.List) {
-	for len(s.letting) > 0 && (queue.Again < keepsWindow || mutant.On(mutant.KeptAtOnce)) {
+	for len(s.letting) > 0 && queue.Again < keepsWindow {
 		s.walked++
 		i := s.turn % len(s.letting)
 		st := s.letting[i]

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdsd/rdsd/abi"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // AnyPort as Grant.Port: every socket of the initiator's address may use the
@@ -145,18 +144,11 @@ func (g *Grants) Check(o *Op, port uint16) unix.Errno {
 	if k.state != keyLive && !mine {
 		return unix.EINVAL
 	}
-	if mutant.On(mutant.GrantUnchecked) {
-		return 0
-	}
 	need := o.Rights()
 	if !mine && g.grants[holder{o.RKey(), port}]&need == 0 && g.grants[holder{o.RKey(), AnyPort}]&need == 0 {
 		return unix.EACCES
 	}
-	end := k.len
-	if mutant.On(mutant.BoundsOffByOne) {
-		end++
-	}
-	if o.Len > end || o.RemoteOff > end-o.Len {
+	if o.Len > k.len || o.RemoteOff > k.len-o.Len {
 		return unix.ERANGE
 	}
 	return 0
@@ -186,7 +178,7 @@ func (g *Grants) Begin(port uint16, ops ...*Op) (bad *Op, errno unix.Errno) {
 	}
 	for _, o := range ops {
 		once := g.grants[holder{o.RKey(), port}] | g.grants[holder{o.RKey(), AnyPort}]
-		if k := g.keys[o.RKey()]; once&abi.UseOnce != 0 && k.state == keyLive && !mutant.On(mutant.UseOnceIgnored) {
+		if k := g.keys[o.RKey()]; once&abi.UseOnce != 0 && k.state == keyLive {
 			g.dropGrants(k)
 			k.state = keyUsed
 			g.kept++
@@ -252,7 +244,7 @@ func (g *Grants) Revoke(rkey uint32, lanes int) (retired bool) {
 		k.lanes = lanes
 		k.heard++
 	}
-	if k.inFlight > 0 && !mutant.On(mutant.RevokeDoesNotWait) {
+	if k.inFlight > 0 {
 		return false
 	}
 	g.end(k)
@@ -262,7 +254,7 @@ func (g *Grants) Revoke(rkey uint32, lanes int) (retired bool) {
 // end drops a key that was taken back, once the request has arrived on all its
 // lanes.
 func (g *Grants) end(k *key) {
-	if k.heard < k.lanes && !mutant.On(mutant.TakenForgotten) {
+	if k.heard < k.lanes {
 		k.state = keyTaken
 		g.kept++
 		return

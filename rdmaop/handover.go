@@ -7,7 +7,6 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -29,9 +28,6 @@ func (g *Grants) Adopt(state []byte) error { return handover.Adopt(state, g.hand
 
 func (g *Grants) handOver(s *handover.State) {
 	keys := slices.Sorted(maps.Keys(g.keys)) // in order, so that the same state has the same bytes
-	if mutant.On(mutant.HandoverGrants) {
-		keys = nil
-	}
 	for i := range s.Count(len(keys), mostKeys, 8+8+2+4+4+1+4+4+4) {
 		k := g.keys[handover.Nth(s, keys, i)]
 		if s.Reads() {
@@ -100,12 +96,8 @@ func (e *Export) Adopt(state []byte, known func(verbs.PeerKey) bool) error {
 
 func (e *Export) handOver(s *handover.State, known func(verbs.PeerKey) bool) {
 	s.U8((*uint8)(&e.state))
-	grants := e.grants
-	if mutant.On(mutant.HandoverExport) {
-		grants = nil
-	}
-	for i := range s.Count(len(grants), MaxGrantees, 8+2) {
-		g := handover.Nth(s, grants, i)
+	for i := range s.Count(len(e.grants), MaxGrantees, 8+2) {
+		g := handover.Nth(s, e.grants, i)
 		s.U64((*uint64)(&g.peer))
 		if s.U16(&g.port); !s.Reads() {
 			continue
@@ -161,7 +153,7 @@ func (o *Op) handOver(s *handover.State) {
 	s.U64s(&o.Cookie, &o.RemoteOff, &o.Len)
 	s.U64s(&o.Atomic.CompareAdd, &o.Atomic.Swap, &o.Atomic.CompareMask, &o.Atomic.SwapMask)
 	s.U64s(&o.Token, &o.ID)
-	s.U8((*uint8)(handover.Instead(s, o.state > StateQueued && mutant.On(mutant.HandoverOpState), &o.state, StateQueued)))
+	s.U8((*uint8)(&o.state))
 	s.U8((*uint8)(&o.status))
 	handover.As32(s, &o.errno)
 	s.U32(&o.region)

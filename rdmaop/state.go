@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdsd/rdsd/abi"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -184,9 +183,6 @@ func next(s State, e EventType) (to State, eff Effect, ok bool) {
 			return s, 0, true
 		}
 	case StateSettled:
-		if e.settles() && mutant.On(mutant.StatusTwice) {
-			return s, Report, true
-		}
 		if e.settles() {
 			return s, 0, true
 		}

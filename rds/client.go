@@ -9,7 +9,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/attach"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -94,7 +93,7 @@ func (c *Client) fail(err error) {
 // and returns the error. If the daemon has ended the session before, the error is the daemon's
 // reason: after the end the rings are emptied.
 func (c *Client) broken(format string, args ...any) error {
-	if x, is := c.ctl.(interface{ Ending() bool }); is && c.state() == nil && x.Ending() && !mutant.On(mutant.EndMisread) {
+	if x, is := c.ctl.(interface{ Ending() bool }); is && c.state() == nil && x.Ending() {
 		<-c.ctl.Gone()
 		if c.ctl.Reason() != nil {
 			c.fail(goneError(c.ctl.Reason()))

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -51,7 +50,7 @@ func (d *dest) isOpen() bool { return d.shared.LoadGen() == d.gen }
 // daemon may refuse it, and is not open yet. tx.mu is held.
 func (t *tx) unknown(d *dest) bool {
 	if !d.known && t.asks {
-		d.known = d.isOpen() || mutant.On(mutant.DestUnasked)
+		d.known = d.isOpen()
 		return !d.known
 	}
 	return false
@@ -63,7 +62,7 @@ func (d *dest) congested() bool { return d.shared.LoadCongested() != 0 && d.isOp
 
 // takesCookie returns errNoRDMA if the daemon has said that d takes no cookies.
 func (d *dest) takesCookie() error {
-	if d.isOpen() && d.shared.LoadLimits()&shm.SlotNoRDMA != 0 && !mutant.On(mutant.CookieUnasked) {
+	if d.isOpen() && d.shared.LoadLimits()&shm.SlotNoRDMA != 0 {
 		return errNoRDMA
 	}
 	return nil
@@ -168,7 +167,7 @@ func (t *tx) freeSlot() (uint32, bool) {
 			return i, true
 		case d.used:
 			d.used = false
-		case (d.pending == 0 || mutant.On(mutant.SlotReusedEarly)) && d.isOpen():
+		case d.pending == 0 && d.isOpen():
 			t.closeDest(d)
 			return i, true
 		}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/conn/frames"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -33,7 +32,7 @@ func (r *rx) begin(s *Socket, e *shm.Event) error {
 	in := &s.in
 	in.rest, in.ev = p, *e
 	in.from, in.at = source(e), time.Unix(0, e.RecvTime)
-	if in.told = int(e.Len) - in.quarter(); e.Len < stepRun || e.RxID >= keptRx || mutant.On(mutant.HalfReadKept) {
+	if in.told = int(e.Len) - in.quarter(); e.Len < stepRun || e.RxID >= keptRx {
 		in.told = 0
 	}
 	return nil

@@ -1,9 +1,6 @@
 package rds
 
-import (
-	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/shm"
-)
+import "github.com/rdsd/rdsd/internal/shm"
 
 // all returns the sockets, those being closed and those that have ended included. mu is
 // held.
@@ -88,7 +85,7 @@ func (r *rx) keepAll() {
 			}
 			e.RxID = r.keep(p)
 		}
-		if s.closed.Load() || mutant.On(mutant.ReopenedUnread) {
+		if s.closed.Load() {
 			r.drop(s)
 		}
 	}

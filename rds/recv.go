@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -54,7 +53,7 @@ func (s *Socket) recv(ctx context.Context, a receive) (n int, err error) {
 // receiver was woken all the same, it wakes another one for whatever it was woken
 // for.
 func (s *Socket) endRecv(w **waiter) {
-	if !s.endWait(w) || mutant.On(mutant.WakeUpKept) {
+	if !s.endWait(w) {
 		return
 	}
 	r := &s.c.rx

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/rdsd/rdsd/conn/frames"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -58,7 +57,7 @@ func (r *outRun) uncommitted() frames.Sum {
 // takes reports whether a payload of n bytes can be appended. After a notice it cannot:
 // what was submitted before the notice may end otherwise than what comes after it.
 func (r *outRun) takes(s *Socket, n int) bool {
-	if r.mem == nil || r.notices != s.noticed.Load() && !mutant.On(mutant.RunOverNotice) {
+	if r.mem == nil || r.notices != s.noticed.Load() {
 		return false
 	}
 	if r.opened != s.c.tx.published && r.next == r.state && shm.RunWord(r.mem).Load() == shm.RunClosed {
@@ -186,7 +185,7 @@ func (t *tx) commitRun() bool {
 		w := shm.RunWord(r.mem)
 		if r.opened == t.published {
 			w.Open(r.next)
-		} else if !w.Replace(r.state, r.next) && !mutant.On(mutant.RunAppendedLate) {
+		} else if !w.Replace(r.state, r.next) {
 			r.shrink()
 			r.mem = nil
 		}
@@ -211,7 +210,5 @@ func (r *outRun) shrink() {
 
 // endRun has nothing more appended to d's run, whose frames are committed. mu is held.
 func (d *dest) endRun() {
-	if !mutant.On(mutant.RunOvertaken) {
-		d.run.mem = nil
-	}
+	d.run.mem = nil
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -316,7 +315,7 @@ func (r *rx) startBind() {
 // belongs to another socket.
 func (r *rx) endBind(s *Socket) bool {
 	r.mu.Lock()
-	if r.dead && !mutant.On(mutant.BindBehindClose) {
+	if r.dead {
 		r.early = queue[shm.Entry]{}
 		r.mu.Unlock()
 		return false

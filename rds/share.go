@@ -1,9 +1,6 @@
 package rds
 
-import (
-	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/shm"
-)
+import "github.com/rdsd/rdsd/internal/shm"
 
 // Message ids and send memory are common to all sockets of a process. A
 // destination that takes nothing keeps what its messages have, so each has its
@@ -27,7 +24,7 @@ func (t *tx) freeMem() int { return t.arena.Windows()*shm.WindowSize - t.arena.I
 // overShare reports whether a destination that holds holds has its share: one
 // part-th of free, what is free.
 func overShare(holds, part, free int) bool {
-	return holds > 0 && part*holds >= free && !mutant.On(mutant.ShareIgnored)
+	return holds > 0 && part*holds >= free
 }
 
 // idsOver reports that d holds its share of message ids.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -246,7 +245,7 @@ func (s *Socket) shut() error {
 // overtaken turns the answer to a control call about s into ErrClosed if Close was
 // faster than the call, so that the daemon did not find what the call named.
 func (s *Socket) overtaken(err error) error {
-	if s.closed.Load() && !mutant.On(mutant.OvertakenInvalid) && (errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.EINVAL)) {
+	if s.closed.Load() && (errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.EINVAL)) {
 		return ErrClosed
 	}
 	return err

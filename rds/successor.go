@@ -13,7 +13,6 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // successor is what a client has got from its next daemon: a session, and sockets,
@@ -163,7 +162,7 @@ func (x *successor) reconcile() {
 		}
 	}
 	for s, got := range x.socks {
-		if x.gone == nil && s.closed.Load() && !mutant.On(mutant.ReopenedClosed) {
+		if x.gone == nil && s.closed.Load() {
 			if got.err == nil {
 				_, _ = x.call(&ipc.CloseSock{Sock: got.id})
 			}
@@ -252,9 +251,7 @@ func (x *successor) moveSocket(s *Socket, lost SocketLoss) []SocketLoss {
 		s.dests = map[netip.AddrPort]*dest{}
 	}
 	for _, ce := range s.cells {
-		if ce.final = ce.last; !mutant.On(mutant.ReopenedIDs) {
-			ce.base = ce.last
-		}
+		ce.final, ce.base = ce.last, ce.last
 		ce.shared, ce.want, ce.first = nil, nil, nil
 	}
 	for to := range s.cong.failed {
@@ -309,7 +306,7 @@ func (t *tx) settle() map[*Socket]SocketLoss {
 			continue
 		}
 		counts[m.dest] += m.sum.Datagrams
-		if m.zc && !mutant.On(mutant.ReopenedZeroCopy) {
+		if m.zc {
 			m.sock.zcDone.push(m.zcCookie)
 			m.sock.arrived(wantZeroCopy)
 		}
@@ -368,7 +365,7 @@ func (s *Socket) settleUnknown() (n int) {
 	}
 	slices.SortFunc(keys, func(a, b opKey) int { return cmp.Or(cmp.Compare(a.cell, b.cell), cmp.Compare(a.id, b.id)) })
 	for _, key := range keys {
-		if op := s.awaited[key]; op.wanted && !mutant.On(mutant.ReopenedUnsettled) {
+		if op := s.awaited[key]; op.wanted {
 			s.comps.push(Completion{Token: op.token, ID: key.id, To: s.cellAddr[key.cell].addr, Status: Unknown})
 			n++
 		}

@@ -1,9 +1,6 @@
 package msg
 
-import (
-	"github.com/rdsd/rdsd/conn/frames"
-	"github.com/rdsd/rdsd/internal/mutant"
-)
+import "github.com/rdsd/rdsd/conn/frames"
 
 // Runs for a peer that knows none, a Linux kernel: each datagram is a message of its own,
 // a part of the run. A run that has come to the head of its queue stays there, and its
@@ -63,9 +60,6 @@ func (k *Cutter) Next(l *List, run *Msg) *Msg {
 	l.Remove(run)
 	p := k.Take(x)
 	payload, rest, ok := frames.Next(run.Data)
-	if mutant.On(mutant.RunMergedForKernel) && ok {
-		payload, rest, run.Run = run.Data[frames.Head:], nil, 1
-	}
 	if !ok {
 		rest = nil
 	}

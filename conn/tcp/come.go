@@ -4,7 +4,6 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // How connections come to lanes: those that were dialed, and the peer's.
@@ -28,11 +27,6 @@ func (c *Conn) HandleConnected(now int64, lane int, id uint64, s Stream, chosen 
 	}
 	if !c.peer.known {
 		c.chosen = chosen
-	}
-	if l.attempt.doomed != nil && mutant.On(mutant.TCPLateUnread) {
-		s.Close(true)
-		l.failed(l.attempt.doomed)
-		return
 	}
 	l.start(s)
 	if l.attempt.doomed != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -98,7 +97,7 @@ func (c *Conn) Send(m *msg.Msg) {
 		c.finish(m, msg.OpRefused)
 	case m.Internal != 0, c.closed:
 		c.finish(m, msg.Cancelled)
-	case m.DestCookie != 0 && !mutant.On(mutant.TCPCookieTaken):
+	case m.DestCookie != 0:
 		c.finish(m, msg.OpRefused)
 	default:
 		c.lane(m.SPort).enqueue(m)

@@ -8,7 +8,6 @@ import (
 	"github.com/rdsd/rdsd/conn/internal/timer"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -91,8 +90,7 @@ func (l *lane) down(abort bool) {
 	// one: neither what is going to be sent again, nor what has ended. The peer would
 	// take what is older for what is newer, and no more know what it has received.
 	left, _ := l.stream.Unacked()
-	late := left > 0 && !mutant.On(mutant.TCPEndedArrives)
-	l.stream.Close(abort || late || l.out.unacked.N > 0 || l.out.frag != nil)
+	l.stream.Close(abort || left > 0 || l.out.unacked.N > 0 || l.out.frag != nil)
 	l.stream = nil
 	if m := l.out.frag; m != nil {
 		l.out.frag = nil
@@ -107,7 +105,7 @@ func (l *lane) down(abort bool) {
 		m.Track.Flags |= wire.FlagRetransmitted
 	}
 	l.out.queue.Prepend(&l.out.unacked)
-	if l.n >= c.n && !mutant.On(mutant.TCPPongKept) { // pongs, and nobody brings that lane back for them
+	if l.n >= c.n { // pongs, and nobody brings that lane back for them
 		c.endAll(&l.out.queue)
 	}
 	l.out.congRest, l.out.congDue = nil, false

@@ -8,7 +8,6 @@ import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 var errNotStill = errors.New("conn: handed over before it is halted and Down")
@@ -72,7 +71,7 @@ func (c *Conn) handOver(a *crossing.Messages) {
 func (l *lane) handOver(a *crossing.Messages) {
 	s, out := a.S, &l.out
 	s.U64s(&out.nextTx, &out.lastAck, &l.in.last)
-	s.Bool(handover.Unless(s, mutant.On(mutant.HandoverTCPAgain), &l.again))
+	s.Bool(&l.again)
 	s.I64s(&l.redial.Ceiling, &l.redial.At)
 	s.Int(&l.pings.open, msg.MaxOwing)
 	if s.Reads() {
@@ -101,9 +100,6 @@ func (l *lane) handOver(a *crossing.Messages) {
 func (t *seqTable) handOver(s *handover.State) {
 	var ports []uint16
 	t.each(func(port uint16, _ uint64) { ports = append(ports, port) })
-	if mutant.On(mutant.HandoverTCPSeen) {
-		ports = nil
-	}
 	for i := range s.Count(len(ports), 1<<16, 2+8) {
 		port := handover.Nth(s, ports, i)
 		s.U16(&port)

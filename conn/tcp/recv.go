@@ -6,7 +6,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // receiving is the receiving side of a lane: a header, then its payload.
@@ -174,7 +173,7 @@ func (l *lane) message(b []byte) []byte {
 // pongs have none, and every lane has pings of its own.
 func (l *lane) duplicate() bool {
 	h := &l.in.h
-	return h.Flags&wire.FlagRetransmitted != 0 && h.Seq <= *l.last() && !mutant.On(mutant.TCPDuplicateTaken)
+	return h.Flags&wire.FlagRetransmitted != 0 && h.Seq <= *l.last()
 }
 
 func (l *lane) last() *uint64 {

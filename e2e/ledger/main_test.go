@@ -19,7 +19,6 @@ var (
 	campaigns = flag.Int("ledger.campaigns", 1, "campaigns, of one seed after the other")
 	keep      = flag.String("ledger.keep", "", "folder in which the logs of failed campaigns stay; else one in the system's folder for temporary files")
 	upgraded  = flag.Duration("ledger.upgrades", 0, "campaigns in which nothing ends and all daemons are replaced each `duration`; 0: the usual ones")
-	tags      = flag.String("ledger.tags", "", "build tags of the daemons: mutant, and RDSD_MUTANT names a broken variant")
 )
 
 // envWorker has the configuration of a process that is to be an application.
@@ -52,7 +51,7 @@ func runAll(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	programs = dir
 	for _, p := range []string{"rdsd", "rdsctl"} {
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", *tags, "-o", filepath.Join(dir, p), "../../cmd/"+p)
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, p), "../../cmd/"+p)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%v: %v\n%s", cmd, err, out)
 			return 1

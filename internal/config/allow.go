@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rdsd/rdsd/internal/hosts"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // Allowed is one entry of peers.allow: a network, or a host's name.
@@ -70,7 +69,7 @@ func (c *Config) Peer(a netip.Addr) Permission {
 	case slices.ContainsFunc(c.Peers.Allow, func(p Allowed) bool { return p.isLiteral(a) }):
 		return Permitted
 	case a.IsLoopback():
-		if mutant.On(mutant.LoopbackTrusted) || !slices.ContainsFunc(c.Listen, func(l netip.Addr) bool { return !l.IsLoopback() }) {
+		if !slices.ContainsFunc(c.Listen, func(l netip.Addr) bool { return !l.IsLoopback() }) {
 			return Permitted
 		}
 	case slices.ContainsFunc(c.Peers.Allow, func(p Allowed) bool { return p.contains(a) }):

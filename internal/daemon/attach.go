@@ -10,7 +10,6 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -73,7 +72,7 @@ func (s *session) client() (c *engine.Client, windows [][]byte, err error) {
 // free gives back the memory of a client that the engine has let go of. Emptied rings tell its
 // process nothing, so a reason for the end is sent before.
 func (s *session) free() {
-	if why := s.why.Load(); why != nil && !mutant.On(mutant.RingsFirst) {
+	if why := s.why.Load(); why != nil {
 		s.goodbye(*why)
 	}
 	s.memory.free()

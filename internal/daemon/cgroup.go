@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 	"golang.org/x/sys/unix"
 )
@@ -156,7 +155,7 @@ func (c *cgroups) fits(u *quota.User, size, own, pending, mapped uint64) error {
 	left -= min(left, pending+spare(most))
 	for i := range c.groups {
 		limit := c.groups[i].max()
-		if n := limit - min(limit, mapped+spare(limit)); n < left && !mutant.On(mutant.HolesUncharged) {
+		if n := limit - min(limit, mapped+spare(limit)); n < left {
 			left, most = n, limit
 		}
 	}

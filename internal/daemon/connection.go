@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 )
 
@@ -111,9 +110,7 @@ func (c *connection) brokenOff() <-chan struct{} {
 func (c *connection) goesOn() error {
 	select {
 	case <-c.brokenOff():
-		if !mutant.On(mutant.MemoryUnbroken) {
-			return errReplaced
-		}
+		return errReplaced
 	case <-c.over:
 		return net.ErrClosed
 	default:

@@ -4,7 +4,6 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // heirs are the sessions that go over from one daemon to another. In the one that takes over they are
@@ -32,12 +31,8 @@ func (h *heirs) handOver(s *handover.State, f *handover.Files) {
 		}
 	}
 	if s.Version() >= 3 {
-		ended := h.ended
-		if mutant.On(mutant.HandoverUnread) {
-			ended = nil
-		}
-		for i := range s.Count(len(ended), mostSessions, 4+4) {
-			h.handOverEnded(s, f, handover.Nth(s, ended, i))
+		for i := range s.Count(len(h.ended), mostSessions, 4+4) {
+			h.handOverEnded(s, f, handover.Nth(s, h.ended, i))
 		}
 		h.d.admission.handOverHoled(s)
 	}

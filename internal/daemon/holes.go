@@ -12,7 +12,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -132,7 +131,7 @@ func (d *Daemon) lookForHoles(ctx context.Context) {
 // restAfter is how long the pause after a search is that took so long. After one that found something there
 // is none, because the user may have other processes that begin now.
 func restAfter(took time.Duration, found bool) time.Duration {
-	if found && !mutant.On(mutant.RestAfterFound) {
+	if found {
 		return 0
 	}
 	return looksRest * took
@@ -150,7 +149,7 @@ func (d *Daemon) endHoled() (found bool) {
 // endIfHoled ends s if its memory has holes, and reports whether it has. If an earlier search than the one that
 // began at this time has found some in another session of the same user, all sessions of the user end.
 func (d *Daemon) endIfHoled(s *session, began time.Time) bool {
-	if s.why.Load() != nil && !mutant.On(mutant.HolesTwice) {
+	if s.why.Load() != nil {
 		return false // it ends already
 	}
 	err := s.memory.looked.check()
@@ -163,7 +162,7 @@ func (d *Daemon) endIfHoled(s *session, began time.Time) bool {
 	}
 	d.engine.Count(stats.ClientViolations)
 	marks := heldMarks
-	if s.HungUp() && !mutant.On(mutant.GoneMarked) {
+	if s.HungUp() {
 		marks = goneMarks
 	}
 	again := d.admission.refuse(s.connection, began, marks)
@@ -211,7 +210,7 @@ func (a *admission) clientsLike(s *session) (all []*session) {
 // refuse has no process of c's user admitted for holedFor, and marks the user. It reports whether all sessions of the
 // user are to end: it has mostMarks, some of them from before began. It does nothing to users that are trusted.
 func (a *admission) refuse(c *connection, began time.Time, marks int) (again bool) {
-	if c.user.Trusted || mutant.On(mutant.HolesBack) {
+	if c.user.Trusted {
 		return false
 	}
 	a.mu.Lock()
@@ -221,7 +220,7 @@ func (a *admission) refuse(c *connection, began time.Time, marks int) (again boo
 	is := holed{time.Now().Add(holedFor), min(was.marks+marks, mostMarks)}
 	a.setHoled(c.user.Account, is)
 	before := was.marks > 0 && was.until.Before(began.Add(holedFor))
-	return before && is.marks == mostMarks && !mutant.On(mutant.HolesAgain)
+	return before && is.marks == mostMarks
 }
 
 // dropHoled drops the users whose processes are admitted again by now. Guarded by mu.
@@ -244,9 +243,6 @@ func (a *admission) handOverHoled(s *handover.State) {
 	now := time.Now()
 	a.dropHoled(now)
 	users := slices.Sorted(maps.Keys(a.holed))
-	if mutant.On(mutant.HandoverHoles) {
-		users = nil
-	}
 	for i := range s.Count(len(users), mostSessions, 4+4+4) {
 		u := handover.Nth(s, users, i)
 		h := a.holed[u]

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // The journal goes over in version 2 of the state, so that rdsctl events and rdsctl errors know
@@ -47,9 +46,6 @@ func (j *journal) handOver(s *handover.State) {
 	defer j.mu.Unlock()
 	s.Begin(tagJournal)
 	first, last := j.first(), j.seq
-	if mutant.On(mutant.HandoverJournal) {
-		first = last + 1
-	}
 	n := s.Count(int(last+1-first), mostEvents, leastEventBytes)
 	if s.Reads() {
 		if uint64(n) > last || last > math.MaxUint64/2 {

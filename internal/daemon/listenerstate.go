@@ -11,7 +11,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -141,8 +140,6 @@ func (ls *listeners) own(mode fs.FileMode) (err error) {
 
 // leave closes the control socket and leaves its file to the daemon that took it over.
 func (ls *listeners) leave() {
-	if !mutant.On(mutant.SocketFileTaken) {
-		ls.file.Leave()
-	}
+	ls.file.Leave()
 	ls.close()
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -68,9 +67,6 @@ func (p *populator) populate(c *connection, size int, create func() (*shm.Mappin
 
 // enter waits for a turn of c's user. leave ends the turn.
 func (p *populator) enter(c *connection) (leave func(), err error) {
-	if mutant.On(mutant.PopulateAtOnce) {
-		return func() {}, c.goesOn()
-	}
 	account := c.user.Account
 	p.mu.Lock()
 	u := p.users[account]

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // In a recess every session stands between two requests. What processes send in a recess
@@ -90,7 +89,7 @@ func (a *admission) recessFor(ctx context.Context, breaks bool, most time.Durati
 			a.resume()
 			return context.Cause(ctx)
 		case <-tick.C:
-			if passed++; passed >= ticks && !mutant.On(mutant.RecessUnbounded) {
+			if passed++; passed >= ticks {
 				a.stood(p, true)
 				return nil
 			}
@@ -142,7 +141,7 @@ func (a *admission) stood(p *recess, late bool) bool {
 	defer a.mu.Unlock()
 	var moving []*session
 	for c, s := range a.open {
-		if !c.stands || c.answers.Load() > 0 && !mutant.On(mutant.RecessAnswers) {
+		if !c.stands || c.answers.Load() > 0 {
 			moving = append(moving, s)
 		}
 	}
@@ -209,7 +208,7 @@ func (a *admission) limit(c *connection, t time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.deadline = t
-	if a.inRecess == nil || mutant.On(mutant.RecessUnheeded) {
+	if a.inRecess == nil {
 		_ = c.SetReadDeadline(t)
 	}
 }

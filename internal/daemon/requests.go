@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
@@ -38,9 +37,7 @@ func (s *session) carryOut(m *ipc.Message, f func(*ipc.Message) error) error {
 	defer done()
 	err := f(m)
 	if errors.Is(err, errReplaced) {
-		if !mutant.On(mutant.RequestForgotten) {
-			s.again = m
-		}
+		s.again = m
 		return nil
 	}
 	m.CloseFDs()

@@ -3,13 +3,12 @@ package daemon
 import (
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // handOverRequest has *m, the request of a session that was broken off, go over, if it is not nil: its
 // frame, and the descriptor that came along. role is that of the connection. *m is nil after an error.
 func handOverRequest(s *handover.State, f *handover.Files, role ipc.Role, m **ipc.Message) {
-	broken := *m != nil && (s.Reads() || !mutant.On(mutant.HandoverRequest))
+	broken := *m != nil
 	if s.Bool(&broken); !broken {
 		return
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
@@ -50,7 +49,7 @@ const helloTimeout = 5 * time.Second // how long a connection may be silent befo
 // begun.
 func (s *session) run() {
 	defer func() {
-		if s.again != nil && !mutant.On(mutant.AgainOpen) {
+		if s.again != nil {
 			s.again.CloseFDs() // a request that is not carried out
 		}
 		s.detach()
@@ -143,9 +142,9 @@ func (s *session) badClient(what string, err error) {
 			s.d.engine.Count(stats.ClientViolations)
 			return
 		}
-		if err = errAnswersUnread; s.role == ipc.RoleCtl && !mutant.On(mutant.ToolViolates) {
+		if err = errAnswersUnread; s.role == ipc.RoleCtl {
 			s.say(slog.LevelInfo, "rdsctl ended", err)
-			if s.d.admission.rests() && !mutant.On(mutant.ToolUntold) {
+			if s.d.admission.rests() {
 				s.goodbye(errReplaced)
 			}
 			return

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
@@ -76,7 +75,7 @@ func (m *sessionMemory) mayImport(fd int, off, n uint64) (*shm.Import, error) {
 }
 
 func (m *sessionMemory) mayHaveHuge(i *shm.Import) error {
-	if i.Huge && !m.conn.user.Trusted && !mutant.On(mutant.HugeOfAnyone) {
+	if i.Huge && !m.conn.user.Trusted {
 		// The process could punch a hole, and use the pool up before the daemon touches it.
 		return fmt.Errorf("import: %w: huge pages are only for root and the daemon's own user, because a hole in them can end the daemon; use a memfd of normal pages",
 			unix.EPERM)

@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -85,11 +84,6 @@ func (m *sessionMemory) unmap(file *shm.Mapping) {
 // pages are the process's. It waits for a handOver in progress. Nobody waits for it, because what
 // the kernel does to unmap much memory takes long.
 func (m *sessionMemory) end(file *shm.Mapping, kept bool) uint64 {
-	if mutant.On(mutant.UnmapLocks) {
-		m.mu.Lock()
-		m.looked.remove(file)
-		m.mu.Unlock()
-	}
 	m.looked.remove(file) // waits for a search
 	own, kept := m.take(file, kept)
 	size := uint64(len(own.Mem))
@@ -119,9 +113,7 @@ func (m *sessionMemory) remain() {
 func (m *sessionMemory) hold(p shm.Params) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.records = engine.RecordBytes(p); mutant.On(mutant.RecordsUncharged) {
-		m.records = 0
-	}
+	m.records = engine.RecordBytes(p)
 	m.engine.Memory().Hold(&m.conn.user, m.records)
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
@@ -86,9 +85,6 @@ func (m *sessionMemory) handOverBuffer(s *handover.State, f *handover.Files, b *
 	number, imported, place := uint32(0), false, handover.Range{}
 	if !s.Reads() {
 		number, imported, place = b.number, b.imported, handover.Range{File: f.Add(b.file.FD), Off: b.off, Len: b.size}
-		if mutant.On(mutant.HandoverOffset) {
-			place.Off = 0
-		}
 	}
 	s.U32(&number)
 	s.Bool(&imported)

@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // tagSessions is the list of control connections.
@@ -74,9 +73,7 @@ func (a *admission) answerAll() {
 		case <-r.changed:
 		case <-late.C:
 			for _, s := range to {
-				if !mutant.On(mutant.LateAnswerKept) {
-					s.lose(errNotStood)
-				}
+				s.lose(errNotStood)
 			}
 			return
 		}
@@ -155,9 +152,6 @@ func (c *connection) adoptUnread(s *handover.State, n int) {
 	if n > ipc.MaxFDs {
 		s.Fail("%d descriptors that a process has not received", n)
 	}
-	if mutant.On(mutant.HandoverUnreadMost) {
-		n = ipc.MaxFDs
-	}
 	if n > 0 && s.Err() == nil {
 		c.Gave()
 		c.unreceived.keep(c, n)
@@ -169,7 +163,7 @@ func (s *session) handOver(st *handover.State, f *handover.Files) {
 	p, imports := &s.params, !st.Reads() && s.TakesImports()
 	st.String(&s.name, ipc.MaxName)
 	st.U32s(&p.SubEntries, &p.EventEntries, &p.MaxMsgs, &p.MaxRx, &p.Slots, &p.Cells, &p.SendWindows, &p.RecvWindows)
-	st.Bool(handover.Unless(st, mutant.On(mutant.HandoverImports), &imports))
+	st.Bool(&imports)
 	if st.Reads() {
 		s.name = printable(s.name) // what is printable is another version's matter
 		if imports && st.Err() == nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/succession"
 )
 
@@ -90,9 +89,7 @@ func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 	}
 	d.noteDrains()
 	d.loop.show()
-	if !mutant.On(mutant.HandoverLong) {
-		d.loop.long.note() // the predecessor may have been about to look for holes
-	}
+	d.loop.long.note() // the predecessor may have been about to look for holes
 	d.inherited = &inherited{heirs: h, stood: stood, serves: s.Serves, gone: s.Gone, ended: make(chan struct{})}
 	return nil
 }

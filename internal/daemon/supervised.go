@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/logqueue"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/service"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -66,7 +65,7 @@ type awake struct {
 // tick notes that the goroutine runs now. A time of gap or more without a tick is a gap. tick returns the time
 // since the last one.
 func (a *awake) tick(now time.Time, gap time.Duration) time.Duration {
-	if now.Sub(a.at) >= gap && !mutant.On(mutant.PauseUnnoticed) {
+	if now.Sub(a.at) >= gap {
 		a.since = now
 	}
 	a.at = now

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +37,7 @@ func (u *unreceived) take(c *connection, n int) error {
 			own += k
 		}
 	}
-	if err := c.user.MayShareMany("descriptors that were sent and that processes have not received", own, all, u.most, n); err != nil && !mutant.On(mutant.UnreadUnbounded) {
+	if err := c.user.MayShareMany("descriptors that were sent and that processes have not received", own, all, u.most, n); err != nil {
 		return err
 	}
 	u.add(c, n)
@@ -119,7 +118,7 @@ func (u *unreceived) listed() []ctl.Unreceived {
 // this user's processes, or by those of all users that share the kernel's limit with the
 // daemon.
 func (c *connection) give(id uint32, answer ipc.Response, fds ...int) error {
-	if err := c.AwaitReceived(); errors.Is(err, os.ErrDeadlineExceeded) && !mutant.On(mutant.RecessEndsUnread) {
+	if err := c.AwaitReceived(); errors.Is(err, os.ErrDeadlineExceeded) {
 		return cmp.Or(c.goesOn(), err) // a process that does not read keeps its session in a recess
 	} else if err != nil {
 		return err
@@ -128,7 +127,7 @@ func (c *connection) give(id uint32, answer ipc.Response, fds ...int) error {
 		return err
 	}
 	err := c.Send(id, answer, fds...)
-	if errors.Is(err, unix.ETOOMANYREFS) && !mutant.On(mutant.RefsEndSession) {
+	if errors.Is(err, unix.ETOOMANYREFS) {
 		err = fmt.Errorf("%w: programs of the daemon's user have sent as many descriptors as the user may have open, and nobody has received them (%w)", unix.ENOBUFS, err)
 	}
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/succession"
 	"golang.org/x/sys/unix"
 )
@@ -102,9 +101,6 @@ func (d *Daemon) endFaulty(faults handover.Faults) bool {
 			return nil
 		}); err != nil {
 			return false
-		}
-		if mutant.On(mutant.FaultsApart) {
-			break
 		}
 	}
 	return len(faults) > 0
@@ -289,17 +285,13 @@ func (p *predecessor) still(version uint16) (parcel succession.Parcel, err error
 // standStill has the engine end what lost its session in the recess or has too much to be handed
 // over, and stand still then.
 func (d *Daemon) standStill(ctx context.Context) (*pause, error) {
-	if !mutant.On(mutant.RecessEndsLast) {
-		if err := d.loop.ask(ctx, func() {
-			gone := map[*session]bool{}
-			d.admission.endRest(gone) // they are no excess
-			if !mutant.On(mutant.ExcessKept) {
-				d.admission.loseExcess(d.engine.Excess(d.mostHanded))
-			}
-			d.admission.endRest(gone)
-		}); err != nil {
-			return nil, err
-		}
+	if err := d.loop.ask(ctx, func() {
+		gone := map[*session]bool{}
+		d.admission.endRest(gone) // they are no excess
+		d.admission.loseExcess(d.engine.Excess(d.mostHanded))
+		d.admission.endRest(gone)
+	}); err != nil {
+		return nil, err
 	}
 	return d.loop.halt(ctx, d.upgrades.stands)
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -103,7 +102,7 @@ const opBytesStep = 256 << 10
 // ever took, because the pools keep it.
 func (u *userTable) opsHeld(c *Client) {
 	a := c.acct
-	for uint64(a.ops)*opBytes+uint64(a.segs)*segBytes > a.opMemory && !mutant.On(mutant.OpsUncharged) {
+	for uint64(a.ops)*opBytes+uint64(a.segs)*segBytes > a.opMemory {
 		u.mem.Hold(&c.user, opBytesStep)
 		a.opMemory += opBytesStep
 	}
@@ -126,9 +125,7 @@ func (u *userTable) segments(c *Client, n int) {
 }
 
 func (u *userTable) opEnded(c *Client) {
-	if !mutant.On(mutant.QuotaNotGivenBack) {
-		c.acct.ops--
-	}
+	c.acct.ops--
 }
 
 func (u *userTable) mayOperate(c *Client) unix.Errno {

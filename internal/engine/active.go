@@ -2,7 +2,6 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -55,12 +54,12 @@ func (cs *clientTable) pollClients() bool {
 // park announces sleep to c and looks once more; false: there is something.
 func (cs *clientTable) park(c *Client) bool {
 	asleep := c.seg.DaemonAsleep()
-	if asleep.Store(shm.Asleep); c.noRoom && !mutant.On(mutant.RoomNotRung) {
+	if asleep.Store(shm.Asleep); c.noRoom {
 		asleep.Store(shm.AsleepForRoom)
 	}
 	// A ring that broke in this look is empty, and is for the next turn to see:
 	// its owner may have rung for the last time.
-	if !mutant.On(mutant.WakeUpLost) && (!c.sub.Empty() || !c.rret.Empty() || c.noRoom && c.ev.HalfFree() || c.again || c.ringError() != nil) {
+	if !c.sub.Empty() || !c.rret.Empty() || c.noRoom && c.ev.HalfFree() || c.again || c.ringError() != nil {
 		asleep.Store(shm.Awake)
 		c.idle = 0
 		return false

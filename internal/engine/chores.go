@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
-)
+import "github.com/rdsd/rdsd/internal/lists"
 
 // A list that a client or a peer can make long is not walked in one turn. A chore is work
 // on such a list: a turn does a part of it, and the next turn goes on where that one
@@ -30,7 +27,7 @@ func (a *chores) renew() {
 }
 
 // looks reports whether something of the turn's budget is left.
-func (a *chores) looks() bool { return a.left > 0 || mutant.On(mutant.EndUnbounded) }
+func (a *chores) looks() bool { return a.left > 0 }
 
 // mayLook reports whether this turn may look at n more, and counts them: it goes
 // beyond its budget by what cannot be divided.
@@ -105,7 +102,7 @@ func (a *chores) inSlices(one func() bool) bool {
 // always do a slice: if it had only what the chores leave of the budget, it would wait
 // as long as there are chores.
 func (a *chores) besides(one func() bool) bool {
-	for n := 0; n < choreSlice && !mutant.On(mutant.ChoresFirst) || a.looks(); n++ {
+	for n := 0; n < choreSlice || a.looks(); n++ {
 		a.left--
 		a.all++
 		if !one() {

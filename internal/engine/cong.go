@@ -3,7 +3,6 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/cong"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -12,7 +11,7 @@ import (
 // that has left it sets nothing any more.
 func (rx *receiver) setCongested(s *socket, on bool) {
 	e := rx.e
-	if s.congested == on || s.left && !mutant.On(mutant.LeftPortCongests) {
+	if s.congested == on || s.left {
 		return
 	}
 	s.congested = on

@@ -5,7 +5,6 @@ import (
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/trace"
@@ -66,7 +65,7 @@ func (a *arrival) holdsIn(mem []byte) (ok bool) {
 		return true
 	}
 	a.sum, ok = frames.Check(mem, a.run)
-	return ok || mutant.On(mutant.RunUnchecked)
+	return ok
 }
 
 // badRun counts a run whose frames are not what its sender said. A process can change what
@@ -94,12 +93,6 @@ func (rx *receiver) admit(s *socket, n int, must bool) conn.Verdict {
 func (rx *receiver) deliver(s *socket, a *arrival, payload []byte) conn.Verdict {
 	e := rx.e
 	if v := rx.admit(s, a.n, a.must); v != conn.Accepted {
-		if a.run > 1 && mutant.On(mutant.RunRefusedPartly) {
-			first, _, _ := frames.Next(payload)
-			part := *a
-			part.run, part.n = 1, frames.Size(len(first))
-			rx.deliver(s, &part, payload[:part.n])
-		}
 		return v
 	}
 	c := s.cl
@@ -240,9 +233,7 @@ func (r *rxEntry) step() frames.Sum {
 	n := r.steps + 1
 	part := frames.Sum{Datagrams: r.sum.Datagrams / n, NonEmpty: r.sum.NonEmpty / n, Bytes: r.sum.Bytes / n}
 	r.steps--
-	if !mutant.On(mutant.HalfReadTwice) {
-		r.sum = r.sum.Minus(part)
-	}
+	r.sum = r.sum.Minus(part)
 	return part
 }
 
@@ -285,7 +276,7 @@ func (rx *receiver) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn
 	if v = rx.deliver(s, &a, payload); v == conn.Refused && a.traced != 0 {
 		e.traces.rx(s, &a, trace.Refused)
 	}
-	if v == conn.Accepted || mutant.On(mutant.UsedWhenRefused) {
+	if v == conn.Accepted {
 		rx.used(p, s, &x)
 	}
 	if v == conn.Accepted && a.run != 0 {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -145,7 +144,7 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 		e.dirty.polled()
 	}
 	work = e.pollTCP() || work
-	work = (!e.Halts() || mutant.On(mutant.HaltCopies)) && e.loop.run() || work
+	work = !e.Halts() && e.loop.run() || work
 	work = e.dests.placesGiven() || work
 	if e.due.next != 0 && now >= e.due.next {
 		e.runTimers()

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,7 +99,7 @@ func (p *peer) ages() bool {
 func (ps *peerTable) forgetIfIdle(p *peer) bool {
 	e := ps.e
 	h := p.remote
-	if mutant.On(mutant.PeersStay) || !p.idle() {
+	if !p.idle() {
 		return false
 	}
 	since, _ := p.c.IdleSince()
@@ -162,7 +161,7 @@ func (ps *peerTable) forgetLane(p *peer) bool {
 		}
 	}
 	ps.unlink(p)
-	if past.Peer != 0 && past.Peer == h.instance && !mutant.On(mutant.LaneForgotten) {
+	if past.Peer != 0 && past.Peer == h.instance {
 		if h.past == nil {
 			h.past = map[uint8]conn.Past{}
 		}
@@ -180,9 +179,7 @@ func (ps *peerTable) forgetRemote(h *remote) {
 	for len(h.lanes) > 0 {
 		ps.unlink(h.lanes[0])
 	}
-	if !mutant.On(mutant.PastForgotten) {
-		ps.sweep.forgotten++
-	}
+	ps.sweep.forgotten++
 }
 
 // newInstance is what the daemon is to an address that it knows nothing of: another

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -78,10 +77,8 @@ func (ks *keyTable) noteGrants(r *region, p *peer, n int) {
 		x.of.live.Add(&x.in, x)
 	}
 	x := r.grantees[i]
-	if n > 0 || !mutant.On(mutant.ExposedForGood) {
-		if x.of.lanes[p] += n; x.of.lanes[p] == 0 {
-			delete(x.of.lanes, p)
-		}
+	if x.of.lanes[p] += n; x.of.lanes[p] == 0 {
+		delete(x.of.lanes, p)
 	}
 	ks.addGrants(x, n)
 }
@@ -156,7 +153,7 @@ func (ks *keyTable) void(x *grantee) {
 
 // current ends what a former instance of h's daemon has of r.
 func (ks *keyTable) current(r *region, h *remote) {
-	if i, ok := r.find(h); ok && r.grantees[i].of.void && !mutant.On(mutant.VoidForgotten) {
+	if i, ok := r.find(h); ok && r.grantees[i].of.void {
 		ks.void(r.grantees[i])
 	}
 }

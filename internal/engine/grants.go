@@ -10,7 +10,6 @@ import (
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -39,11 +38,7 @@ func (ks *keyTable) mayGrant(r *region, host netip.Addr, table *shares) error {
 	c := r.cl
 	err := c.user.May(config.Grants, uint64(c.acct.grants), 1)
 	if err == nil && table != nil {
-		own := table.of[c.acct]
-		if mutant.On(mutant.GrantTableShared) {
-			own = 0
-		}
-		if err = c.user.MayShare("grants", own, table.all, e.cfg.MaxGrants); err != nil {
+		if err = c.user.MayShare("grants", table.of[c.acct], table.all, e.cfg.MaxGrants); err != nil {
 			err = fmt.Errorf("%w (to %v)", err, host)
 		}
 	}
@@ -99,7 +94,7 @@ type once struct {
 // may be to one host. EBUSY: it was to another; EINVAL: it may have been used.
 func (r *region) mayOnce(host netip.Addr) error {
 	switch {
-	case r.rights&abi.UseOnce == 0 || mutant.On(mutant.OnceForMany):
+	case r.rights&abi.UseOnce == 0:
 		return nil
 	case r.spent:
 		return fmt.Errorf("%w: region %#x is for one use and had it, or may have had it: release it and register the memory again", unix.EINVAL, r.id)
@@ -151,9 +146,6 @@ const (
 // sent to that peer later on the same lane. The sockets of all its lanes may
 // use it.
 func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16, lane uint8) error {
-	if mutant.On(mutant.GrantOnLaneZero) {
-		lane = 0
-	}
 	w, err := ks.e.dests.wayTo(r.sock.local, addr, lane, r.sock.cl)
 	if err != nil {
 		return err
@@ -199,7 +191,7 @@ func (ks *keyTable) grantCookie(t *txMsg) bool {
 		return true
 	}
 	err := sl.way.expose(r, sl.port, byCookie)
-	if err == nil || mutant.On(mutant.GrantErrorDropped) {
+	if err == nil {
 		return true
 	}
 	sl.q.Del(&t.inQ)
@@ -216,7 +208,7 @@ func (ks *keyTable) grantAgain(t *txMsg) {
 		return
 	}
 	if err := t.slot.way.expose(r, t.slot.port, byCookie); err != nil && !t.toldUngranted {
-		t.toldUngranted = !mutant.On(mutant.UngrantedTwice)
+		t.toldUngranted = true
 		t.slot.ungranted++
 		ks.e.clients.note(t.slot)
 	}
@@ -233,7 +225,7 @@ func (ks *keyTable) regrant(p *peer, t *ctlMsg) {
 		return
 	}
 	_, err := ks.grantTo(p, r, t.port)
-	if err == nil || mutant.On(mutant.RegrantAnyway) {
+	if err == nil {
 		r.mr.Allow(p.who)
 		return
 	}
@@ -263,9 +255,6 @@ func (ks *keyTable) withdrawGrants(r *region) {
 // cancelGrants has the grants of r that were posted to h and not acked not go out
 // again.
 func (ks *keyTable) cancelGrants(r *region, h *remote) {
-	if mutant.On(mutant.DeadGrantAgain) {
-		return
-	}
 	var next *lists.Link[ctlMsg]
 	for n := r.queued.Head; n != nil; n = next {
 		next = n.Next
@@ -280,7 +269,7 @@ func (ks *keyTable) cancelGrants(r *region, h *remote) {
 // asked for the key, and end with its answer or when it cannot answer any more.
 func (ks *keyTable) ungrant(r *region, p *peer, port uint16) bool {
 	ks.current(r, p.remote)
-	ok := (r.exp.State() == rdmaop.ExportLive || mutant.On(mutant.RefusedForgotten)) && r.exp.Ungrant(p.key, port)
+	ok := r.exp.State() == rdmaop.ExportLive && r.exp.Ungrant(p.key, port)
 	if ok {
 		r.cl.acct.grants--
 		ks.noteGrants(r, p, -1)
@@ -335,9 +324,6 @@ func (ks *keyTable) grantRefused(p *peer, n *wire.GrantNak) {
 	}
 	if n.Reason != wire.NakOver {
 		ks.e.cfg.Trace(p.local.addr, p.addr, "grant refused by peer", fmt.Errorf("%w of region %#x: %s", errTaken, r.id, nakText(n.Reason)))
-	}
-	if mutant.On(mutant.NakNotTold) {
-		return
 	}
 	ks.tellNotGranted(r, p, n.Grantee)
 }

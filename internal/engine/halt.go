@@ -1,9 +1,5 @@
 package engine
 
-import (
-	"github.com/rdsd/rdsd/internal/mutant"
-)
-
 // A planned pause has four stages.
 //
 //   - haltChores: turns go on as before, until the chores are done, for at most haltChoresNs. So
@@ -100,7 +96,7 @@ func (e *Engine) Resume() {
 	if e.halt.stage = haltNone; was == haltChores {
 		return
 	}
-	e.halt.behold = was == haltStill && !mutant.On(mutant.HaltTimePasses)
+	e.halt.behold = was == haltStill
 	if e.halt.adopted {
 		e.halt.adopted = false
 		e.beginAdopted()
@@ -165,16 +161,13 @@ func (h *halting) haltOn() bool {
 // choresOpen reports whether chores are to be waited for before the engine pauses.
 func (h *halting) choresOpen() bool {
 	e := h.e
-	if mutant.On(mutant.HaltChoresIn) {
-		return false
-	}
-	return e.chores.N > 0 && (e.now < h.choresEnd || mutant.On(mutant.HaltChoresLong))
+	return e.chores.N > 0 && e.now < h.choresEnd
 }
 
 // opsOpen reports whether operations are to be waited for.
 func (h *halting) opsOpen() bool {
 	e := h.e
-	if e.now >= h.opsEnd || mutant.On(mutant.HaltBreaksOps) {
+	if e.now >= h.opsEnd {
 		return false
 	}
 	for _, p := range e.peers.all {
@@ -199,7 +192,7 @@ func (h *halting) stands() bool {
 // partedDown notes that p is down because of a pause. It reports whether that is so:
 // destinations are not told then, unless p does not come back.
 func (p *peer) partedDown() bool {
-	p.parted = p.halted && !mutant.On(mutant.HaltTold)
+	p.parted = p.halted
 	p.halted = false
 	return p.parted
 }

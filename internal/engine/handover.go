@@ -10,7 +10,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -134,12 +133,8 @@ func (x *crossing) handOverFrame() {
 			x.watch.count(p)
 		}
 	}
-	now, clock := &x.now, &x.clock
-	if mutant.On(mutant.HandoverClock) && !s.Reads() {
-		now, clock = new(int64(1)), new(uint64(1))
-	}
-	s.I64(now)
-	s.U64(clock)
+	s.I64(&x.now)
+	s.U64(&x.clock)
 	s.U64(&x.cfg.Instance)
 	s.U64(&x.peers.sweep.forgotten)
 	s.U64((*uint64)(&x.peers.nextKey))
@@ -149,9 +144,6 @@ func (x *crossing) handOverFrame() {
 		s.Fail("an engine at %d ns, of instance %d", x.now, x.cfg.Instance)
 	}
 	_, drained := x.Drains()
-	if mutant.On(mutant.HandoverDrains) {
-		drained = nil
-	}
 	for i := range s.Count(len(drained), maxDrains, 4) {
 		a := handover.Nth(s, drained, i)
 		if s.Addr(&a); !s.Reads() {

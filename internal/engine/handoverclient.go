@@ -5,7 +5,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -82,9 +81,6 @@ func (x *crossing) handOverClient(c *Client, name uint32) {
 	seen := map[uint32]bool{}
 	for i := range s.Count(len(c.sockFree), len(c.socks), 4) {
 		handle := handover.Nth(s, c.sockFree, i)
-		if mutant.On(mutant.HandoverHandles) {
-			handle = shm.SockIndex(handle)
-		}
 		if s.U32(&handle); !s.Reads() {
 			continue
 		}
@@ -111,7 +107,7 @@ func (x *crossing) handOverBuffers(c *Client, name uint32) {
 		size, waits := uint64(len(b.mem)), b.waiting != nil
 		s.U32(&b.id)
 		s.U64(&size)
-		s.Bool(handover.Unless(s, mutant.On(mutant.HandoverFreeing), &b.freeing))
+		s.Bool(&b.freeing)
 		if s.Bool(&waits); !s.Reads() {
 			continue
 		}
@@ -205,8 +201,8 @@ func (x *crossing) handOverSocket(so *socket) {
 	x.part(so.cl)
 	s.U16(&so.port)
 	s.U32(&so.inc)
-	s.U8(handover.Unless(s, mutant.On(mutant.HandoverLane), &so.lane))
-	f, known := s.Flags(&so.closed, &so.left, &so.laned, handover.Unless(s, mutant.On(mutant.HandoverCongested), &congested), &so.overrun, &sends, &refused)
+	s.U8(&so.lane)
+	f, known := s.Flags(&so.closed, &so.left, &so.laned, &congested, &so.overrun, &sends, &refused)
 	s.Int(&so.limit, mostInt)
 	s.I64((*int64)(&so.congAt))
 	s.U64s(&so.sent.msgs, &so.sent.bytes, &so.got.msgs, &so.got.bytes)
@@ -277,7 +273,7 @@ func (x *crossing) bindAgain(s *socket, congested, refused bool) {
 		s.local.cong.Set(s.port)
 		x.st.C[stats.CongestedPorts]++
 	}
-	if refused && !mutant.On(mutant.HandoverRefused) {
+	if refused {
 		acc := s.cl.acct
 		acc.refused.Add(&s.forMemory, s)
 		if !acc.inShort.On() {

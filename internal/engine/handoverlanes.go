@@ -6,7 +6,6 @@ import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -30,7 +29,7 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 		}
 	}
 	s.U8(&lane)
-	f, known := s.Flags(&wasUp, handover.Unless(s, mutant.On(mutant.HandoverParted), &parted), &asked, &onTCP)
+	f, known := s.Flags(&wasUp, &parted, &asked, &onTCP)
 	if asked {
 		s.U32(&uid)
 	}
@@ -52,8 +51,8 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 	s.U64(&p.begun)
 	s.U64(&p.ups)
 	s.U64(&p.downs)
-	s.U64(handover.Instead(s, mutant.On(mutant.HandoverWarned), &p.warned, p.untoldAt))
-	s.U8(handover.Unless(s, mutant.On(mutant.HandoverReach), &p.reach.why))
+	s.U64(&p.warned)
+	s.U8(&p.reach.why)
 	s.U8(&p.reach.last)
 	s.Text(&p.lastEvent, mostText)
 	p.took.handOver(s)
@@ -132,7 +131,7 @@ func (x *crossing) handOverCtl(q *byQP, t *ctlMsg) *ctlMsg {
 	var rkey, id uint32
 	if !s.Reads() {
 		kind, rkey = t.m.Internal, t.rkey
-		if t.region != nil && !mutant.On(mutant.HandoverQueued) {
+		if t.region != nil {
 			id = t.region.id
 		}
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // handOverLists has the lists go over whose order does not follow from their elements: what waits
@@ -22,11 +21,7 @@ func (x *crossing) handOverLists() {
 	}
 	x.part(nil)
 	for _, so := range x.socks.All {
-		waiters := &so.waiters
-		if mutant.On(mutant.HandoverWaiters) && !s.Reads() {
-			waiters = new(lists.List[slot])
-		}
-		handOverList(x, waiters, &x.slots, func(sl *slot) bool {
+		handOverList(x, &so.waiters, &x.slots, func(sl *slot) bool {
 			if sl.wait.On() || sl.q.N == 0 || sl.way != transport(so.local) || so.closed {
 				return false
 			}

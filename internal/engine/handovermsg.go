@@ -7,7 +7,6 @@ import (
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -85,13 +84,13 @@ func (x *crossing) handOverMessage(t *txMsg) {
 	x.pins.Ref(s, &t.pin, "pin")
 	s.U32s(&t.id, &t.name)
 	s.U64(&t.nth)
-	f, known := s.Flags(&t.done, &t.handed, handover.Unless(s, mutant.On(mutant.HandoverUngranted), &t.ungranted), &t.toldUngranted, &st.waits, &st.asks,
+	f, known := s.Flags(&t.done, &t.handed, &t.ungranted, &t.toldUngranted, &st.waits, &st.asks,
 		&m.Silent, &m.AckNow, &st.uses, &st.long, &st.inBuffer)
 	s.Int(&t.sum.Datagrams, frames.MaxLen)
 	s.Int(&t.sum.Bytes, abi.MaxMessage)
 	s.U64(&m.DestCookie)
 	s.U32(&m.DstInc)
-	s.I64s(&m.At, handover.Unless(s, mutant.On(mutant.HandoverLimit), &st.limit))
+	s.I64s(&m.At, &st.limit)
 	handover.As32(s, &t.errno)
 	s.U8(&st.bad)
 	handover.As32(s, &m.WCStatus)
@@ -172,7 +171,7 @@ func (x *crossing) handOverPayload(t *txMsg, inBuffer bool) {
 	s.U32(&buf)
 	s.U64(&addr)
 	s.Int(&n, abi.MaxMessage)
-	s.Int(handover.Unless(s, mutant.On(mutant.HandoverRun), &run), frames.MaxLen)
+	s.Int(&run, frames.MaxLen)
 	if s.Reads() && s.Err() == nil {
 		m.Run = run
 		x.payloadAgain(t, inBuffer, buf, addr, n)

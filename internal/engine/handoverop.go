@@ -4,7 +4,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -45,8 +44,8 @@ func (x *crossing) handOverOp(t *txMsg, o *txOp, st *txState) {
 	s := x.s
 	s.Refuse(s.Inner(mostOp, o.Encode, o.Adopt))
 	x.handOverSegments(t, o)
-	s.U64(handover.Unless(s, mutant.On(mutant.HandoverCopied), &o.copied))
-	s.Bool(handover.Unless(s, mutant.On(mutant.HandoverStatus), &o.tell))
+	s.U64(&o.copied)
+	s.Bool(&o.tell)
 	if s.I64(&o.at); !s.Reads() || s.Err() != nil {
 		return
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -60,15 +59,6 @@ func (x *crossing) handOverRemote(h *remote, used map[verbs.PeerKey]bool) {
 			s.Refuse(fmt.Errorf("%v: %w", h.addr, errNotStill))
 		}
 		local, addr, who, us, instance, met, past = h.local.addr, h.addr, h.who, h.us, h.instance, h.met, h.past
-		if mutant.On(mutant.HandoverUs) {
-			us++
-		}
-		if mutant.On(mutant.HandoverMet) {
-			instance, met, past = 0, 0, nil
-		}
-		if mutant.On(mutant.HandoverPast) {
-			past = nil
-		}
 	}
 	s.Addr(&local)
 	s.Addr(&addr)
@@ -153,7 +143,7 @@ func (x *crossing) handOverUntold(h *remote) {
 	s, last := x.s, uint64(0)
 	var untold []untoldKey
 	for _, k := range h.untold {
-		if h.isUntold(k) && !mutant.On(mutant.HandoverUntold) {
+		if h.isUntold(k) {
 			untold = append(untold, k)
 		}
 	}

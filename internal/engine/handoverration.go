@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"math"
-
-	"github.com/rdsd/rdsd/internal/mutant"
-)
+import "math"
 
 // What a host has left of the limits on what it may send is handed over in version 2 of the
 // state. The engine's clock stands still from Halt to Resume, so nobody gets anything for the
@@ -18,9 +14,6 @@ const mostDebt = 1 << 30
 // as after any change of a limit.
 func (x *crossing) handOverRation(h *remote) {
 	s, n := x.s, h.ration
-	if mutant.On(mutant.HandoverRation) && !s.Reads() {
-		n = ration{}
-	}
 	if got := s.Count(len(n.buckets), len(n.buckets), 8+8); got != len(n.buckets) {
 		s.Fail("%d limits of %v, not %d", got, h.addr, len(n.buckets))
 		return

@@ -6,7 +6,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -49,7 +48,7 @@ func (x *crossing) handOverRegion(g *region) {
 	s.U64(&g.n)
 	s.U32(&iova)
 	s.U32((*uint32)(&g.rights))
-	f, known := s.Flags(handover.Unless(s, mutant.On(mutant.HandoverSpent), &g.spent), &g.ended, &g.once.set, &waits)
+	f, known := s.Flags(&g.spent, &g.ended, &g.once.set, &waits)
 	if s.Addr(&g.once.host); !s.Reads() || s.Err() != nil {
 		return
 	}
@@ -146,7 +145,7 @@ func (lostMR) Dereg() error           { return nil }
 func (ks *keyTable) endLost() {
 	var lost []*region
 	for at := ks.all.Head; at != nil; at = at.Next {
-		if _, is := at.Of.mr.(lostMR); is && !mutant.On(mutant.HandoverLost) {
+		if _, is := at.Of.mr.(lostMR); is {
 			lost = append(lost, at.Of)
 		}
 	}

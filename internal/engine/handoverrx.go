@@ -4,7 +4,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -21,11 +20,8 @@ func (x *crossing) handOverArrived() {
 	}
 	for _, so := range x.socks.All {
 		x.part(so.cl)
-		n, at := so.over.N, so.over.Head
-		if mutant.On(mutant.HandoverOver) {
-			n = 0
-		}
-		for range s.Count(n, mostMsgs, 16+2+4+8+8+8+4+8+24+1) {
+		at := so.over.Head
+		for range s.Count(so.over.N, mostMsgs, 16+2+4+8+8+8+4+8+24+1) {
 			var m *rxMsg
 			if !s.Reads() {
 				m = at.Of
@@ -93,7 +89,7 @@ func (x *crossing) handOverRx(c *Client, id uint32) {
 	s.U16(&e.sport)
 	s.U32(&e.at)
 	s.Int(&e.run, frames.MaxLen)
-	s.Int(handover.Unless(s, mutant.On(mutant.HandoverSteps), &e.steps), shm.RunSteps-1)
+	s.Int(&e.steps, shm.RunSteps-1)
 	x.handOverSum(&e.sum)
 	if !s.Reads() {
 		return

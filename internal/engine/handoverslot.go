@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
-)
+import "github.com/rdsd/rdsd/internal/handover"
 
 const mostSlots = 1 << 24 // in a state
 
@@ -24,7 +21,7 @@ func (x *crossing) handOverSlots() {
 			x.pins.All = append(x.pins.All, p)
 		}
 		s.U64(&p.life)
-		s.U32(handover.Unless(s, mutant.On(mutant.HandoverPin), &p.inc))
+		s.U32(&p.inc)
 		if f, known := s.Flags(&p.gone, &p.told); !known || p.told && !p.gone {
 			s.Fail("a pin with flags %#x", f)
 		}
@@ -49,15 +46,12 @@ func (x *crossing) handOverCell(ce *cell) {
 	} else {
 		c := ce.sock.cl
 		used, last = ce.idx < uint32(len(c.cells)) && c.cells[ce.idx] == ce, ce.mark.Last()
-		if mutant.On(mutant.HandoverMark) {
-			last = ce.mark.HWM()
-		}
 	}
 	x.socks.Ref(s, &ce.sock, "socket")
 	s.U32(&ce.idx)
 	s.Addr(&ce.addr)
 	s.Bool(&used)
-	s.U64s(&last, &ce.queued, &ce.told, handover.Unless(s, mutant.On(mutant.HandoverShown), &ce.shown), &ce.next, &ce.nextAt)
+	s.U64s(&last, &ce.queued, &ce.told, &ce.shown, &ce.next, &ce.nextAt)
 	if !s.Reads() || s.Err() != nil {
 		return
 	}
@@ -114,10 +108,10 @@ func (x *crossing) handOverSlot(sl *slot) {
 	s.U32(&sl.idx)
 	s.U16(&sl.port)
 	s.Addr(&sl.addr)
-	f, known := s.Flags(&sl.closed, &listed, &sl.counted, &sl.used, handover.Unless(s, mutant.On(mutant.HandoverRelief), &sl.relief), &sl.crowded, &sl.reachNews, &folded)
+	f, known := s.Flags(&sl.closed, &listed, &sl.counted, &sl.used, &sl.relief, &sl.crowded, &sl.reachNews, &folded)
 	s.U8(&leads)
 	s.U8(&sl.reach)
-	s.U64s(handover.Unless(s, mutant.On(mutant.HandoverNotices), &sl.lost), &sl.nosock, &sl.down, &sl.up, &sl.gaveUp, &sl.ungranted, &sl.ups, &sl.downs)
+	s.U64s(&sl.lost, &sl.nosock, &sl.down, &sl.up, &sl.gaveUp, &sl.ungranted, &sl.ups, &sl.downs)
 	if !s.Reads() || s.Err() != nil {
 		return
 	}

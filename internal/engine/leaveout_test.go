@@ -1,4 +1,4 @@
-//go:build mutant
+//go:build leaveout
 
 package engine
 
@@ -27,15 +27,15 @@ var exceptions = map[string]string{
 	"engine/handovermsg.go: handover.As32(s, &t.errno)": "is read in the turn that sets it",
 	"engine/handoverlists.go: s.U32(&a.uid)":            "the processes count for whom /etc/subuid says now",
 	"engine/handoverrx.go: s.I64(&m.began)":             "is read while a message is in assembly, or traced",
-	"engine/handovermsg.go: f, known := s.Flags(&t.done, &t.handed, handover.Unless(s, mutant.On(mutant.HandoverUngranted), &t.ungranted), &t.toldUngranted, &st.waits, &st.asks, #7": "asks for an ack a little earlier",
+	"engine/handovermsg.go: f, known := s.Flags(&t.done, &t.handed, &t.ungranted, &t.toldUngranted, &st.waits, &st.asks, #7": "asks for an ack a little earlier",
 
 	// These do not occur: with its last queue pair a host gives back all keys that it is asked for.
-	"engine/handoverregion.go: f, known := s.Flags(handover.Unless(s, mutant.On(mutant.HandoverSpent), &g.spent), &g.ended, &g.once.set, &waits) #1": "a key that is being taken back",
-	"engine/handoverregion.go: f, known := s.Flags(handover.Unless(s, mutant.On(mutant.HandoverSpent), &g.spent), &g.ended, &g.once.set, &waits) #3": "a key that is being taken back",
+	"engine/handoverregion.go: f, known := s.Flags(&g.spent, &g.ended, &g.once.set, &waits) #1": "a key that is being taken back",
+	"engine/handoverregion.go: f, known := s.Flags(&g.spent, &g.ended, &g.once.set, &waits) #3": "a key that is being taken back",
 
 	// TestHandoverTCP and TestPeersHandedOver have these.
-	"engine/handoverlanes.go: f, known := s.Flags(&wasUp, handover.Unless(s, mutant.On(mutant.HandoverParted), &parted), &asked, &onTCP) #3": "of a lane by RDS/TCP",
-	"engine/handoverlanes.go: s.U64(handover.Instead(s, mutant.On(mutant.HandoverWarned), &p.warned, p.untoldAt))":                           "of a second lane",
+	"engine/handoverlanes.go: f, known := s.Flags(&wasUp, &parted, &asked, &onTCP) #3": "of a lane by RDS/TCP",
+	"engine/handoverlanes.go: s.U64(&p.warned)":                                        "of a second lane",
 
 	// No scenario has these yet.
 	"engine/handoverpeers.go: s.U64(&p.RxLast)":              "a retransmission in a lane that was forgotten by the receiver alone",
@@ -46,20 +46,20 @@ var exceptions = map[string]string{
 	"engine/handoverlanes.go: s.U8(&p.reach.last)":           "a first rejection",
 	"engine/handoverlanes.go: s.U32(&rkey)":                  "a GRANT that is refused after the pause",
 	"engine/handoverlanes.go: s.Bool((*bool)(&t.by))":        "a GRANT that is refused after the pause",
-	"engine/handovermsg.go: f, known := s.Flags(&t.done, &t.handed, handover.Unless(s, mutant.On(mutant.HandoverUngranted), &t.ungranted), &t.toldUngranted, &st.waits, &st.asks, #3": "a cookie that waits through two restarts of the peer",
-	"engine/handovermsg.go: handover.As32(s, &m.WCStatus)":                                         "an atomic that failed and is not acked",
-	"engine/handovermsg.go: s.U8(&st.bad)":                                                         "an atomic that failed and is not acked",
-	"engine/handoverop.go: s.U64(&last)":                                                           "the last piece of an operation at its connection",
-	"engine/handoverop.go: s.Bool(&carries)":                                                       "the last piece of an operation at its connection",
-	"engine/handoverop.go: s.Bool(&l.over)":                                                        "an operation of which a piece failed",
-	"engine/handoverop.go: s.Bool(&l.ended)":                                                       "an operation of which a piece failed",
-	"engine/handoverop.go: s.U8((*uint8)(&l.outcome))":                                             "an operation of which a piece failed",
-	"engine/handoverop.go: s.U64(&from)":                                                           "a piece that is posted after the pause",
-	"engine/handoverop.go: if s.U32(&dst); s.Reads() && !x.pieceAgain(t, done, from, size, dst) {": "a piece that is posted after the pause",
-	"engine/handoverslot.go: s.U64(&p.at)":                                                         "a notice that is published while the engine comes to a stand",
-	"engine/handoverrx.go: x.s.Int(&sum.NonEmpty, frames.MaxLen)":                                  "a socket that is full by the number of messages",
-	"engine/handoverclient.go: s.Int(&so.counted, mostInt)":                                        "a sender of few messages among many",
-	"engine/handoverclient.go: s.Int(&so.before, mostInt)":                                         "a sender of few messages among many",
-	"engine/handoverclient.go: s.I64(&so.countAt)":                                                 "a sender of few messages among many",
-	"engine/handoverslot.go: s.U64s(&last, &ce.queued, &ce.told, handover.Unless(s, mutant.On(mutant.HandoverShown), &ce.shown), &ce.next, &ce.nextAt) #2": "a status that was told before others wait",
+	"engine/handovermsg.go: f, known := s.Flags(&t.done, &t.handed, &t.ungranted, &t.toldUngranted, &st.waits, &st.asks, #3": "a cookie that waits through two restarts of the peer",
+	"engine/handovermsg.go: handover.As32(s, &m.WCStatus)":                                                                   "an atomic that failed and is not acked",
+	"engine/handovermsg.go: s.U8(&st.bad)":                                                                                   "an atomic that failed and is not acked",
+	"engine/handoverop.go: s.U64(&last)":                                                                                     "the last piece of an operation at its connection",
+	"engine/handoverop.go: s.Bool(&carries)":                                                                                 "the last piece of an operation at its connection",
+	"engine/handoverop.go: s.Bool(&l.over)":                                                                                  "an operation of which a piece failed",
+	"engine/handoverop.go: s.Bool(&l.ended)":                                                                                 "an operation of which a piece failed",
+	"engine/handoverop.go: s.U8((*uint8)(&l.outcome))":                                                                       "an operation of which a piece failed",
+	"engine/handoverop.go: s.U64(&from)":                                                                                     "a piece that is posted after the pause",
+	"engine/handoverop.go: if s.U32(&dst); s.Reads() && !x.pieceAgain(t, done, from, size, dst) {":                           "a piece that is posted after the pause",
+	"engine/handoverslot.go: s.U64(&p.at)":                                                                                   "a notice that is published while the engine comes to a stand",
+	"engine/handoverrx.go: x.s.Int(&sum.NonEmpty, frames.MaxLen)":                                                            "a socket that is full by the number of messages",
+	"engine/handoverclient.go: s.Int(&so.counted, mostInt)":                                                                  "a sender of few messages among many",
+	"engine/handoverclient.go: s.Int(&so.before, mostInt)":                                                                   "a sender of few messages among many",
+	"engine/handoverclient.go: s.I64(&so.countAt)":                                                                           "a sender of few messages among many",
+	"engine/handoverslot.go: s.U64s(&last, &ce.queued, &ce.told, &ce.shown, &ce.next, &ce.nextAt) #2":                        "a status that was told before others wait",
 }

@@ -5,7 +5,6 @@ import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
@@ -56,7 +55,7 @@ type piece struct {
 // isLong reports whether t's operation goes in pieces: it has begun to, perhaps in a daemon
 // with a smaller MaxPiece, or it is too long for one piece. An atomic never does.
 func (tx *sender) isLong(t *txMsg) bool {
-	return t.long != nil && !mutant.On(mutant.PieceByLength) || t.nops > 0 && t.opv[0].Len > uint64(tx.e.cfg.MaxPiece) && !t.opv[0].Kind.Atomic()
+	return t.long != nil || t.nops > 0 && t.opv[0].Len > uint64(tx.e.cfg.MaxPiece) && !t.opv[0].Kind.Atomic()
 }
 
 // handPiece gives p's connection the next piece of t, which waits at the head of its
@@ -145,9 +144,7 @@ func (t *txMsg) usePiece(p *peer, o *rdmaop.Op) (bad *rdmaop.Op, errno unix.Errn
 	if errno != 0 {
 		return bad, errno
 	}
-	if !mutant.On(mutant.PieceIsUse) {
-		whole.Continue(o)
-	}
+	whole.Continue(o)
 	_, errno = p.grants.Use(t.sock.port, o)
 	return whole, errno
 }
@@ -198,9 +195,6 @@ func (tx *sender) freePiece(pc *piece) {
 // pieceFailed gives t's operations the statuses that the failure of its piece pc means, at
 // once. The rest is withdrawn outside the up-call.
 func (tx *sender) pieceFailed(t *txMsg, pc *piece, o msg.Outcome) {
-	if mutant.On(mutant.PieceFailureLost) {
-		return
-	}
 	t.long.over = true
 	op, other := t.opv[0], t.opv[1]
 	if other != nil && pc.m.Bad == &other.Op {
@@ -271,7 +265,7 @@ func (tx *sender) stopLong(p *peer, t *txMsg, o msg.Outcome) {
 // awaitsPieces reports whether outcome o of a message says that nothing of it will come. So
 // it is told when no piece is on its way to the target any more.
 func awaitsPieces(o msg.Outcome) bool {
-	return o == msg.OpRefused || o == msg.Withdrawn && !mutant.On(mutant.LimitLeavesPieces)
+	return o == msg.OpRefused || o == msg.Withdrawn
 }
 
 // longDecided tells outcome o of t, whose connection may have pieces of it, if it may be told.
@@ -324,9 +318,7 @@ func (tx *sender) longEnded(t *txMsg) {
 	}
 	o := l.outcome
 	t.slot.way.retired(t) // the last piece, which goes now
-	if !mutant.On(mutant.LongStays) {
-		tx.freeLong(t)
-	}
+	tx.freeLong(t)
 	tx.msgDone(t, o)
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -297,10 +296,6 @@ func (l *localAddr) runOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 	}
 	if old, ok := runAtomic(&o.Op, r.buf.mem[r.off+o.RemoteOff:][:8]); ok {
 		binary.NativeEndian.PutUint64(o.bufs[0].mem[o.Segs[0].Addr:], old)
-		if o.copied == 0 && mutant.On(mutant.AtomicRunsTwice) {
-			o.copied = 1
-			return msgCost
-		}
 		o.copied = o.Len
 		return msgCost
 	}

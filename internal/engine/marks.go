@@ -2,7 +2,6 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/barrier"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -23,9 +22,6 @@ func (cs *clientTable) raise(ce *cell) {
 func (cs *clientTable) statusTold(ce *cell) {
 	ce.told++
 	rose := ce.shown != ce.mark.HWM() // perhaps after publishMark chose the next one
-	if mutant.On(mutant.MarkForgotten) {
-		rose = ce.shown != ce.next
-	}
 	if ce.told == ce.nextAt && rose && ce.live() {
 		cs.raise(ce)
 	}
@@ -51,10 +47,6 @@ func (cs *clientTable) publishMarks(c *Client) {
 // is of no concern: no mark waits longer than two times the statuses of its own
 // cell need.
 func (cs *clientTable) publishMark(c *Client, ce *cell) {
-	if mutant.On(mutant.MarkWaitsForAll) && c.pendOps.N > 0 {
-		ce.nextAt = ce.queued
-		return
-	}
 	if int64(ce.told-ce.nextAt) < 0 {
 		return // statusTold comes back here
 	}

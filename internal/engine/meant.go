@@ -5,7 +5,6 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
@@ -36,9 +35,6 @@ type pin struct {
 func (p *pin) means(name uint32) uint32 {
 	if name != 0 {
 		return name
-	}
-	if mutant.On(mutant.NotPinned) {
-		return 0
 	}
 	return p.inc
 }
@@ -97,9 +93,6 @@ func (sl *slot) now(p *pin) *pin {
 func (p *peer) aim(t *txMsg) {
 	sl := t.slot
 	p.means(t)
-	if mutant.On(mutant.NobodyUnasked) && t.pin.gone {
-		return
-	}
 	if t.m.DstInc == 0 && !t.m.Silent && sl.port != 0 && p.c.profile().incarnations {
 		sl.asks = t
 	}
@@ -153,7 +146,7 @@ func (ds *destinations) goOn(t *txMsg) {
 // incarnation is inc; inc 0 means whoever is bound. nil: there is none.
 func (ds *destinations) meant(l *localAddr, port uint16, inc uint32) *socket {
 	s := ds.e.clients.bound(l, port)
-	if s == nil || inc != 0 && inc != s.inc && !mutant.On(mutant.Incarnation) {
+	if s == nil || inc != 0 && inc != s.inc {
 		return nil
 	}
 	return s
@@ -170,13 +163,10 @@ func (ds *destinations) meant(l *localAddr, port uint16, inc uint32) *socket {
 // operation before it. One port has one owner at a time, so one of the keys has ended;
 // which one is not known here until its REVOKE has come.
 func (t *txMsg) meansOwner(owner func(*txOp) rdmaop.Owner) (bad *txOp, errno unix.Errno) {
-	if mutant.On(mutant.OwnerNotMeant) {
-		return nil, 0
-	}
 	means := t.name
 	for _, o := range t.ops() {
 		w := owner(o)
-		if o.Flags&abi.FlagOwner != 0 && w != (rdmaop.Owner{}) && w.Port != t.m.DPort && !mutant.On(mutant.AnyOwner) {
+		if o.Flags&abi.FlagOwner != 0 && w != (rdmaop.Owner{}) && w.Port != t.m.DPort {
 			return o, unix.EACCES
 		}
 		if w.Inc == 0 || w.Port != t.m.DPort {

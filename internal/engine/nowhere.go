@@ -3,7 +3,6 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ctl"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,7 +24,7 @@ const (
 
 // at is when to look for room again, 0: nobody waits for it.
 func (n *nowhere) at() int64 {
-	if n.audience.N == 0 && !mutant.On(mutant.HomelessStays) {
+	if n.audience.N == 0 {
 		return 0
 	}
 	return n.again

@@ -5,7 +5,6 @@ import (
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/trace"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -83,7 +82,7 @@ func (tx *sender) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	if t.m.DestCookie != 0 {
 		return unix.EINVAL // its key and the cookie would need more room than a header has
 	}
-	if d.Len > abi.MaxTransfer && !mutant.On(mutant.LengthUnbounded) {
+	if d.Len > abi.MaxTransfer {
 		return unix.EMSGSIZE
 	}
 	if errno := tx.localSegments(t, o, d); errno != 0 {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -145,9 +144,7 @@ func (rx *receiver) overrun(s *socket, from netip.Addr) {
 func (rx *receiver) leavePort(s *socket) {
 	s.local.ports.set(s.port, nil)
 	rx.e.watch.lists.dropSocket(s)
-	if !mutant.On(mutant.CongestionStays) {
-		rx.setCongested(s, false)
-	}
+	rx.setCongested(s, false)
 	s.left = true
 	s.cl.acct.refused.Del(&s.forMemory)
 }

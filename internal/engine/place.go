@@ -2,7 +2,6 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/internal/config"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -74,9 +73,6 @@ const idleLooks = 64
 // that has been so longest, roughly: one that was used since the last look stays
 // for another round. false: none was found.
 func (ds *destinations) giveWay(a *account) bool {
-	if mutant.On(mutant.IdleKeepsPlace) {
-		return false
-	}
 	for range min(2*a.idle.N, idleLooks) {
 		if a.idle.N == 0 {
 			break

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
@@ -89,7 +88,7 @@ func (ps *peerTable) setReach(p *peer, why uint8) {
 
 // setSlotReach publishes in sl why its host is not reached, and tells it.
 func (ps *peerTable) setSlotReach(sl *slot, why uint8) {
-	if sl.reach == why || mutant.On(mutant.UnreachedUntold) {
+	if sl.reach == why {
 		return
 	}
 	sl.reach, sl.reachNews = why, why != 0

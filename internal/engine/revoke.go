@@ -7,7 +7,6 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
@@ -95,7 +94,7 @@ func (ks *keyTable) revoked(p *peer, rkey uint32) {
 	default:
 		// p's place is kept until the others are flushed: then it has answered.
 		for _, q := range p.lanes {
-			if q != p && q.attached() && !mutant.On(mutant.LanesNotFlushed) {
+			if q != p && q.attached() {
 				r.flush = append(r.flush, flush{q, q.begun})
 				if q.c.State() == conn.Up {
 					e.peers.sendRevoke(q, wire.TypeRevoke, rkey, 1)
@@ -212,13 +211,11 @@ func (ks *keyTable) usedKey(host netip.Addr, who verbs.PeerKey, s *socket, rkey 
 	if r == nil || r.sock != s || r.rights&abi.UseOnce == 0 || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
-	if (!r.once.set || r.once.host != host) && !mutant.On(mutant.AnyoneUses) {
+	if !r.once.set || r.once.host != host {
 		return
 	}
 	r.ended = true
-	if !mutant.On(mutant.UsedStaysOpen) {
-		r.mr.Disallow(who)
-	}
+	r.mr.Disallow(who)
 	ks.releaseRegion(r)
 }
 

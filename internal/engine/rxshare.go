@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"github.com/rdsd/rdsd/internal/mutant"
-	"github.com/rdsd/rdsd/internal/shm"
-)
+import "github.com/rdsd/rdsd/internal/shm"
 
 // The receive arena and the receive ids belong to the process. What a socket has of them is
 // its own until the application has read it. Sockets that are not read must leave something
@@ -19,9 +16,6 @@ import (
 func (c *Client) mayTake(s *socket, n int, empty bool) bool {
 	if len(c.rxFree) == 0 {
 		return false
-	}
-	if mutant.On(mutant.ReceiveShareIgnored) {
-		return true
 	}
 	all := c.recv.Windows() * shm.WindowSize
 	free := all - c.recv.InUse()

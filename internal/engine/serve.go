@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/stats"
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +25,7 @@ type RingPlace struct {
 
 // passed reports whether the engine has taken what stands ahead of p.
 func (p *RingPlace) passed(c *Client) bool {
-	return !c.dead && (c.sub.Taken(p.at) || mutant.On(mutant.RequestOvertakes))
+	return !c.dead && c.sub.Taken(p.at)
 }
 
 // behindRing returns nil when everything ahead of p has been handled, and

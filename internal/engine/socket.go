@@ -9,7 +9,6 @@ import (
 
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -206,9 +205,5 @@ func (c *Client) sock(handle uint32) *socket {
 // dropSock takes s out of the table; its index may be used again.
 func (c *Client) dropSock(s *socket) {
 	c.socks[shm.SockIndex(s.handle)] = nil
-	next := s.handle + shm.MaxSocks
-	if mutant.On(mutant.HandleReused) {
-		next = s.handle
-	}
-	c.sockFree = append(c.sockFree, next)
+	c.sockFree = append(c.sockFree, s.handle+shm.MaxSocks)
 }

@@ -5,7 +5,6 @@ import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/trace"
@@ -259,9 +258,6 @@ func (tx *sender) msgDone(t *txMsg, o msg.Outcome) {
 	case cancelled:
 		e.st.C[stats.MsgCancelled] += n
 	case msg.Lost:
-		if mutant.On(mutant.LostNotTold) {
-			break
-		}
 		t.slot.lost += n
 		e.clients.note(t.slot)
 	case msg.NoSock:

@@ -4,7 +4,6 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ctl"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -104,7 +103,7 @@ func (p *peer) inform(sl *slot) (congested bool) {
 }
 
 func (p *peer) renew(x *pin) {
-	if x.life != p.met && !mutant.On(mutant.MetKept) {
+	if x.life != p.met {
 		*x = pin{life: p.met}
 	}
 }

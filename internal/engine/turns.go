@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"github.com/rdsd/rdsd/conn/msg"
-	"github.com/rdsd/rdsd/internal/mutant"
-)
+import "github.com/rdsd/rdsd/conn/msg"
 
 // A connection sends what it was handed in order. So that no socket has to wait
 // for another that has much to say, it is handed little ahead of what it can
@@ -141,11 +138,7 @@ func (p *peer) takeBack(t *txMsg) {
 		l.last.Reset()
 		t.m.Op = &t.opv[0].Op
 	}
-	if mutant.On(mutant.TakenBackLast) {
-		sl.q.Add(&t.inQ, t)
-	} else {
-		sl.q.AddFront(&t.inQ, t)
-	}
+	sl.q.AddFront(&t.inQ, t)
 	p.leaveTurn(sl)
 	p.queueUp(sl)
 }
@@ -171,9 +164,6 @@ func (tx *sender) lookNextPaused(p *peer) bool {
 	sl := p.paused.next()
 	if sl == nil {
 		return false
-	}
-	if mutant.On(mutant.LookAtOnce) {
-		tx.e.chores.left++
 	}
 	p.resume(sl)
 	return true

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -25,9 +24,6 @@ var errUnfinished = errors.New("the peer began a message and sent nothing of it 
 // mayBegin reports whether p may have one more unfinished message, of n bytes,
 // and whether it may be in c's receive arena. A Linux kernel cannot be refused.
 func (rx *receiver) mayBegin(p *peer, c *Client, n int) (may, inArena bool) {
-	if mutant.On(mutant.PartialUncharged) {
-		return true, true
-	}
 	h := p.remote
 	may = h.unfinished == 0 || 4*(h.unfinished+n) <= rx.e.cfg.OverflowBytes-rx.overflow.used || !p.c.profile().takesBack
 	return may, c.unfinished+n <= c.recv.Windows()*shm.WindowSize/2
@@ -164,9 +160,6 @@ func (rx *receiver) commitFrom(p *peer, h *wire.Header, token any) (met uint32, 
 		s.countOver(m, 1)
 		s.over.AddFront(&m.waits, m)
 		rx.pendSock(s)
-		if mutant.On(mutant.TakerUntold) {
-			return 0, took
-		}
 		return s.inc, took
 	}
 	rx.putEvent(s, a, m.rxid, m.chunk)

@@ -1,4 +1,4 @@
-//go:build mutant
+//go:build leaveout
 
 package handover
 
@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// A build with the tag mutant can leave out any one value of a state, so that tests show that
+// A build with the tag leaveout can leave out any one value of a state, so that tests show that
 // they notice. A value is named by the place that writes it: the file, the line, and its number
 // among the values of the line's call, as in "engine/handoverslot.go:45#2".
 

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // ErrFormat is what every error of a State that is read matches, but for those that Refuse was given.
@@ -130,9 +128,7 @@ func (s *State) Refuse(err error) {
 
 // Of says that what follows is one session's alone: the first error is a Fault of it.
 func (s *State) Of(session uint32) {
-	if !mutant.On(mutant.FaultRefuses) {
-		s.of = session
-	}
+	s.of = session
 }
 
 // Shared says that what follows is not one session's alone.

@@ -201,14 +201,3 @@ func (s *State) Inner(most int, encode func(version uint16) ([]byte, error), ado
 	}
 	return err
 }
-
-// Unless returns v. In a broken variant, s writes 0 instead.
-func Unless[T any](s *State, broken bool, v *T) *T { return Instead(s, broken, v, *new(T)) }
-
-// Instead returns v. In a broken variant, s writes w instead.
-func Instead[T any](s *State, broken bool, v *T, w T) *T {
-	if broken && !s.reads {
-		return &w
-	}
-	return v
-}

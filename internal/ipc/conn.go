@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -109,7 +108,7 @@ func (c *Conn) CountFor(uid uint32) { c.counts = uid }
 // descriptor while the other side has not received descriptors that were sent to it: see
 // Received.
 func (c *Conn) Close() error {
-	if c.closer == nil || mutant.On(mutant.DescriptorsClosedInSession) {
+	if c.closer == nil {
 		return c.c.Close()
 	}
 	raw, err := c.c.SyscallConn()
@@ -182,7 +181,7 @@ func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 		return err
 	}
 	err = c.sendIn(b, oob)
-	if errors.Is(err, os.ErrDeadlineExceeded) && !mutant.On(mutant.SendNotTried) {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return c.sendNow(b, oob) // the time may have passed before the first attempt, if this thread did not run
 	}
 	return err

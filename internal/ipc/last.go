@@ -1,18 +1,13 @@
 package ipc
 
-import (
-	"github.com/rdsd/rdsd/internal/mutant"
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // SendLast sends the last frame of a connection, which says why it ends. The frame finds room
 // although the other side's queue is full, because the queue is widened first: so a process that
 // has not read is told as well, as soon as it reads again. Where the
 // kernel does not let the queue grow (net.core.wmem_max), SendLast blocks and fails as Send does.
 func (c *Conn) SendLast(m Body) error {
-	if !mutant.On(mutant.LastNoRoom) {
-		c.widen()
-	}
+	c.widen()
 	return c.Send(0, m)
 }
 

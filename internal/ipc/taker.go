@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -110,10 +109,6 @@ func (c *Conn) take() (*Message, error) {
 	if !c.taker.enter(uid) {
 		return nil, errTaking
 	}
-	if mutant.On(mutant.DescriptorsTakenInSession) {
-		defer c.taker.leave(uid)
-		return c.takeHere()
-	}
 	h, err := c.startHand()
 	if err != nil {
 		c.taker.leave(uid)
@@ -174,25 +169,4 @@ func (c *Conn) taken(h *hand) (*Message, error) {
 	}
 	m.Refused = r.refused()
 	return m, nil
-}
-
-// takeHere is what a daemon without takers would do.
-func (c *Conn) takeHere() (*Message, error) {
-	oob := make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := c.c.ReadMsgUnix(c.buf, oob)
-	if err != nil {
-		return nil, err
-	}
-	m := &Message{}
-	if m.FDs, err = parseFDs(oob[:oobn]); err != nil {
-		return nil, err
-	}
-	m.ID, m.Body, err = ParseFrame(c.buf[:n])
-	if len(m.FDs) == 1 {
-		if _, e := unix.FcntlInt(uintptr(m.FDs[0]), unix.F_GET_SEALS, 0); e != nil {
-			m.CloseFDs()
-			m.FDs, m.Refused = nil, errNoMemory
-		}
-	}
-	return m, err
 }

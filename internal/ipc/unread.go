@@ -5,7 +5,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,9 +25,6 @@ func unread(fd uintptr) bool {
 // AwaitReceived waits until the other side has received all that was sent, or is closed. It
 // waits as long as a Send.
 func (c *Conn) AwaitReceived() error {
-	if mutant.On(mutant.UnreadPiledUp) {
-		return nil
-	}
 	if err := c.limitSend(); err != nil {
 		return err
 	}
@@ -65,7 +61,7 @@ func (c *Conn) Received() <-chan struct{} { return c.received }
 // linger releases the connection, which is shut down, when Received says. Other goroutines
 // may give a Send a time in between.
 func (c *Conn) linger() error {
-	if !c.gave.Load() || !c.Unread() || mutant.On(mutant.UnreadUncounted) {
+	if !c.gave.Load() || !c.Unread() {
 		return c.release()
 	}
 	go func() {
@@ -84,7 +80,7 @@ func (c *Conn) linger() error {
 func (c *Conn) release() error {
 	c.holding.Lock()
 	defer c.holding.Unlock()
-	if c.held && !mutant.On(mutant.UnreadLetGo) {
+	if c.held {
 		c.due = true
 		return nil
 	}

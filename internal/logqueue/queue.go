@@ -11,8 +11,6 @@ import (
 	"io"
 	"sync"
 	"time"
-
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 const (
@@ -54,9 +52,6 @@ func (q *Queue) Says(f func(w io.Writer, lost uint64)) {
 // dropped that the log does not mention yet, it drops p: the line about dropped lines stands
 // where they are missing.
 func (q *Queue) Write(p []byte) (int, error) {
-	if mutant.On(mutant.LogWaits) {
-		return q.out.Write(p)
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.lost > 0 || q.bytes+len(p)+lineCost > most {

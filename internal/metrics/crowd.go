@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 const (
@@ -174,9 +172,7 @@ func hasAsked(ctx context.Context) (answered func()) {
 	defer g.c.mu.Unlock()
 	g.asked, g.waiting = true, time.Time{}
 	return func() {
-		if !mutant.On(mutant.BodyAwaited) {
-			g.waits(time.Now())
-		}
+		g.waits(time.Now())
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // This file decides when a new connection is handed to the owner. A new connection may
@@ -105,7 +103,7 @@ func (n *Net) first() (i int, again bool) {
 	for i := range n.waiting {
 		d := &n.waiting[i]
 		switch {
-		case d.c == nil, d.ctx != nil && mutant.On(mutant.TCPDialedEarly):
+		case d.c == nil:
 			return i, true
 		case n.late(*d), slices.Contains(hosts, d.c.Remote.Addr()):
 			continue

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 var errUnpublished = errors.New("shared memory segment: handed over with entries that are not published")
@@ -27,7 +26,7 @@ func (s *Segment) HandOverRings(st *handover.State) {
 
 func (p *producer[T]) handOver(s *handover.State) {
 	s.U64(&p.tail)
-	s.U64(handover.Instead(s, mutant.On(mutant.HandoverRoom), &p.head, p.tail))
+	s.U64(&p.head)
 	s.Bool(&p.isBad)
 	s.U64(&p.bad)
 	if s.Reads() {
@@ -40,7 +39,7 @@ func (p *producer[T]) handOver(s *handover.State) {
 
 func (c *consumer[T]) handOver(s *handover.State) {
 	s.U64(&c.head)
-	s.U64(handover.Instead(s, mutant.On(mutant.HandoverTaken), &c.next, c.head))
+	s.U64(&c.next)
 	s.U64(&c.tail)
 	s.Bool(&c.isBad)
 	s.U64(&c.bad)

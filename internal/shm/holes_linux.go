@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,7 +29,7 @@ func (m *Mapping) CheckWhole() error {
 	if err := unix.Fstat(m.FD, &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
-	if st.Blocks*512 < int64(len(m.Mem)) && !mutant.On(mutant.HolesUnseen) {
+	if st.Blocks*512 < int64(len(m.Mem)) {
 		return ErrHoles
 	}
 	return nil
@@ -40,9 +39,6 @@ func (m *Mapping) CheckWhole() error {
 // would allocate them in its own memory cgroup. It finds nothing in huge pages, and before Linux 5.14, where
 // memory that was populated looks like holes. It waits for whoever changes the file.
 func (i *Import) CheckFilled() error {
-	if mutant.On(mutant.ImportHoles) {
-		return nil
-	}
 	err := i.seekHole(i.fd)
 	if errors.Is(err, ErrHoles) {
 		return fmt.Errorf("import %d bytes at %d: %w: the file has holes there; write to each page before the import (madvise MADV_POPULATE_WRITE; fallocate alone is not enough)", i.n, i.off, unix.EINVAL)
@@ -71,9 +67,6 @@ func (i *Import) checkWhole(fd int) error {
 // missing reports whether pages of i are neither in memory nor swapped. It takes no lock of the file: its owner could keep
 // such a lock for seconds, again and again (fallocate). It fails before Linux 6.5, and where a filter does not have cachestat.
 func (i *Import) missing(fd int) (bool, error) {
-	if mutant.On(mutant.SearchWaits) {
-		return false, unix.ENOSYS
-	}
 	at, is := unix.CachestatRange{Off: uint64(i.off), Len: i.Mapped()}, unix.Cachestat_t{}
 	if err := unix.Cachestat(uint(fd), &at, &is, 0); err != nil {
 		return false, os.NewSyscallError("cachestat", err)

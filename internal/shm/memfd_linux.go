@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"golang.org/x/sys/unix"
 )
 
@@ -192,7 +191,7 @@ func checkSealed(fd int, size int) error {
 // Give returns the descriptor for the other process: FD, or of CreateMemfdReadOnly one that
 // is opened for reading. It stays the mapping's.
 func (m *Mapping) Give() int {
-	if m.read >= 0 && !mutant.On(mutant.WritableGiven) {
+	if m.read >= 0 {
 		return m.read
 	}
 	return m.FD
@@ -225,7 +224,7 @@ func (m *Mapping) Close() error {
 // its own cgroup, as memory that it maps itself.
 func (m *Mapping) Discard() error {
 	var err error
-	if m.Mem != nil && m.FD >= 0 && !mutant.On(mutant.FreedKept) {
+	if m.Mem != nil && m.FD >= 0 {
 		err = os.NewSyscallError("fallocate", ignoringEINTR(func() error {
 			return unix.Fallocate(m.FD, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(m.Mem)+os.Getpagesize()-1)&^int64(os.Getpagesize()-1))
 		}))

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // SetInfo changes who the writer is: the instance and start of the daemon before.
@@ -66,9 +65,6 @@ func (b *Block) handOverCounters(s *handover.State) {
 		}
 		seen[name] = true
 		c, ok := byName[name]
-		if mutant.On(mutant.CountersByPlace) {
-			c, ok = Counter(i), true
-		}
 		if ok && s.Reads() {
 			b.C[c] = v
 		}

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
@@ -259,7 +258,7 @@ func (q *qp) parse() {
 
 // frame handles the whole FPDU f. It returns false if it did not consume f.
 func (q *qp) frame(f []byte) bool {
-	if q.crc && !iwarp.CheckCRC(f) && !mutant.On(mutant.CRCUnchecked) && !q.staleSum(f) {
+	if q.crc && !iwarp.CheckCRC(f) && !q.staleSum(f) {
 		q.dev.stats.CRCErrors++
 		q.refuse(iwarp.TermCRC, nil)
 		return false

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdsd/rdsd/internal/mutant"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -67,9 +66,7 @@ func blamed(tcp net.Conn, err error) error {
 	late, large := errors.Is(err, os.ErrDeadlineExceeded), false
 	_ = raw.Control(func(fd uintptr) {
 		p, info := pathOf(int(fd))
-		if late || !mutant.On(mutant.EndUnblamed) {
-			large = p.Stuck || late && info.Rcv_ooopack > 0
-		}
+		large = p.Stuck || late && info.Rcv_ooopack > 0
 	})
 	if large {
 		return fmt.Errorf("%w: %w", verbs.ErrLarge, err)

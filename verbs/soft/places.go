@@ -3,8 +3,6 @@ package soft
 import (
 	"net/netip"
 	"sync"
-
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // places are for incoming connections in set-up. A source gets one more while it has
@@ -35,7 +33,7 @@ func (p *places) take(a netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	src := sourceOf(a)
-	if p.free == 0 || p.sources[src] >= p.free && !mutant.On(mutant.SourceTakesAll) {
+	if p.free == 0 || p.sources[src] >= p.free {
 		return false
 	}
 	p.free--

@@ -7,7 +7,6 @@ import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // mostListed bounds a list of messages in a state that is read.
@@ -45,8 +44,8 @@ func (a *Messages) List(l *msg.List, numbered bool) {
 			posted, done = p.Op.Posted(), p.Op.Done()
 			acks, carried, answered, cut = p.Own && m.AckNow, posted && m.Carried(), p.Atomic == msg.Answered, p.Cut != nil
 		}
-		rec := s.Flags8(&p.Own, &p.Posted, handover.Unless(s, mutant.On(mutant.HandoverPosted), &posted), &done, &acks, &carried,
-			handover.Unless(s, mutant.On(mutant.HandoverAnswered), &answered), &cut)
+		rec := s.Flags8(&p.Own, &p.Posted, &posted, &done, &acks, &carried,
+			&answered, &cut)
 		flags := uint16(p.Flags)
 		s.U64(&p.Seq)
 		s.U16(&flags)

@@ -1,4 +1,4 @@
-//go:build mutant
+//go:build leaveout
 
 package leaveout
 

@@ -3,8 +3,6 @@ package tls13
 import (
 	"encoding/binary"
 	"errors"
-
-	"github.com/rdsd/rdsd/internal/mutant"
 )
 
 // Handshake messages that may come after the handshake.
@@ -145,7 +143,7 @@ func (o *Opener) handshake(p []byte) error {
 				return broken(AlertUnexpectedMessage, "%w: a wrong KeyUpdate", ErrMessage)
 			}
 			o.have = 0
-			if o.updates++; o.updates > maxUpdates && !mutant.On(mutant.UpdatesUncharged) {
+			if o.updates++; o.updates > maxUpdates {
 				return broken(AlertUnexpectedMessage, "%w", ErrUpdates)
 			}
 			o.out.answer = o.out.answer || o.msg[4] == 1
