@@ -75,12 +75,12 @@ race: need-go ## all unit tests under the race detector (needs a C compiler)
 sim: need-go ## simulation with SEEDS=n seeds
 	@SEEDS=$(SEEDS) scripts/test.sh all sim
 
-model: need-go ## the Spin models in models/, and conn's exhaustive search with larger scripts (needs spin and gcc)
+model: need-go ## the Spin models in test/models/, and conn's exhaustive search with larger scripts (needs spin and gcc)
 	@scripts/model.sh
 	$(GO) test -count=1 -timeout 30m ./conn -run '^TestSearch$$' -v -conn.deep
 
 mutants: need-go ## broken variants of the code, each with the check that catches it
-	$(GO) run ./internal/mutant/run $(MUTANTS)
+	$(GO) run ./test/mutant/run $(MUTANTS)
 	$(if $(MUTANTS),,$(GO) test -tags leaveout -timeout 60m -run '^TestEachValueMatters$$' ./internal/engine ./internal/daemon ./internal/stats)
 
 conformance: need-go ## RC semantics and RDS, statement by statement (GROUP="RC A E")
@@ -90,9 +90,9 @@ e2e: need-go ## real daemons and clients
 	@scripts/test.sh all e2e
 
 ledger: need-go ## account for every message of applications over three daemons, under all faults: SECONDS=120 SEED=n CAMPAIGNS=1, UPGRADES=2s: with planned restarts of all daemons and without any end
-	$(GO) test -count=1 -v -timeout 24h ./e2e/ledger -ledger.seconds $(SECONDS) -ledger.seed $(SEED) -ledger.campaigns $(CAMPAIGNS) -ledger.upgrades $(UPGRADES) -ledger.measure $(LEDGERFLAGS)
+	$(GO) test -count=1 -v -timeout 24h ./test/ledger -ledger.seconds $(SECONDS) -ledger.seed $(SEED) -ledger.campaigns $(CAMPAIGNS) -ledger.upgrades $(UPGRADES) -ledger.measure $(LEDGERFLAGS)
 
-test-loaded: need-go ## all tests RUNS=5 times beside a busy loop on every CPU, with each test's failures counted (PKGS='./rds ./e2e' LOAD=2)
+test-loaded: need-go ## all tests RUNS=5 times beside a busy loop on every CPU, with each test's failures counted (PKGS='./rds ./test/e2e' LOAD=2)
 	@RUNS='$(RUNS)' scripts/loaded.sh
 
 fuzz: need-go ## every fuzz target in turn, FUZZTIME each
@@ -133,11 +133,11 @@ release-test: need-go ## make the files of a release of HEAD twice, in two folde
 	@ARCHS='$(ARCHS)' scripts/reproduce.sh '$(VERSION)'
 
 bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS='-groups rtt,rate -plots DIR')
-	@$(GO) -C bench build $(BUILDFLAGS) -o $(CURDIR)/bin/bench .
+	@$(GO) -C test/bench build $(BUILDFLAGS) -o $(CURDIR)/bin/bench .
 	@exec bin/bench $(BENCHFLAGS)
 
 bench-peers: need-go ## bin/bench-peers: NATS, gRPC, ZeroMQ and, with AERON=DIR, Aeron for the bench
-	@bench/peers/build.sh bin/bench-peers
+	@test/bench/peers/build.sh bin/bench-peers
 
 lint: need-go ## golangci-lint; the first run builds it
 	@scripts/lint.sh
@@ -145,7 +145,7 @@ lint: need-go ## golangci-lint; the first run builds it
 arm64: need-go ## build and vet for arm64
 	GOARCH=arm64 $(GO) build -buildvcs=false -o /dev/null ./...
 	GOARCH=arm64 $(GO) vet ./...
-	GOARCH=arm64 $(GO) -C bench vet ./...
+	GOARCH=arm64 $(GO) -C test/bench vet ./...
 
 clean: ## remove what was built
 	rm -rf bin

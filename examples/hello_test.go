@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/loopback"
+	"github.com/rdsd/rdsd/internal/test/loopback"
 )
 
 // TestHello runs the program that README.md shows, in two processes and without a daemon.

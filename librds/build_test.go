@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/cbuild"
+	"github.com/rdsd/rdsd/internal/test/cbuild"
 )
 
 var library = cbuild.Library{Name: "librds", Targets: []string{"driver", "all"}}

@@ -3,7 +3,7 @@ package librds
 import (
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/rdsdtest"
+	"github.com/rdsd/rdsd/internal/test/rdsdtest"
 )
 
 // TestUpgrade: C programs whose daemon is replaced again and again notice nothing: no call

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/cbuild"
+	"github.com/rdsd/rdsd/internal/test/cbuild"
 	"github.com/rdsd/rdsd/rdstest"
 )
 

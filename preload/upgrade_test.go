@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/rdsdtest"
+	"github.com/rdsd/rdsd/internal/test/rdsdtest"
 )
 
 // TestUpgrade: programs that know nothing of rdsd go on while their daemon is replaced again

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/loopback"
+	"github.com/rdsd/rdsd/internal/test/loopback"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/rds/embedded"
 )

@@ -15,7 +15,7 @@ old=$(realpath "$1") new=$(realpath "$2")
 shift 2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-go -C "$ROOT/bench" build -o "$dir/bench" .
+go -C "$ROOT/test/bench" build -o "$dir/bench" .
 "$dir/bench" -read "$old" -o benchfmt >"$dir/old"
 "$dir/bench" -read "$new" -o benchfmt >"$dir/new"
 cd "$dir" # outside the module, of which benchstat is no dependency

@@ -19,7 +19,7 @@ mkdir -p "$dir"
 before=$(load)
 bin/bench -n "$rounds" -d "${seconds}s" -groups rtt,rate,rdma,rpc,local -run "$cases" -o json >"$dir/report.json"
 between=$(load)
-go test -count=1 -v -timeout 10m ./e2e/ledger -run '^TestPause$' -ledger.measure >"$dir/pause.log"
+go test -count=1 -v -timeout 10m ./test/ledger -run '^TestPause$' -ledger.measure >"$dir/pause.log"
 after=$(load)
 
 # pauses prints a row for each of TestPause's two parts: p50, p99 and the longest, in ms.

@@ -13,7 +13,7 @@ report=$(realpath "$1")
 cd "$ROOT"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-go -C bench build -o "$dir/bench" .
+go -C test/bench build -o "$dir/bench" .
 "$dir/bench" -read "$report" -o history >"$dir/rows"
 cat "$dir/rows" >>docs/performance/history.csv
 "$dir/bench" -history docs/performance/history.csv -plots docs/performance

@@ -62,7 +62,7 @@ need_tools() {
 	command -v ip >/dev/null && command -v openssl >/dev/null ||
 		need_packages iproute2 openssl || true # e2e: the commands in README.md
 	command -v systemd-analyze >/dev/null || need_packages systemd || true # internal/service: rates the units' sandbox
-	command -v nft >/dev/null || need_packages nftables || true # e2e/ledger: drops packets
+	command -v nft >/dev/null || need_packages nftables || true # test/ledger: drops packets
 	command -v strace >/dev/null || need_packages strace || true # e2e: the system calls that the units allow
 	python3 -c 'import test.test_socket' 2>/dev/null || { # preload: CPython's tests
 		command -v python3 >/dev/null || need_packages python3

@@ -19,7 +19,7 @@ end() {
 }
 trap end EXIT
 trap 'exit 130' INT TERM
-go build -buildvcs=false -o "$run/testsummary" ./internal/testsummary || exit 1
+go build -buildvcs=false -o "$run/testsummary" ./internal/test/summary || exit 1
 go vet ${PKGS:-./...} || exit 1 # compiles everything before the load starts
 
 for ((i = 0; i < ${LOAD:-$(nproc)}; i++)); do
@@ -29,5 +29,5 @@ done
 for ((i = 1; i <= ${RUNS:-5}; i++)); do
 	echo "== run $i"
 	go test -json -count=1 -shuffle=on -timeout 30m ${TESTFLAGS:-} ${PKGS:-./...} 2>&1 || echo "exit: go test"
-	[ -n "${PKGS:-}" ] || go -C bench test -json -count=1 -shuffle=on -timeout 30m ${TESTFLAGS:-} ./... 2>&1 || echo "exit: go test"
+	[ -n "${PKGS:-}" ] || go -C test/bench test -json -count=1 -shuffle=on -timeout 30m ${TESTFLAGS:-} ./... 2>&1 || echo "exit: go test"
 done | "$run/testsummary" -runs -expected scripts/expected-skips.txt

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the models in models/*.pml with Spin, one run for each line of models/cases.
+# Checks the models in test/models/*.pml with Spin, one run for each line of test/models/cases.
 # A line says whether its property must hold, or fail because the variant is broken.
 # MODEL=name checks one model only.
 set -uo pipefail

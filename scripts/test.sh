@@ -7,7 +7,7 @@
 # nothing: lines of STAGE PACKAGE, with -skip or -run and the tests that are left out
 # or run alone.
 #
-# The output of all stages goes through internal/testsummary, which prints one summary
+# The output of all stages goes through internal/test/summary, which prints one summary
 # and lists every skip. With RDSD_TEST_FULL=1 a skip that is not named in
 # scripts/expected-skips.txt is a failure. PKGS limits unit and race to some packages:
 # PKGS=./conn/... make race
@@ -18,15 +18,15 @@ cd "$ROOT" || exit 1
 export CGO_ENABLED=${CGO_ENABLED:-0}
 
 # Packages whose tests run real processes have a stage of their own.
-E2E='/(e2e|test/conformance)(/|$)'
+E2E='/test/(e2e|ledger|conformance)(/|$)'
 
 # packages STAGE lists the stage's packages by their paths in the module.
 packages() {
 	case $1 in
-	static) go list ./internal/tidy ;;
-	unit | race) go list ${PKGS:-./...} | grep -Ev "$E2E|/internal/tidy\$" ;;
-	sim) go list ./internal/sim ./conn ./conn/tcp ./internal/engine ./internal/daemon ;;
-	e2e) go list ./e2e/... ./test/conformance && go -C bench list ./... ;;
+	static) go list ./test/tidy ;;
+	unit | race) go list ${PKGS:-./...} | grep -Ev "$E2E|/test/tidy\$" ;;
+	sim) go list ./test/sim ./conn ./conn/tcp ./internal/engine ./internal/daemon ;;
+	e2e) go list ./test/e2e/... ./test/ledger/... ./test/conformance && go -C test/bench list ./... ;;
 	esac | sed "s,^$(go list -m)/,,"
 }
 
@@ -50,20 +50,20 @@ plan() {
 	done
 }
 
-# gotest FLAGS... PACKAGES... runs go test, for the packages of bench in its module.
+# gotest FLAGS... PACKAGES... runs go test, for the packages of test/bench in its module.
 # testsummary counts the failed tests. The line "exit:" tells it of a go command that
 # failed without reporting a test.
 gotest() {
 	local arg flags=() main=() bench=()
 	for arg; do
 		case $arg in
-		./bench | ./bench/*) bench+=(".${arg#./bench}") ;;
+		./test/bench | ./test/bench/*) bench+=(".${arg#./test/bench}") ;;
 		./*) main+=("$arg") ;;
 		*) flags+=("$arg") ;;
 		esac
 	done
 	[ ${#main[@]} -eq 0 ] || go test -json -timeout 20m "${flags[@]}" "${main[@]}" || echo "exit: go test"
-	[ ${#bench[@]} -eq 0 ] || go -C bench test -json -timeout 20m "${flags[@]}" "${bench[@]}" || echo "exit: go test"
+	[ ${#bench[@]} -eq 0 ] || go -C test/bench test -json -timeout 20m "${flags[@]}" "${bench[@]}" || echo "exit: go test"
 }
 
 # planned STAGE FLAGS... runs what the plan says: the packages with all their tests
@@ -91,22 +91,22 @@ static_core() {
 
 static_rest() {
 	local module
-	for module in . bench; do
+	for module in . test/bench; do
 		go -C $module build -buildvcs=false -o /dev/null ./... || echo "fail: go build in $module"
 		go -C $module vet ./... || echo "fail: go vet in $module"
 		GOARCH=arm64 go -C $module vet ./... || echo "fail: go vet for arm64 in $module"
 	done
 	go vet -tags failpoints ./internal/... || echo "fail: go vet with failpoints"
 	go vet -tags upcalls ./conn/... || echo "fail: go vet with upcalls"
-	go run ./internal/mutant/run -exec go vet -tags leaveout ./internal/... ./conn/... ./rdmaop ./rds ./verbs/... || echo "fail: go vet with broken variants"
+	go run ./test/mutant/run -exec go vet -tags leaveout ./internal/... ./conn/... ./rdmaop ./rds ./verbs/... || echo "fail: go vet with broken variants"
 	if need_ibv; then
 		CGO_ENABLED=1 go vet -tags ibv ./verbs/ibv ./cmd/rdsd || echo "fail: go vet with ibv"
 	else
 		echo "verbs/ibv was not checked: that needs a C compiler, libibverbs-dev and librdmacm-dev"
 	fi
-	# bench and bench/peers are modules of their own, so a go.mod falls behind when a
+	# test/bench and test/bench/peers are modules of their own, so a go.mod falls behind when a
 	# version is raised here. make bench would then run without these peers.
-	(cd bench/peers && go list -deps . >/dev/null) || echo "fail: bench/peers: cd bench/peers && go mod tidy"
+	(cd test/bench/peers && go list -deps . >/dev/null) || echo "fail: test/bench/peers: cd test/bench/peers && go mod tidy"
 	scripts/lint.sh || echo "fail: golangci-lint"
 }
 
@@ -134,7 +134,7 @@ stage_race() {
 # stage_sim runs with the up-calls checked. It is not divided: levels.txt has it in rest.
 stage_sim() {
 	[ -n "$(plan sim)" ] || return 0
-	RDSD_SIM_PAIRS=$run/pairs RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -timeout 2h -tags upcalls -run Sim ./internal/sim
+	RDSD_SIM_PAIRS=$run/pairs RDSD_SIM_SEEDS=${SEEDS:-50} gotest -count=1 -timeout 2h -tags upcalls -run Sim ./test/sim
 	[ ! -f "$run/pairs" ] || cat "$run/pairs"
 	gotest -count=1 -tags upcalls ./conn ./conn/tcp ./internal/engine ./internal/daemon
 }
@@ -159,7 +159,7 @@ fi
 need_tools
 run=$(mktemp -d) || exit 1
 trap 'rm -rf "$run"' EXIT
-go build -buildvcs=false -o "$run/testsummary" ./internal/testsummary || exit 1
+go build -buildvcs=false -o "$run/testsummary" ./internal/test/summary || exit 1
 for stage in "$@"; do
 	echo "== $stage"
 	"stage_$stage" 2>&1

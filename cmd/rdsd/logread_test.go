@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/child"
+	"github.com/rdsd/rdsd/internal/test/child"
 	"golang.org/x/sys/unix"
 )
 

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/child"
-	"github.com/rdsd/rdsd/internal/loopback"
+	"github.com/rdsd/rdsd/internal/test/child"
+	"github.com/rdsd/rdsd/internal/test/loopback"
 )
 
 // runsMain makes the test binary be rdsd itself.

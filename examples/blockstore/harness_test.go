@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdsd/rdsd/examples/blockstore/store"
-	"github.com/rdsd/rdsd/internal/child"
+	"github.com/rdsd/rdsd/internal/test/child"
 	"github.com/rdsd/rdsd/rdstest"
 )
 

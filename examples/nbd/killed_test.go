@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/child"
+	"github.com/rdsd/rdsd/internal/test/child"
 )
 
 // ledger is what one client knows of its part of a disk.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/child"
+	"github.com/rdsd/rdsd/internal/test/child"
 )
 
 // tortureFor is the length of the long form, -args -torture 10m.

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdsd/rdsd/internal/child"
+	"github.com/rdsd/rdsd/internal/test/child"
 )
 
 // stopPatience is how long a process may take to end after SIGTERM.

@@ -47,7 +47,7 @@
 //  3. writes the golden bytes of the new version (go test ./internal/engine -run Golden
 //     -handover.write). Those of older versions stay: tests write and read each version, and
 //     the fuzz targets begin with each;
-//  4. adds a variant that leaves the field out (internal/mutant), and the check that finds it.
+//  4. adds a variant that leaves the field out (test/mutant), and the check that finds it.
 //
 // Two commits that change the encoding between two releases need one version, if no release has
 // the first. When Oldest rises, the conditions and the golden bytes of the versions below go.

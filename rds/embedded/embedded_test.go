@@ -14,7 +14,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/loopback"
+	"github.com/rdsd/rdsd/internal/test/loopback"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/rds/embedded"
 )

@@ -14,11 +14,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdsd/rdsd/internal/child"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
-	"github.com/rdsd/rdsd/internal/loopback"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/test/child"
+	"github.com/rdsd/rdsd/internal/test/loopback"
 )
 
 // host is a daemon process with addresses of its own. It is killed at the end of its test.

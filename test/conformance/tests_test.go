@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/cmsg"
-	"github.com/rdsd/rdsd/internal/child"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/test/child"
 )
 
 // goTest proves a statement by tests of the package that decides it. The tests must exist and

@@ -16,7 +16,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/daemon"
-	"github.com/rdsd/rdsd/internal/loopback"
+	"github.com/rdsd/rdsd/internal/test/loopback"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/rdstest"
 )

@@ -16,7 +16,7 @@ func TestEndToEnd(t *testing.T) {
 	long(t)
 	const driver = "rxe"
 	l := lab.Boot(t, lab.Config{Limit: 12 * time.Minute})
-	l.Install(t, lab.Build(t, "cmd/rdsd", "-tags=ibv"), lab.Build(t, "cmd/rdsctl"), lab.BuildTest(t, "e2e"))
+	l.Install(t, lab.Build(t, "cmd/rdsd", "-tags=ibv"), lab.Build(t, "cmd/rdsctl"), lab.BuildTest(t, "test/e2e"))
 	l.A.Run(t, time.Minute, fmt.Sprintf(`
 		set -e
 		lab_load %[2]s rdma_ucm ib_uverbs

@@ -1,8 +1,0 @@
-//go:build !zmq
-
-package main
-
-import "github.com/rdsd/rdsd/bench/worker"
-
-// zmqRoles returns nothing: this build is without libzmq.
-func zmqRoles() map[string]func(*worker.Worker) error { return nil }
