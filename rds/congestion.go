@@ -8,10 +8,8 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-func init() {
-	krds.Of = func(s any) krds.Socket { return kernelSocket{s.(*Socket)} }
-	krds.Congestion = func(w any) *bool { return &w.(*WaitSet).congestion }
-}
+var _ = krds.Provide(func(s any) krds.Socket { return kernelSocket{s.(*Socket)} },
+	func(w any) *bool { return &w.(*WaitSet).congestion })
 
 // kernelSocket is a socket with what only the kernel's calls have.
 type kernelSocket struct{ *Socket }

@@ -42,3 +42,9 @@ var (
 	// the poll set of a new socket.
 	Congestion func(waitSet any) *bool
 )
+
+// Provide has package rds fill in what is here. It returns true, for a variable of a package.
+func Provide(of func(socket any) Socket, congestion func(waitSet any) *bool) bool {
+	Of, Congestion = of, congestion
+	return true
+}

@@ -75,7 +75,7 @@ func parse(from, text string) (vs []variant, err error) {
 			v.change = append(v.change, change{line[0], line[1:], i + 1})
 		case place != nil && v.name != "" && v.file == "":
 			v.file = place[1]
-			for _, c := range strings.Fields(place[2]) {
+			for c := range strings.FieldsSeq(place[2]) {
 				pkg, test, _ := strings.Cut(c, ".")
 				v.checks = append(v.checks, check{v.name, pkg, test})
 			}
