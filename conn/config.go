@@ -32,7 +32,6 @@ type Config struct {
 	Posted         func(m *msg.Msg) // m, a Watched message, was posted: the first time, or again. Of a run that is cut: its first datagram. Nothing but a method that reads may be called from here
 	Scratch        *Scratch         // shared with the owner's other Conns; nil: its own
 	Attr           verbs.DeviceAttr // limits for operation chains
-	Ctx            any              // the host's record of this Conn, returned by Conn.Ctx
 }
 
 // Scratch is the memory in which a Conn builds work requests. It holds nothing

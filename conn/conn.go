@@ -281,6 +281,3 @@ func (c *Conn) NextTimeout() int64 {
 	}
 	return t
 }
-
-// Ctx returns Config.Ctx.
-func (c *Conn) Ctx() any { return c.cfg.Ctx }

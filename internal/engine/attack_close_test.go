@@ -103,7 +103,7 @@ func TestPongFlood(t *testing.T) {
 	}
 	p := w.es[0].peers.all[0]
 	for range 10 {
-		if v, _ := w.es[0].Deliver(rcOf(p), &wire.Header{DPort: x.sock.port}, nil); v != conn.Accepted {
+		if v, _ := hostOf(p).Deliver(nil, &wire.Header{DPort: x.sock.port}, nil); v != conn.Accepted {
 			t.Fatal(v)
 		}
 	}

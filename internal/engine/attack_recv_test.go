@@ -19,7 +19,7 @@ func TestReturnOfUntoldID(t *testing.T) {
 	a.sendMsg(as, 0, 0, 10)
 	w.run()
 	p := w.es[1].peers.all[0]
-	if _, _, v := w.es[1].Begin(rcOf(p), &wire.Header{DPort: 20, SPort: 10, Len: 100_000}); v != conn.Accepted {
+	if _, _, v := hostOf(p).Begin(nil, &wire.Header{DPort: 20, SPort: 10, Len: 100_000}); v != conn.Accepted {
 		t.Fatal(v)
 	}
 	ret := b.seg.RecvRetProducer()

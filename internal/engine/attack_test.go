@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -243,5 +242,5 @@ func (w *world) clean(clients ...*raw) {
 	}
 }
 
-// rcOf is p's connection by queue pairs.
-func rcOf(p *peer) *conn.Conn { return p.c.to.(*byQP).Conn }
+// hostOf takes the up-calls of p's connection by queue pairs.
+func hostOf(p *peer) *qpHost { return (*qpHost)(p.c.to.(*byQP)) }

@@ -33,6 +33,9 @@ type byQP struct {
 	charging bool        // the queue pair calls it
 }
 
+// qpHost is byQP as its connection's host. The methods are up-calls: conn.Host says when each comes.
+type qpHost byQP
+
 const (
 	qpSendWR    = 1024
 	qpSGE       = 16
@@ -61,8 +64,8 @@ func (ps *peerTable) newQP(p *peer) {
 		StartSeq: e.cfg.StartSeq(), Past: p.past[p.lane], MaxSendWR: qpSendWR, ReadDepth: depth,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: dialNs + 500_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Silence: e.cfg.Silence, Rand: e.cfg.Rand,
-		Kernel: e.cfg.KernelPeer(p.addr), IgnorePings: e.cfg.IgnorePings, Attr: q.rail.attr, Ctx: q, Scratch: &e.scratch, Posted: e.traces.posted,
-	}, e)
+		Kernel: e.cfg.KernelPeer(p.addr), IgnorePings: e.cfg.IgnorePings, Attr: q.rail.attr, Scratch: &e.scratch, Posted: e.traces.posted,
+	}, (*qpHost)(q))
 	e.carriedBy(p, q)
 	switch e.halt.stage {
 	case haltOps:
@@ -72,15 +75,13 @@ func (ps *peerTable) newQP(p *peer) {
 	}
 }
 
-func qpOf(c *conn.Conn) *byQP                   { return c.Ctx().(*byQP) }
-func (ps *peerTable) peerOf(c *conn.Conn) *peer { return qpOf(c).p }
-func (q *byQP) supports(o *rdmaop.Op) bool      { return o.Supported(q.rail.attr.Caps) }
-func (q *byQP) metered() bool                   { return q.charging }
-func (q *byQP) emptying() bool                  { return q.State() == conn.Error }
-func (q *byQP) attached() bool                  { return q.qp != nil }
-func (q *byQP) starved() bool                   { return q.Info().Credits == 0 }
-func (q *byQP) CutOff(now int64, why error)     { q.Reset(now, why) }
-func (q *byQP) forget()                         { q.e.devices.recvLeft += q.credits + 1 }
+func (q *byQP) supports(o *rdmaop.Op) bool  { return o.Supported(q.rail.attr.Caps) }
+func (q *byQP) metered() bool               { return q.charging }
+func (q *byQP) emptying() bool              { return q.State() == conn.Error }
+func (q *byQP) attached() bool              { return q.qp != nil }
+func (q *byQP) starved() bool               { return q.Info().Credits == 0 }
+func (q *byQP) CutOff(now int64, why error) { q.Reset(now, why) }
+func (q *byQP) forget()                     { q.e.devices.recvLeft += q.credits + 1 }
 
 func (q *byQP) profile() *profile {
 	if q.Kernel() {
@@ -155,8 +156,8 @@ func (q *byQP) requested(now int64, ev *verbs.CMEvent) {
 }
 
 // NewQP makes a queue pair for c, on the device the request came by.
-func (e *Engine) NewQP(c *conn.Conn, req verbs.RequestID) (verbs.QP, error) {
-	q := qpOf(c)
+func (u *qpHost) NewQP(c *conn.Conn, req verbs.RequestID) (verbs.QP, error) {
+	e, q := u.e, (*byQP)(u)
 	p, r := q.p, q.dialRail()
 	if req != 0 {
 		r, _ = e.devices.railOf(req)
@@ -188,8 +189,8 @@ func (e *Engine) NewQP(c *conn.Conn, req verbs.RequestID) (verbs.QP, error) {
 }
 
 // CloseQP destroys a queue pair that is empty.
-func (e *Engine) CloseQP(c *conn.Conn, qp verbs.QP) {
-	q := qpOf(c)
+func (u *qpHost) CloseQP(_ *conn.Conn, qp verbs.QP) {
+	q := (*byQP)(u)
 	delete(q.rail.byQPN, qp.Num())
 	q.rail.lastQP = nil
 	if q.qp == qp {
@@ -199,8 +200,8 @@ func (e *Engine) CloseQP(c *conn.Conn, qp verbs.QP) {
 }
 
 // Dial, Accept and Reject pass the connection's wish on to the device.
-func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
-	q := qpOf(c)
+func (u *qpHost) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
+	e, q := u.e, (*byQP)(u)
 	p := q.p
 	if err := e.cfg.Allowed(p.addr); err != nil {
 		return err
@@ -210,13 +211,15 @@ func (e *Engine) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
 		MaxSegment: c.Segment(), TimeoutNs: dialNs})
 }
 
-func (e *Engine) Accept(_ *conn.Conn, req verbs.RequestID, qp verbs.QP, private []byte) error {
-	r, id := e.devices.railOf(req)
+func (u *qpHost) Accept(_ *conn.Conn, req verbs.RequestID, qp verbs.QP, private []byte) error {
+	r, id := u.e.devices.railOf(req)
 	return r.dev.Accept(id, qp, private)
 }
 
-func (e *Engine) Reject(req verbs.RequestID, private []byte) {
-	r, id := e.devices.railOf(req)
+func (u *qpHost) Reject(req verbs.RequestID, private []byte) { u.e.devices.reject(req, private) }
+
+func (ds *devices) reject(req verbs.RequestID, private []byte) {
+	r, id := ds.railOf(req)
 	_ = r.dev.Reject(id, private)
 }
 
@@ -256,7 +259,7 @@ func (ps *peerTable) connectRequest(r *rail, ev *verbs.CMEvent) {
 	refuse := func(why string, err error) {
 		e.st.C[stats.BadHandshakes]++
 		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), "connection refused: "+why, err)
-		e.Reject(ev.Req, wire.Rejected())
+		e.devices.reject(ev.Req, wire.Rejected())
 	}
 	if err := e.cfg.Allowed(from); err != nil {
 		refuse(err.Error(), nil)
@@ -299,9 +302,9 @@ func (ps *peerTable) connectRequest(r *rail, ev *verbs.CMEvent) {
 }
 
 // Trace is the connection's up-call for what an operator may want to know.
-func (e *Engine) Trace(c *conn.Conn, event string, err error) {
-	e.peers.happened(e.peers.peerOf(c), event, err)
+func (u *qpHost) Trace(_ *conn.Conn, event string, err error) {
+	u.e.peers.happened(u.p, event, err)
 	if event == conn.EventConnectFailed && !errors.Is(err, conn.ErrRejected) {
-		qpOf(c).attemptFailed(err)
+		(*byQP)(u).attemptFailed(err)
 	}
 }

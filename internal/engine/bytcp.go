@@ -161,8 +161,15 @@ func (t *tcpSide) Commit(c *tcp.Conn, h *wire.Header, token any) {
 
 func (t *tcpSide) Abort(c *tcp.Conn, token any) { t.e.rx.abortFrom(tcpPeerOf(c), token) }
 
-// MsgDone is the up-call for the end of a message.
-func (t *tcpSide) MsgDone(_ *tcp.Conn, m *msg.Msg, o msg.Outcome) { t.e.MsgDone(nil, m, o) }
+// MsgDone is the up-call for the end of a message. None is returned, and there are no pieces.
+func (t *tcpSide) MsgDone(_ *tcp.Conn, m *msg.Msg, o msg.Outcome) {
+	switch own := m.Owner.(type) {
+	case *txMsg:
+		t.e.tx.txDone(own, o)
+	case *ctlMsg:
+		t.e.peers.ctlDone(own, o)
+	}
+}
 
 // PeerUp, PeerDown and Congestion are told as those of queue pairs.
 func (t *tcpSide) PeerUp(c *tcp.Conn) { t.e.peers.peerUp(tcpPeerOf(c), false) }

@@ -22,8 +22,8 @@ type aim struct {
 }
 
 // AimAtomic is the connection's question whether a peer's atomic may run.
-func (e *Engine) AimAtomic(c *conn.Conn, h *wire.Header, a *wire.Atomic) wire.AtomicStatus {
-	p := e.peers.peerOf(c)
+func (u *qpHost) AimAtomic(_ *conn.Conn, h *wire.Header, a *wire.Atomic) wire.AtomicStatus {
+	e, p := u.e, u.p
 	r := e.keys.by[a.RKey]
 	if r == nil || r.number != a.Region || !r.servesAtomics(p) {
 		if h.Flags&wire.FlagSilent == 0 && (h.DPort != 0 || e.cfg.IgnorePings) && e.dests.meant(p.local, h.DPort, h.DstInc) == nil {
@@ -59,7 +59,8 @@ func (r *region) servesAtomics(p *peer) bool {
 }
 
 // RunAtomic carries out, or lets go of, what AimAtomic has aimed at.
-func (e *Engine) RunAtomic(_ *conn.Conn, a *wire.Atomic, run bool) (old uint64) {
+func (u *qpHost) RunAtomic(_ *conn.Conn, a *wire.Atomic, run bool) (old uint64) {
+	e := u.e
 	if run {
 		e.aim.op.FromRequest(a)
 		old = runAtomicNow(&e.aim.op, e.aim.target)
@@ -72,7 +73,7 @@ func (e *Engine) RunAtomic(_ *conn.Conn, a *wire.Atomic, run bool) (old uint64) 
 }
 
 // AtomicResult is the connection's up-call for the answer to the atomic that m carries.
-func (e *Engine) AtomicResult(_ *conn.Conn, m *msg.Msg, old uint64) {
+func (u *qpHost) AtomicResult(_ *conn.Conn, m *msg.Msg, old uint64) {
 	t := m.Owner.(*txMsg)
 	for _, o := range t.ops() {
 		if t.carries(o) {

@@ -20,19 +20,19 @@ func TestAimAtomic(t *testing.T) {
 	own := b.must(&ipc.Register{Sock: b.sock, Buffer: b.buf, Off: 192, Len: 64, Access: abi.RightAtomic}).(*ipc.RegisterOK)
 	a.submit(shm.Sub{Len: 1})
 	w.run()
-	c := b.e.peers.all[0].c.to.(*byQP).Conn
+	host := hostOf(b.e.peers.all[0])
 	req := func(r *ipc.RegisterOK, off uint64) wire.Atomic {
 		return wire.Atomic{RKey: uint32(r.Cookie), Region: b.e.keys.by[uint32(r.Cookie)].number, Addr: r.Cookie>>32 + off,
 			Kind: wire.AtomicFetchAdd, CompareAdd: 1}
 	}
 	aim := func(name string, q wire.Atomic, dport uint16, want wire.AtomicStatus) {
 		t.Helper()
-		st := b.e.AimAtomic(c, &wire.Header{DPort: dport}, &q)
+		st := host.AimAtomic(nil, &wire.Header{DPort: dport}, &q)
 		if st != want {
 			t.Errorf("%s: %d, want %d", name, st, want)
 		}
 		if st == wire.AtomicDone {
-			b.e.RunAtomic(c, &q, false)
+			host.RunAtomic(nil, &q, false)
 		}
 	}
 	another, far, odd := req(r, 0), req(r, 57), req(r, 4)

@@ -89,7 +89,7 @@ func TestBesideChores(t *testing.T) {
 		w.run()
 		e := w.es[1]
 		p := e.peers.all[0]
-		if _, _, v := e.Begin(rcOf(p), &wire.Header{DPort: 20, SPort: 10, Len: 1 << 20}); v != conn.Accepted {
+		if _, _, v := hostOf(p).Begin(nil, &wire.Header{DPort: 20, SPort: 10, Len: 1 << 20}); v != conn.Accepted {
 			t.Fatalf("verdict %v", v)
 		}
 		end := e.endless()

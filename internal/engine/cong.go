@@ -52,7 +52,7 @@ func (rx *receiver) tellCong() {
 }
 
 // Congestion: the peer's map changed.
-func (e *Engine) Congestion(c *conn.Conn, _ *cong.Map) { e.rx.congestion(e.peers.peerOf(c)) }
+func (u *qpHost) Congestion(_ *conn.Conn, _ *cong.Map) { u.e.rx.congestion(u.p) }
 
 func (rx *receiver) congestion(p *peer) {
 	e := rx.e

@@ -12,8 +12,8 @@ const maxCtl = 1 << 17
 
 // Internal is the connection's up-call for GRANT, REVOKE, REVOKED and GRANT_NAK,
 // which the connection has found well formed.
-func (e *Engine) Internal(c *conn.Conn, t wire.InternalType, body []byte) {
-	p := e.peers.peerOf(c)
+func (u *qpHost) Internal(_ *conn.Conn, t wire.InternalType, body []byte) {
+	e, p := u.e, u.p
 	if p.stale() {
 		return
 	}

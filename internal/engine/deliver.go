@@ -238,8 +238,8 @@ func (r *rxEntry) step() frames.Sum {
 }
 
 // Deliver is the connection's up-call for a whole message.
-func (e *Engine) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.Verdict, met uint32) {
-	v, met, took := e.rx.deliverFrom(e.peers.peerOf(c), h, payload)
+func (u *qpHost) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.Verdict, met uint32) {
+	v, met, took := u.e.rx.deliverFrom(u.p, h, payload)
 	if took > 0 {
 		c.TookRun(took)
 	}

@@ -19,15 +19,15 @@ func TestIncarnation(t *testing.T) {
 		want  conn.Verdict
 	}{{0, conn.Accepted}, {inc, conn.Accepted}, {inc + 1, conn.NoSocket}} {
 		h := wire.Header{SPort: 10, DPort: 10, SrcInc: 1, DstInc: tc.means, Len: 4}
-		if v, _ := e.Deliver(rcOf(p), &h, []byte("four")); v != tc.want {
+		if v, _ := hostOf(p).Deliver(nil, &h, []byte("four")); v != tc.want {
 			t.Errorf("Deliver to incarnation %#x of %#x: %d, want %d", tc.means, inc, v, tc.want)
 		}
-		_, token, v := e.Begin(rcOf(p), &h)
+		_, token, v := hostOf(p).Begin(nil, &h)
 		if v != tc.want {
 			t.Errorf("Begin to incarnation %#x of %#x: %d, want %d", tc.means, inc, v, tc.want)
 		}
 		if v == conn.Accepted {
-			e.Abort(rcOf(p), token)
+			hostOf(p).Abort(nil, token)
 		}
 	}
 	w.clean(c[:]...)

@@ -261,7 +261,7 @@ func TestInstanceOfLanes(t *testing.T) {
 	}
 	step := func(i int, inst uint64, believed bool, grants int) {
 		t.Helper()
-		if got := e.Instance(rcOf(p[i]), inst); got != believed {
+		if got := hostOf(p[i]).Instance(nil, inst); got != believed {
 			t.Errorf("lane %d names instance %d: believed %v", p[i].lane, inst, got)
 		}
 		if n := p[0].grants.Len(); n != grants {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
@@ -110,13 +109,13 @@ func (l *long) cut(o *txOp, to *rdmaop.Op, n uint64) {
 }
 
 // canPostPiece is CanPost of a piece.
-func (tx *sender) canPostPiece(c *conn.Conn, pc *piece) bool {
+func (tx *sender) canPostPiece(p *peer, pc *piece) bool {
 	t := pc.t
 	if t.long.over {
 		pc.m.Bad = &pc.op
 		return false
 	}
-	if p := tx.e.peers.peerOf(c); p.c.profile().grants {
+	if p.c.profile().grants {
 		if pc.m.Bad, pc.errno = t.usePiece(p, &pc.op); pc.errno != 0 {
 			return false
 		}

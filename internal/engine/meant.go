@@ -114,10 +114,10 @@ func (p *peer) canName(t *txMsg) bool { return t.name == 0 || p.c.profile().inca
 func (p *peer) owner(o *txOp) rdmaop.Owner { return p.grants.Owner(o.RKey()) }
 
 // Bound is the connection's up-call for the answer to a message that asked.
-func (e *Engine) Bound(_ *conn.Conn, m *msg.Msg, inc uint32) {
+func (u *qpHost) Bound(_ *conn.Conn, m *msg.Msg, inc uint32) {
 	if t, ok := m.Owner.(*txMsg); ok {
 		t.slot.now(t.pin).met(inc)
-		e.dests.goOn(t)
+		u.e.dests.goOn(t)
 	}
 }
 

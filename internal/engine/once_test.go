@@ -220,24 +220,24 @@ func TestTakenOnTwoLanes(t *testing.T) {
 	usable := func() bool {
 		return h.grants.Check(&rdmaop.Op{Kind: abi.OpWrite, Cookie: rkey, Len: 8}, 10) == 0
 	}
-	e.Internal(rcOf(lane[0]), wire.TypeGrant, grant)
+	hostOf(lane[0]).Internal(nil, wire.TypeGrant, grant)
 	if !usable() {
 		t.Fatal("not granted")
 	}
-	e.Internal(rcOf(lane[0]), wire.TypeRevoke, revoke)
-	e.Internal(rcOf(lane[5]), wire.TypeGrant, grant)
+	hostOf(lane[0]).Internal(nil, wire.TypeRevoke, revoke)
+	hostOf(lane[5]).Internal(nil, wire.TypeGrant, grant)
 	if usable() || h.grants.Len() != 1 {
 		t.Errorf("a grant that was overtaken counts: usable %v, %d remembered", usable(), h.grants.Len())
 	}
-	e.Internal(rcOf(lane[5]), wire.TypeRevoke, revoke)
+	hostOf(lane[5]).Internal(nil, wire.TypeRevoke, revoke)
 	if h.grants.Len() != 0 {
 		t.Errorf("%d grants remembered", h.grants.Len())
 	}
-	e.Internal(rcOf(lane[5]), wire.TypeGrant, grant) // the number serves again
+	hostOf(lane[5]).Internal(nil, wire.TypeGrant, grant) // the number serves again
 	if !usable() {
 		t.Error("a new grant of the number does not count")
 	}
-	e.Internal(rcOf(lane[5]), wire.TypeRevoke, (&wire.Revoke{RKey: rkey, Lanes: 1}).Append(nil))
+	hostOf(lane[5]).Internal(nil, wire.TypeRevoke, (&wire.Revoke{RKey: rkey, Lanes: 1}).Append(nil))
 	w.run()
 	w.clean(c[:]...)
 }
@@ -357,7 +357,7 @@ func TestUseOnceOfAnother(t *testing.T) {
 	h := wire.Header{Seq: 1, SPort: 10, DPort: 20}
 	h.SetExtRDMA(r.Region)
 	p := b.e.peers.hosts[remoteKey{hostAddr(0), hostAddr(2)}].lane(0)
-	if v, _ := b.e.Deliver(rcOf(p), &h, nil); v != conn.Accepted {
+	if v, _ := hostOf(p).Deliver(nil, &h, nil); v != conn.Accepted {
 		t.Fatalf("verdict %v", v)
 	}
 	w.run()

@@ -96,16 +96,17 @@ func (tx *sender) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 
 // CanPost is asked by the connection when the operations' turn has come: a
 // grant may have gone since they were submitted.
-func (e *Engine) CanPost(c *conn.Conn, m *msg.Msg) bool {
+func (u *qpHost) CanPost(c *conn.Conn, m *msg.Msg) bool {
+	e := u.e
 	if pc, ok := m.Owner.(*piece); ok {
-		return e.tx.canPostPiece(c, pc)
+		return e.tx.canPostPiece(u.p, pc)
 	}
 	t := m.Owner.(*txMsg)
 	if t.long != nil && t.long.over {
 		m.Bad = m.Op
 		return false
 	}
-	p := e.peers.peerOf(c)
+	p := u.p
 	if !p.c.profile().grants {
 		e.tx.opsPosted(t)
 		return true
@@ -282,20 +283,22 @@ func settlement(m *msg.Msg, errno unix.Errno, o msg.Outcome, s rdmaop.State) (ev
 }
 
 // OpLocal is the connection's up-call: the local buffers are free again.
-func (e *Engine) OpLocal(c *conn.Conn, m *msg.Msg) {
+func (u *qpHost) OpLocal(_ *conn.Conn, m *msg.Msg) {
+	e := u.e
 	switch t := m.Owner.(type) {
 	case *txMsg:
 		e.tx.opsLocal(t)
 		t.slot.way.retired(t)
 	case *piece:
-		e.peers.peerOf(c).retiredOp(&t.op)
+		u.p.retiredOp(&t.op)
 		e.tx.longLocal(t.t)
 	}
 }
 
 // OpPlaced is the connection's up-call for operations that a kernel peer's
 // device has carried out. The message is still to be acked.
-func (e *Engine) OpPlaced(_ *conn.Conn, m *msg.Msg) {
+func (u *qpHost) OpPlaced(_ *conn.Conn, m *msg.Msg) {
+	e := u.e
 	t, ok := m.Owner.(*txMsg)
 	if !ok {
 		return // of a piece MsgDone tells
@@ -326,13 +329,13 @@ func (p *peer) retiredOp(o *rdmaop.Op) {
 	}
 }
 
-// MsgDone is the connection's up-call for the end of a message. By RDS/TCP, where c is nil, none is
-// returned, and there are no pieces.
-func (e *Engine) MsgDone(c *conn.Conn, m *msg.Msg, o msg.Outcome) {
+// MsgDone is the connection's up-call for the end of a message.
+func (u *qpHost) MsgDone(_ *conn.Conn, m *msg.Msg, o msg.Outcome) {
+	e := u.e
 	switch t := m.Owner.(type) {
 	case *txMsg:
 		if o == msg.Returned {
-			e.peers.peerOf(c).takeBack(t)
+			u.p.takeBack(t)
 			return
 		}
 		e.tx.txDone(t, o)
@@ -340,11 +343,11 @@ func (e *Engine) MsgDone(c *conn.Conn, m *msg.Msg, o msg.Outcome) {
 		if o == msg.Returned && e.tx.takePieceBack(t) {
 			return
 		}
-		e.tx.pieceDone(e.peers.peerOf(c), t, o)
+		e.tx.pieceDone(u.p, t, o)
 	case *ctlMsg:
 		e.peers.ctlDone(t, o)
 	}
 }
 
 // HasStopped is asked by the connection for a reason to connect.
-func (e *Engine) HasStopped(c *conn.Conn) bool { return e.peers.peerOf(c).paused.N > 0 }
+func (u *qpHost) HasStopped(_ *conn.Conn) bool { return u.p.paused.N > 0 }

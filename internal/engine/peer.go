@@ -146,9 +146,9 @@ func (ps *peerTable) trace(p *peer, event string, err error) {
 }
 
 // PeerUp: the handshake is complete.
-func (e *Engine) PeerUp(c *conn.Conn, restarted bool) {
-	qpOf(c).misses = 0
-	e.peers.peerUp(e.peers.peerOf(c), restarted)
+func (u *qpHost) PeerUp(_ *conn.Conn, restarted bool) {
+	u.misses = 0
+	u.e.peers.peerUp(u.p, restarted)
 }
 
 func (ps *peerTable) peerUp(p *peer, restarted bool) {
@@ -168,9 +168,9 @@ func (ps *peerTable) peerUp(p *peer, restarted bool) {
 }
 
 // PeerDown: the connection is down, and its queue pair is empty.
-func (e *Engine) PeerDown(c *conn.Conn, why error) {
-	p := e.peers.peerOf(c)
-	e.peers.peerDown(p, p.isUp || !errors.Is(why, conn.ErrHalted))
+func (u *qpHost) PeerDown(_ *conn.Conn, why error) {
+	p := u.p
+	u.e.peers.peerDown(p, p.isUp || !errors.Is(why, conn.ErrHalted))
 }
 
 // peerDown notes that p is down. It is no news if a pause has broken off a handshake: then

@@ -124,8 +124,8 @@ func (ps *peerTable) tick() uint64 {
 // last word of an old one, read late. Only a connection that was begun after the
 // known instance was met cannot lead to one before it; any other is not
 // believed, and tried again. With one lane this never happens.
-func (e *Engine) Instance(c *conn.Conn, id uint64) bool {
-	p := e.peers.peerOf(c)
+func (u *qpHost) Instance(_ *conn.Conn, id uint64) bool {
+	e, p := u.e, u.p
 	h := p.remote
 	if id == h.instance {
 		return true

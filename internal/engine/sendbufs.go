@@ -85,13 +85,13 @@ func (e *Engine) openBufs() error {
 }
 
 // SendBuf lends a connection a send buffer, nil: there is none.
-func (e *Engine) SendBuf() *conn.SendBuf { return e.sendBufs.get() }
+func (u *qpHost) SendBuf() *conn.SendBuf { return u.e.sendBufs.get() }
 
 // PutSendBuf takes one back.
-func (e *Engine) PutSendBuf(b *conn.SendBuf) { e.sendBufs.free = append(e.sendBufs.free, b) }
+func (u *qpHost) PutSendBuf(b *conn.SendBuf) { u.e.sendBufs.free = append(u.e.sendBufs.free, b) }
 
 // CtlBuf lends a connection its own buffer, nil: there is none.
-func (e *Engine) CtlBuf() *conn.SendBuf { return e.ctlBufs.get() }
+func (u *qpHost) CtlBuf() *conn.SendBuf { return u.e.ctlBufs.get() }
 
 // PutCtlBuf takes one back.
-func (e *Engine) PutCtlBuf(b *conn.SendBuf) { e.ctlBufs.free = append(e.ctlBufs.free, b) }
+func (u *qpHost) PutCtlBuf(b *conn.SendBuf) { u.e.ctlBufs.free = append(u.e.ctlBufs.free, b) }

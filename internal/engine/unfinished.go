@@ -30,8 +30,8 @@ func (rx *receiver) mayBegin(p *peer, c *Client, n int) (may, inArena bool) {
 }
 
 // Begin finds memory for a message that arrives in pieces.
-func (e *Engine) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
-	return e.rx.beginFrom(e.peers.peerOf(c), h)
+func (u *qpHost) Begin(_ *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
+	return u.e.rx.beginFrom(u.p, h)
 }
 
 func (rx *receiver) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) {
@@ -116,8 +116,8 @@ func (rx *receiver) endStalled() {
 }
 
 // Commit delivers an assembled message.
-func (e *Engine) Commit(c *conn.Conn, h *wire.Header, token any) (met uint32) {
-	met, took := e.rx.commitFrom(e.peers.peerOf(c), h, token)
+func (u *qpHost) Commit(c *conn.Conn, h *wire.Header, token any) (met uint32) {
+	met, took := u.e.rx.commitFrom(u.p, h, token)
 	if took > 0 {
 		c.TookRun(took)
 	}
@@ -169,7 +169,7 @@ func (rx *receiver) commitFrom(p *peer, h *wire.Header, token any) (met uint32, 
 }
 
 // Abort drops a half-assembled message; it will come again.
-func (e *Engine) Abort(c *conn.Conn, token any) { e.rx.abortFrom(e.peers.peerOf(c), token) }
+func (u *qpHost) Abort(_ *conn.Conn, token any) { u.e.rx.abortFrom(u.p, token) }
 
 func (rx *receiver) abortFrom(p *peer, token any) {
 	m := token.(*rxMsg)

@@ -30,7 +30,7 @@ func TestUnfinishedMessages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, token, v := e.Begin(rcOf(p), &wire.Header{DPort: 20, SPort: 10, Len: 1 << 20}); v == conn.Accepted {
+		if _, token, v := hostOf(p).Begin(nil, &wire.Header{DPort: 20, SPort: 10, Len: 1 << 20}); v == conn.Accepted {
 			taken = append(taken, begun{p, token})
 		} else if v != conn.Refused {
 			t.Fatalf("lane %d: %v", lane, v)
@@ -49,7 +49,7 @@ func TestUnfinishedMessages(t *testing.T) {
 		t.Errorf("%d of %d messages of another peer arrived", s.rcvMsgs, whole)
 	}
 	for _, x := range taken {
-		e.Abort(rcOf(x.p), x.token)
+		hostOf(x.p).Abort(nil, x.token)
 	}
 	if n := e.peers.hosts[remoteKey{hostAddr(1), nobody(1)}].unfinished; n != 0 || b.cl.unfinished != 0 || e.rx.unfinished.N != 0 {
 		t.Errorf("left: %d bytes of the peer, %d of the arena, %d messages", n, b.cl.unfinished, e.rx.unfinished.N)
@@ -70,7 +70,7 @@ func TestStalledMessage(t *testing.T) {
 	w.run()
 	e := w.es[1]
 	p := e.peers.all[0]
-	_, token, v := e.Begin(rcOf(p), &wire.Header{DPort: 20, SPort: 10, Len: 100_000})
+	_, token, v := hostOf(p).Begin(nil, &wire.Header{DPort: 20, SPort: 10, Len: 100_000})
 	if v != conn.Accepted {
 		t.Fatal(v)
 	}
@@ -91,7 +91,7 @@ func TestStalledMessage(t *testing.T) {
 	if e.rx.unfinished.N != 0 {
 		t.Error("it is looked at again")
 	}
-	e.Abort(rcOf(p), token)
+	hostOf(p).Abort(nil, token)
 }
 
 // TestWholeWithoutRoom: whoever sent a message in fragments learns which socket
@@ -110,7 +110,7 @@ func TestWholeWithoutRoom(t *testing.T) {
 	begin := func(n uint32) (any, *wire.Header) {
 		t.Helper()
 		h := &wire.Header{DPort: 20, SPort: 10, Len: n}
-		_, token, v := e.Begin(rcOf(p), h)
+		_, token, v := hostOf(p).Begin(nil, h)
 		if v != conn.Accepted {
 			t.Fatal(v)
 		}
@@ -118,7 +118,7 @@ func TestWholeWithoutRoom(t *testing.T) {
 	}
 	whole := func(name string, token any, h *wire.Header, over int) {
 		t.Helper()
-		if met := e.Commit(rcOf(p), h, token); met != s.inc || met == 0 {
+		if met := hostOf(p).Commit(nil, h, token); met != s.inc || met == 0 {
 			t.Errorf("%s: taken by socket %d, want %d", name, met, s.inc)
 		}
 		if s.over.N != over {
