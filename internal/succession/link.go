@@ -46,7 +46,7 @@ func (k kind) String() string {
 	if k == 0 || k >= kinds {
 		return fmt.Sprintf("packet %d", uint16(k))
 	}
-	return [...]string{"", "hello", "welcome", "parcel", "files", "got", "ready", "adopted", "go", "give up", "serves",
+	return [kinds]string{"", "hello", "welcome", "parcel", "files", "got", "ready", "adopted", "go", "give up", "serves", "fault",
 		"start", "started", "not started", "verdict", "ended"}[k]
 }
 

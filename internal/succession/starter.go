@@ -27,8 +27,9 @@ const (
 	verdictLate  = 2 // as verdictKill, after it has written where it stands
 )
 
-// stackTime is how long a late successor has to write the stacks of its goroutines.
-const stackTime = time.Second
+// stackPart of the time for an answer is what a late successor has to write the stacks of its goroutines. One that is
+// stopped writes nothing.
+const stackPart = 5
 
 // Starter starts successors. It is a process of its own, because a daemon that serves has
 // given up what a new one needs: it may execute nothing, and whatever it started would have
@@ -280,7 +281,7 @@ func (o *order) kill(late bool) string {
 	kill := func() { _ = p.Kill() } // unless it has ended
 	if late {
 		_ = p.Signal(unix.SIGQUIT)
-		defer time.AfterFunc(stackTime, kill).Stop()
+		defer time.AfterFunc(o.l.pause/stackPart, kill).Stop()
 	} else {
 		kill()
 	}

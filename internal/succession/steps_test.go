@@ -346,3 +346,15 @@ func openFiles(t *testing.T) int {
 	}
 	return len(e)
 }
+
+// TestKinds: each packet has a name.
+func TestKinds(t *testing.T) {
+	for k := kind(1); k < kinds; k++ {
+		if k.String() == "" {
+			t.Errorf("packet %d has none", uint16(k))
+		}
+	}
+	if s := kindEnded.String(); s != "ended" {
+		t.Errorf("%q, want ended", s)
+	}
+}
