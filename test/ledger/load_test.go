@@ -92,6 +92,13 @@ func newWriter(a, b *host) (w *writer, err error) {
 	if err := r.Expose(context.Background(), w.s.LocalAddrPort()); err != nil {
 		return nil, err
 	}
+	// The grant is on its way, ahead of what the owner's socket sends after it.
+	if _, err := w.owner.s.SendTo([]byte("exposed"), w.s.LocalAddrPort()); err != nil {
+		return nil, err
+	}
+	if err := w.s.Recv(context.Background(), &rds.Received{}); err != nil {
+		return nil, err
+	}
 	w.wg.Go(func() { w.err = w.write(mine, r.Cookie()) })
 	return w, nil
 }
@@ -114,7 +121,7 @@ func (w *writer) write(mine *rds.Buffer, cookie rds.Cookie) error {
 			case c.Status == rds.Dropped:
 				w.again.Add(1)
 			case c.Status != rds.Success:
-				return fmt.Errorf("an operation has the status %v (errno %d)", c.Status, c.Errno)
+				return fmt.Errorf("operation %d has the status %v (errno %d)", token, c.Status, c.Errno)
 			}
 		}
 		w.n.Add(1)
