@@ -1,8 +1,6 @@
 package conn
 
-import (
-	"errors"
-)
+import "errors"
 
 // ErrHalted is why a connection was broken off by Halt.
 var ErrHalted = errors.New("conn: this daemon stands still for a moment")

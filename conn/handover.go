@@ -2,11 +2,11 @@ package conn
 
 import (
 	"errors"
-	"github.com/rdsd/rdsd/conn/internal/crossing"
 	"maps"
 	"slices"
 
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/internal/crossing"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 )

@@ -1,8 +1,9 @@
 package conn
 
 import (
-	"github.com/rdsd/rdsd/conn/msg"
 	"slices"
+
+	"github.com/rdsd/rdsd/conn/msg"
 )
 
 // Hosts of tests keep messages for ports that are stopped as Conn.Send asks for.

@@ -4,7 +4,6 @@ package conn
 
 import (
 	"fmt"
-	"github.com/rdsd/rdsd/conn/internal/upcalls"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -13,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdsd/rdsd/conn/internal/upcalls"
 )
 
 // reads are the methods that may be called from every up-call. TakeArrived changes

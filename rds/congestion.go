@@ -8,6 +8,7 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
+// What package afrds and the tools for kernel RDS need of this package.
 var _ = krds.Provide(func(s any) krds.Socket { return kernelSocket{s.(*Socket)} },
 	func(w any) *bool { return &w.(*WaitSet).congestion })
 

@@ -3,9 +3,10 @@
 package tcp
 
 import (
+	"testing"
+
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
-	"testing"
 )
 
 // Messages in both directions allocate nothing once the tables are there.

@@ -1,8 +1,6 @@
 package tcp
 
-import (
-	"github.com/rdsd/rdsd/conn/msg"
-)
+import "github.com/rdsd/rdsd/conn/msg"
 
 // Cancel withdraws m as conn.Conn.Cancel does. Bytes that were written may still arrive.
 func (c *Conn) Cancel(m *msg.Msg, o msg.Outcome) (later bool) {

@@ -2,9 +2,9 @@ package tcp
 
 import (
 	"errors"
-	"github.com/rdsd/rdsd/conn/internal/crossing"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/internal/crossing"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/handover"

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"fmt"
+
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/internal/timer"
 	"github.com/rdsd/rdsd/conn/msg"

@@ -62,7 +62,10 @@ func (u *userTable) enter(c *Client) {
 // leave ends c's part of its account.
 func (u *userTable) leave(c *Client) {
 	a := c.acct
-	a.clients--
+	if a.clients--; a.clients == 0 { // a peer that is asked for may keep the account
+		u.mem.Drop(&c.user, a.opMemory)
+		a.opMemory = 0
+	}
 	u.dropAccount(a)
 }
 
@@ -70,7 +73,6 @@ func (u *userTable) dropAccount(a *account) {
 	if a.clients == 0 && a.peers == 0 {
 		u.e.rx.overflow.short.Del(&a.inShort)
 		u.wanted.Del(&a.inWanted)
-		u.mem.Drop(&quota.User{Account: a.uid}, a.opMemory)
 		delete(u.accounts, a.uid)
 	}
 }
@@ -99,7 +101,7 @@ var (
 const opBytesStep = 256 << 10
 
 // opsHeld counts what the operations of c's user take of the daemon's memory: the most that they
-// ever took, because the pools keep it.
+// took since the user's first process, because the pools keep it.
 func (u *userTable) opsHeld(c *Client) {
 	a := c.acct
 	for uint64(a.ops)*opBytes+uint64(a.segs)*segBytes > a.opMemory {

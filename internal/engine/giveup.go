@@ -1,8 +1,6 @@
 package engine
 
-import (
-	"github.com/rdsd/rdsd/conn/msg"
-)
+import "github.com/rdsd/rdsd/conn/msg"
 
 // limit has t given up in ms milliseconds.
 func (tx *sender) limit(t *txMsg, ms uint32) {

@@ -1,8 +1,6 @@
 package soft
 
-import (
-	"github.com/rdsd/rdsd/verbs"
-)
+import "github.com/rdsd/rdsd/verbs"
 
 // With AckRemote a SEND or WRITE is complete when the response to a Read
 // Request behind it has come: RFC 5040 section 5.5 has a Read Request processed
