@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 . scripts/lib.sh
 need_go
 
-cases='^((rds|embedded|local|tcp|zmq|nats|aeron|floor|model)-(rtt|rate)|(rds|model)-rate-1|(rdma-write|rdma-read|tcp-bulk|floor-bulk)-1m|(rpc|grpc|natsreq)-(rtt|rate))$'
+cases='^((rds|embedded|local|tcp|zmq|nats|aeron|model)-(rtt|rate)|(rds|model)-rate-1|(rdma-write|rdma-read|tcp-bulk|model-bulk)-1m|(rpc|grpc|natsreq)-(rtt|rate))$'
 load() { uptime | sed 's/.*load average: //'; }
 
 mkdir -p "$dir"

@@ -45,19 +45,14 @@ const (
 	twoDaemons                      // one for each
 	oneDaemon                       // one for both
 	embeddedDaemons                 // none; each application has a daemon within
-	twoRelays                       // of the floor
-	oneRelay                        // of the floor
-	noRelay                         // of the floor: the applications have the ends of the same rings
-	twoModelRelays                  // of the model
-	oneModelRelay                   // of the model
+	twoRelays                       // of the model
+	oneRelay                        // of the model
+	noRelay                         // of the model: the applications have the ends of the same rings
 	peerProgram                     // none; the applications are the peers' program's
 )
 
 func (t topology) daemons() bool { return t == twoDaemons || t == oneDaemon }
-func (t topology) model() bool   { return t == twoModelRelays || t == oneModelRelay }
-func (t topology) relays() bool {
-	return t == twoRelays || t == oneRelay || t == noRelay || t.model()
-}
+func (t topology) model() bool   { return t == twoRelays || t == oneRelay || t == noRelay }
 
 // metric says what a case's main figure measures.
 type metric string
@@ -97,12 +92,8 @@ var roles = map[string]func(*worker.Worker) error{
 	"net-bulk-sink": netBulkSink, "net-bulk": netBulk,
 	"udp-echo": udpEcho, "udp-sink": udpSink,
 	"memcpy": memcpy, "nobody": nobody, "hog": hog, "collector": collector,
-	"floor-relay": floorRelay, "floor-local-relay": floorLocalRelay,
-	"floor-direct-echo": floorDirectEcho, "floor-direct-sink": floorDirectSink,
-	"floor-echo": floorEcho, "floor-ping": floorPing,
-	"floor-sink": floorSink, "floor-source": floorSource, "floor-bulk": floorBulk,
 	"model-relay": modelRelay, "model-local-relay": modelLocalRelay,
-	"model-echo": modelEcho, "model-ping": modelPing, "model-sink": modelSink, "model-source": modelSource,
+	"model-echo": modelEcho, "model-ping": modelPing, "model-sink": modelSink, "model-source": modelSource, "model-bulk": modelBulk,
 	"rds-echo": role(serves, rdsEcho), "rds-ping": role(tripsOf, rdsPing), "rds-ping-on": role(serves, rdsPing),
 	"rpc-echo": rpcEcho((*worker.Worker).Serve), "rpc-sink": rpcEcho((*worker.Worker).Count),
 	"rpc-ping": role(tripsOf, rpcCall), "rpc-many": role(together, rpcCall),

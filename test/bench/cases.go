@@ -25,7 +25,6 @@ type system struct {
 }
 
 var systems = map[string]system{
-	"floor": {name: "floor", doc: "bare path", topo: twoRelays, echo: "floor-echo", ping: "floor-ping", sink: "floor-sink", source: "floor-source"},
 	"rds":   {name: "rds", doc: "two daemons", topo: twoDaemons, echo: "rds-echo", ping: "rds-ping", sink: "rds-sink", source: "rds-source"},
 	"tcp":   {name: "tcp", doc: "TCP, a write each", echo: "net-echo", ping: "net-ping", sink: "net-sink", source: "net-source"},
 	"udp":   {name: "udp", doc: "UDP, a write each", echo: "udp-echo", ping: "net-ping", sink: "udp-sink", source: "net-source", args: []string{"net=udp"}},
@@ -36,9 +35,8 @@ var systems = map[string]system{
 
 	"embedded":    {name: "embedded", doc: "a daemon in each program", topo: embeddedDaemons, echo: "rds-echo", ping: "rds-ping", sink: "rds-sink", source: "rds-source"},
 	"local":       {name: "local", doc: "one daemon", topo: oneDaemon, echo: "rds-echo", ping: "rds-ping", sink: "rds-sink", source: "rds-source"},
-	"model":       {name: "model", doc: "model", topo: twoModelRelays, echo: "model-echo", ping: "model-ping", sink: "model-sink", source: "model-source"},
-	"model-local": {name: "model-local", doc: "model, one relay", topo: oneModelRelay, echo: "model-echo", ping: "model-ping", sink: "model-sink", source: "model-source"},
-	"floor-local": {name: "floor-local", doc: "bare path, one relay", topo: oneRelay, echo: "floor-echo", ping: "floor-ping", sink: "floor-sink", source: "floor-source"},
+	"model":       {name: "model", doc: "model", topo: twoRelays, echo: "model-echo", ping: "model-ping", sink: "model-sink", source: "model-source"},
+	"model-local": {name: "model-local", doc: "model, one relay", topo: oneRelay, echo: "model-echo", ping: "model-ping", sink: "model-sink", source: "model-source"},
 }
 
 // trip returns the case of a round trip through a system, flow that of its one-way rate.
@@ -108,19 +106,19 @@ func allCases() []testCase {
 		}
 		cs = append(cs, more...)
 	}
-	in("rtt", trip("floor", 64), trip("model", 64), trip("rds", 64).against("tcp-rtt"), trip("embedded", 64).against("rds-rtt"), trip("tcp", 64), trip("udp", 64), trip("seq", 64), trip("zmq", 64), trip("nats", 64), trip("aeron", 64))
+	in("rtt", trip("model", 64), trip("rds", 64).against("tcp-rtt"), trip("embedded", 64).against("rds-rtt"), trip("tcp", 64), trip("udp", 64), trip("seq", 64), trip("zmq", 64), trip("nats", 64), trip("aeron", 64))
 	modelSingle, single := singleCalls()
-	in("rate", flow("floor", 64), flow("model", 64), flow("rds", 64).against("model-rate"), flow("embedded", 64).against("rds-rate"), flow("zmq", 64), flow("tcp", 64),
+	in("rate", flow("model", 64), flow("rds", 64).against("model-rate"), flow("embedded", 64).against("rds-rate"), flow("zmq", 64), flow("tcp", 64),
 		modelSingle, single,
 		flow("tcp", 64).with("tcp-batch", "64 B one way, TCP, 64 KiB a write", func(c *testCase) { c.client = "net-batch" }),
 		flow("udp", 64), flow("seq", 64), flow("nats", 64), flow("aeron", 64))
 	in("calls", callCases()...)
 	for _, size := range []int{256, 1 << 10, 4 << 10, 64 << 10} {
-		floor := flow("floor", size)
-		in("size", floor, flow("model", size), flow("rds", size).against(floor.name), flow("tcp", size).against(floor.name))
+		bare := flow("model", size)
+		in("size", bare, flow("rds", size).against(bare.name), flow("tcp", size).against(bare.name))
 		if size == 64<<10 {
 			in("size", flow("rds", size).with("rds-rate-64k-buf", "64 KiB one way, two daemons, socket buffers of 1 MiB", func(c *testCase) {
-				c.args, c.peer = []string{"buffers=1048576"}, floor.name
+				c.args, c.peer = []string{"buffers=1048576"}, bare.name
 			}))
 		}
 	}
@@ -157,7 +155,7 @@ func singleCalls() (model, rds testCase) {
 // each call.
 func callCases() (cs []testCase) {
 	_, single := singleCalls()
-	for _, c := range []testCase{flow("floor", 64), flow("model", 64), flow("rds", 64), single, flow("floor-local", 64), flow("model-local", 64), flow("local", 64)} {
+	for _, c := range []testCase{flow("model", 64), flow("rds", 64), single, flow("model-local", 64), flow("local", 64)} {
 		cs = append(cs, c.with("calls-"+strings.Replace(c.name, "-rate", "", 1), c.doc+", system calls counted", func(c *testCase) {
 			c.calls, c.peer = true, ""
 		}))
@@ -192,7 +190,7 @@ func bulkCases() (cs []testCase) {
 		doc := func(what string) string { return fmt.Sprintf("%s, walking %d MiB", what, mib) }
 		tcp := testCase{name: "tcp-bulk" + at, doc: doc("TCP, 256 KiB a write"), metric: throughput, server: "net-bulk-sink", client: "net-bulk", serverMeasures: true, size: bulkWrite, footprint: mib}
 		cs = append(cs,
-			testCase{name: "floor-bulk" + at, doc: doc("bare path, 1 MiB"), topo: twoRelays, metric: throughput, server: "floor-sink", client: "floor-bulk", serverMeasures: true, size: rdmaSize, footprint: mib, peer: tcp.name},
+			testCase{name: "model-bulk" + at, doc: doc("model, 1 MiB"), topo: twoRelays, metric: throughput, server: "model-sink", client: "model-bulk", serverMeasures: true, size: rdmaSize, footprint: mib, peer: tcp.name},
 			testCase{name: "rdma-write" + at, doc: doc("RDMA write of 1 MiB, 8 in flight"), topo: twoDaemons, metric: throughput, server: "rdma-target", client: "rdma-write", size: rdmaSize, footprint: mib, peer: tcp.name},
 			testCase{name: "rdma-read" + at, doc: doc("RDMA read of 1 MiB, 8 in flight"), topo: twoDaemons, metric: throughput, server: "rdma-target", client: "rdma-read", size: rdmaSize, footprint: mib, peer: tcp.name},
 			tcp)
@@ -204,15 +202,15 @@ func bulkCases() (cs []testCase) {
 const heapArg = "heap=1024"
 
 // gcCases are round trips of clients whose large heap is collected ten times a second. With the
-// same heap in another process, they show what the collector takes of the CPUs. TCP and the bare
-// path show what it does to any client.
+// same heap in another process, they show what the collector takes of the CPUs. TCP and the
+// model show what it does to any client.
 func gcCases() []testCase {
 	rtt := func(of, name, doc string, change func(*testCase)) testCase {
 		c := trip(of, 64)
 		return c.with(name, c.doc+", "+doc, func(c *testCase) { c.minTime = time.Second; change(c) })
 	}
 	var cs []testCase
-	for _, v := range []struct{ of, quiet, heap string }{{"rds", "gc-quiet", "gc-rtt"}, {"floor", "gc-floor-quiet", "gc-floor"}, {"tcp", "gc-tcp-quiet", "gc-tcp"}} {
+	for _, v := range []struct{ of, quiet, heap string }{{"rds", "gc-quiet", "gc-rtt"}, {"model", "gc-model-quiet", "gc-model"}, {"tcp", "gc-tcp-quiet", "gc-tcp"}} {
 		cs = append(cs,
 			rtt(v.of, v.quiet, "beside it", func(*testCase) {}),
 			rtt(v.of, v.heap, "a heap of 1 GiB in the client, collected ten times a second", func(c *testCase) { c.clientArg, c.peer = []string{heapArg}, v.quiet }))
@@ -222,8 +220,8 @@ func gcCases() []testCase {
 
 func localCases() []testCase {
 	cs := []testCase{
-		trip("floor-local", 64), trip("model-local", 64), trip("local", 64).against("seq-rtt"),
-		flow("floor-local", 64), flow("model-local", 64), flow("local", 64).against("model-local-rate"),
+		trip("model-local", 64), trip("local", 64).against("seq-rtt"),
+		flow("model-local", 64), flow("local", 64).against("model-local-rate"),
 	}
 	cs = append(cs, directCases()...)
 	for _, mib := range []int{1, 64} {
@@ -341,12 +339,12 @@ func plotCases(cs []testCase) []testCase {
 		cs[i].points = append(cs[i].points, p)
 	}
 	for _, size := range []int{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10} {
-		for _, of := range []string{"floor", "model", "rds", "tcp", "zmq"} {
+		for _, of := range []string{"model", "rds", "tcp", "zmq"} {
 			add(flow(of, size), point{"rate-size", of, float64(size)})
 		}
 	}
 	for _, size := range []int{64, 1 << 10, 8 << 10, 64 << 10} {
-		for _, of := range []string{"floor", "rds", "tcp", "zmq"} {
+		for _, of := range []string{"model", "rds", "tcp", "zmq"} {
 			add(trip(of, size), point{"rtt-size", of, float64(size)})
 		}
 	}

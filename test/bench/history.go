@@ -35,8 +35,8 @@ func (r *report) writeHistory(w io.Writer) error {
 
 // historyPlots are the ratios that are plotted, by measure and case.
 var historyPlots = [][2]string{
-	{"one-way rate", "zmq-rate"}, {"one-way rate", "floor-rate"}, {"one-way rate", "model-rate"}, {"same host rate", "model-local-rate"}, {"round trip p50", "floor-rtt"}, {"round trip p50", "tcp-rtt"},
-	{"RDMA write, walking-64m", "tcp-bulk-64m"}, {"CPU at full rate", "floor-rate"},
+	{"one-way rate", "zmq-rate"}, {"one-way rate", "model-rate"}, {"same host rate", "model-local-rate"}, {"round trip p50", "model-rtt"}, {"round trip p50", "tcp-rtt"},
+	{"RDMA write, walking-64m", "tcp-bulk-64m"}, {"CPU at full rate", "model-rate"},
 }
 
 // plotHistory plots the ratios of the file name into dir. The x axis counts measurements in the

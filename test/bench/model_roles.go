@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"runtime"
+	"time"
 
 	"github.com/rdsd/rdsd/test/bench/model"
 	"github.com/rdsd/rdsd/test/bench/worker"
@@ -10,7 +11,7 @@ import (
 
 // modelRelay is one of the model's two relays: the first of them listens, the second connects.
 func modelRelay(w *worker.Worker) error {
-	h, err := model.Attach(model.Inherited(0))
+	h, err := model.Attach(model.Inherited(0), w.Int("region"))
 	if err != nil {
 		return err
 	}
@@ -29,12 +30,32 @@ func modelRelay(w *worker.Worker) error {
 	return w.Serve(func() error { return r.Run(w.Duration("spin")) })
 }
 
+// relayConn makes the connection between two relays. Both say that they are ready when it can be
+// made.
+func relayConn(w *worker.Worker) (net.Conn, error) {
+	if a := w.Get("addr"); a != "" {
+		if err := w.Ready("-"); err != nil {
+			return nil, err
+		}
+		return net.Dial("tcp", a)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer ln.Close()
+	if err := w.Ready(ln.Addr().String()); err != nil {
+		return nil, err
+	}
+	return ln.Accept()
+}
+
 // modelLocalRelay is the model's one relay between two applications.
 func modelLocalRelay(w *worker.Worker) error {
 	var hosts [2]*model.Host
 	for i := range hosts {
 		var err error
-		if hosts[i], err = model.Attach(model.Inherited(i)); err != nil {
+		if hosts[i], err = model.Attach(model.Inherited(i), w.Int("region")); err != nil {
 			return err
 		}
 	}
@@ -45,9 +66,10 @@ func modelLocalRelay(w *worker.Worker) error {
 	return w.Serve(func() error { return r.Run(w.Duration("spin")) })
 }
 
-// newModelApp is an application of the model. Without -app-spin it spins as long as a relay.
+// newModelApp is an application of the model. Without -app-spin it spins as long as a relay. With
+// the argument other it is at the relay's ends of the rings.
 func newModelApp(w *worker.Worker) (*model.App, error) {
-	h, err := model.Attach(model.Inherited(0))
+	h, err := model.Attach(model.Inherited(0), w.Int("region"))
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +77,14 @@ func newModelApp(w *worker.Worker) (*model.App, error) {
 	if spin == 0 {
 		spin = w.Duration("spin")
 	}
-	return h.App(max(spin, 0)), w.Ready("-")
+	end := h.App
+	if w.Get("other") != "" {
+		end = h.Other
+	}
+	if err = w.Ready("-"); err == nil {
+		ballast(w)
+	}
+	return end(max(spin, 0)), err
 }
 
 func modelEcho(w *worker.Worker) error {
@@ -140,4 +169,42 @@ func modelSink(w *worker.Worker) error {
 			w.Msgs.Add(uint64(k))
 		}
 	})
+}
+
+// modelBulk writes from its region to the other application's, a window of writes at a time: an
+// RDMA write without the protocol.
+func modelBulk(w *worker.Worker) error {
+	a, err := newModelApp(w)
+	if err != nil {
+		return err
+	}
+	n, size := w.Int("footprint")<<20, w.Int("size")
+	return w.Serve(func() error {
+		runtime.LockOSThread()
+		for off := 0; ; off = (off + size) % n {
+			a.Write(off, size, rdmaWindow)
+			w.Msgs.Add(1)
+		}
+	})
+}
+
+// directSpin is longer than any wait in a measurement, so applications that spin for it never
+// block.
+const directSpin = time.Minute
+
+// directCases show what a way without a daemon could do between two processes of one host, with
+// applications that block and with applications that spin.
+func directCases() (cs []testCase) {
+	for _, v := range []struct{ name, doc, spin string }{
+		{"model-direct", "the model's rings between the two, no relay", "-1s"},
+		{"model-spin", "the model's rings between the two, who spin", directSpin.String()},
+	} {
+		s := systems["model"]
+		s.name, s.doc, s.topo, s.args = v.name, v.doc, noRelay, []string{"appspin=" + v.spin}
+		for _, c := range []testCase{s.trip(64), s.flow(64)} {
+			c.serverArg = []string{"other=on"}
+			cs = append(cs, c)
+		}
+	}
+	return cs
 }

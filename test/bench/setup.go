@@ -23,7 +23,7 @@ type setup struct {
 	testCase
 	procs   []*process // processes whose CPU time counts: daemons or relays, then hub, server and client
 	hogs    []*process // processes whose CPU time does not count
-	shared  []hostMemory
+	shared  []*model.Memory
 	hosts   []host
 	tcpPort int // at which the daemons listen
 	group   *cgroup
@@ -36,8 +36,8 @@ func (s *setup) close() {
 	for _, p := range slices.Backward(slices.Concat(s.procs, s.hogs)) {
 		p.stop()
 	}
-	for _, f := range s.shared {
-		f.close()
+	for _, m := range s.shared {
+		_ = m.Close()
 	}
 	if s.group != nil {
 		s.group.close()
@@ -68,7 +68,7 @@ func (s *setup) begin(ctx context.Context) (err error) {
 	switch {
 	case s.topo.daemons():
 		err = s.daemons(ctx)
-	case s.topo.relays():
+	case s.topo.model():
 		err = s.relays(ctx)
 	case s.topo == embeddedDaemons:
 		s.hosts = s.twoHosts()
@@ -234,32 +234,10 @@ func (s *setup) helper(ctx context.Context, role string, files []*os.File, args 
 	return strings.TrimPrefix(line, "ready "), err
 }
 
-// region returns the size of the memory for bulk transfers on the bare path, in bytes.
+// region returns the size of the model's regions, in bytes.
 func (s *setup) region() int { return max(s.footprint, 1) << 20 }
 
-// hostMemory is what a relay and an application of one host share.
-type hostMemory struct {
-	files []*os.File // that both inherit
-	close func()
-}
-
-// newHostMemory makes that of a bare path or of the model.
-func (s *setup) newHostMemory() (hostMemory, error) {
-	if s.topo.model() {
-		m, err := model.NewMemory()
-		if err != nil {
-			return hostMemory{}, err
-		}
-		return hostMemory{m.Files, func() { _ = m.Close() }}, nil
-	}
-	f, err := newFloorShared(s.region())
-	if err != nil {
-		return hostMemory{}, err
-	}
-	return hostMemory{f.files, f.close}, nil
-}
-
-// relays starts those of the bare path or of the model.
+// relays starts the model's.
 func (s *setup) relays(ctx context.Context) error {
 	args := []string{"spin=" + s.spin.String(), "region=" + strconv.Itoa(s.region())}
 	hosts := 2
@@ -267,26 +245,22 @@ func (s *setup) relays(ctx context.Context) error {
 		hosts = 1 // the applications are the two ends of one host
 	}
 	for range hosts {
-		m, err := s.newHostMemory()
+		m, err := model.NewMemory(s.region())
 		if err != nil {
 			return err
 		}
 		s.shared = append(s.shared, m)
 	}
-	kind := "floor"
-	if s.topo.model() {
-		kind = "model"
-	}
 	switch s.topo {
 	case noRelay:
 		return nil
-	case oneRelay, oneModelRelay:
-		_, err := s.helper(ctx, kind+"-local-relay", slices.Concat(s.shared[0].files, s.shared[1].files), args...)
+	case oneRelay:
+		_, err := s.helper(ctx, "model-local-relay", slices.Concat(s.shared[0].Files, s.shared[1].Files), args...)
 		return err
 	}
-	addr, err := s.helper(ctx, kind+"-relay", s.shared[0].files, args...)
+	addr, err := s.helper(ctx, "model-relay", s.shared[0].Files, args...)
 	if err == nil {
-		_, err = s.helper(ctx, kind+"-relay", s.shared[1].files, append(args, "addr="+addr)...)
+		_, err = s.helper(ctx, "model-relay", s.shared[1].Files, append(args, "addr="+addr)...)
 	}
 	return err
 }
@@ -305,8 +279,8 @@ func (s *setup) worker(role string, i int, addr string) (*process, error) {
 	if s.topo == embeddedDaemons {
 		args = append(args, "embedded="+strconv.Itoa(s.tcpPort), "daemoncrc="+s.options.crc, "daemonspin="+s.spin.String())
 	}
-	if s.topo.relays() {
-		as.files = s.shared[min(i, len(s.shared)-1)].files
+	if s.topo.model() {
+		as.files = s.shared[min(i, len(s.shared)-1)].Files
 		args = append(args, "spin="+s.spin.String(), "region="+strconv.Itoa(s.region()))
 	}
 	if s.calls {

@@ -21,6 +21,13 @@ func (h *Host) App(spin time.Duration) *App {
 	return &App{in: newConsumer(h.toApp, h.relayBell), out: newProducer(h.toRelay, h.relayBell), bell: h.appBell, spin: spin}
 }
 
+// Other returns an application's end of h in the relay's place: the two applications then have
+// the ends of the same rings, and nothing is between them.
+func (h *Host) Other(spin time.Duration) *App {
+	in, out := h.relayEnds()
+	return &App{in: in, out: out, bell: h.relayBell, spin: spin}
+}
+
 // Send copies p into the ring. The relay sees it with the next Publish. If the ring has no
 // room, Send publishes what is there and waits.
 func (a *App) Send(p []byte) {
@@ -36,6 +43,19 @@ func (a *App) Send(p []byte) {
 
 // Publish shows the relay what was sent: it ends the run.
 func (a *App) Publish() { a.out.publish() }
+
+// Write has the relay write n bytes of this host's region, from off, to the same place of the
+// other host's region. The other application receives an empty datagram once they are there. If
+// as many writes as most are in progress, Write first waits until the connection has taken one.
+// An application that writes sends no datagrams.
+func (a *App) Write(off, n, most int) {
+	free := func() bool { return a.out.at-a.out.head.Load() < uint64(most)*frameBytes(0) }
+	if !free() {
+		a.wait(&a.out.blocked, free)
+	}
+	a.out.reserve(writeHeader(off, n))
+	a.out.publish()
+}
 
 // Wait waits until there is a datagram. If there is none yet, it first does what Release does.
 func (a *App) Wait() {

@@ -9,18 +9,18 @@ import (
 )
 
 // Descriptors is how many descriptors the memory and bells of one host have.
-const Descriptors = 4
+const Descriptors = 5
 
-// Memory is the rings and bells of one application and its relay, as the process has them
-// that starts both.
+// Memory is the rings, the region and the bells of one application and its relay, as the process
+// has them that starts both.
 type Memory struct {
-	// Files are the ring to the relay, the ring to the application, the relay's bell and the
-	// application's.
+	// Files are the ring to the relay, the ring to the application, the region, the relay's bell
+	// and the application's.
 	Files []*os.File
 }
 
-// NewMemory makes the rings and bells of one host.
-func NewMemory() (*Memory, error) {
+// NewMemory makes the rings and bells of one host, and a region of so many bytes.
+func NewMemory(region int) (*Memory, error) {
 	m := &Memory{}
 	add := func(name string, fd int, err error) error {
 		if err != nil {
@@ -29,12 +29,12 @@ func NewMemory() (*Memory, error) {
 		m.Files = append(m.Files, os.NewFile(uintptr(fd), name))
 		return nil
 	}
-	for _, name := range []string{"ring to relay", "ring to application"} {
+	for i, name := range memories {
 		fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 		if err := add(name, fd, err); err != nil {
 			return nil, err
 		}
-		if err := m.Files[len(m.Files)-1].Truncate(memoryBytes); err != nil {
+		if err := m.Files[i].Truncate(int64(memorySize(i, region))); err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
 	}
@@ -56,9 +56,20 @@ func (m *Memory) Close() error {
 	return errors.Join(errs...)
 }
 
+// memories are the memory files, in the order of Memory.Files.
+var memories = [...]string{"ring to relay", "ring to application", "region"}
+
+func memorySize(i, region int) int {
+	if i == len(memories)-1 {
+		return region
+	}
+	return memoryBytes
+}
+
 // Host is a Memory as one of the two sides has it.
 type Host struct {
 	toRelay, toApp     []byte
+	region             []byte // what the other host's application writes to, and this one's from
 	relayBell, appBell int
 }
 
@@ -72,14 +83,14 @@ func Inherited(i int) (fds [Descriptors]int) {
 	return fds
 }
 
-// Attach maps the rings of a Memory, whose descriptors are fds in the order of Memory.Files.
-// The mappings stay until the process ends.
-func Attach(fds [Descriptors]int) (*Host, error) {
-	h := &Host{relayBell: fds[2], appBell: fds[3]}
-	for i, mem := range []*[]byte{&h.toRelay, &h.toApp} {
+// Attach maps the memory of a Memory with such a region, whose descriptors are fds in the order
+// of Memory.Files. The mappings stay until the process ends.
+func Attach(fds [Descriptors]int, region int) (*Host, error) {
+	h := &Host{relayBell: fds[3], appBell: fds[4]}
+	for i, mem := range []*[]byte{&h.toRelay, &h.toApp, &h.region} {
 		var err error
-		if *mem, err = unix.Mmap(fds[i], 0, memoryBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
-			return nil, fmt.Errorf("map ring %d: %w", i, err)
+		if *mem, err = unix.Mmap(fds[i], 0, memorySize(i, region), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+			return nil, fmt.Errorf("map %s: %w", memories[i], err)
 		}
 	}
 	return h, nil

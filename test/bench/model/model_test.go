@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -14,7 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const testSpin = 20 * time.Microsecond
+const (
+	testSpin   = 20 * time.Microsecond
+	testRegion = 4 << 20
+)
 
 // kept are the files of all tests. They stay open, because a relay within a host does not end.
 var kept []*Memory
@@ -22,7 +26,7 @@ var kept []*Memory
 // attach makes the memory of one host and maps it.
 func attach(t *testing.T) *Host {
 	t.Helper()
-	m, err := NewMemory()
+	m, err := NewMemory(testRegion)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +35,7 @@ func attach(t *testing.T) *Host {
 	for i, f := range m.Files {
 		fds[i] = int(f.Fd())
 	}
-	h, err := Attach(fds)
+	h, err := Attach(fds, testRegion)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,6 +89,25 @@ func local(t *testing.T) (a, b *Host) {
 	a, b = attach(t), attach(t)
 	go func() { _ = NewLocalRelay(a, b).Run(testSpin) }()
 	return a, b
+}
+
+// ways are the ways between two applications, and ends makes the applications.
+var ways = []struct {
+	name string
+	ends func(t *testing.T, spinA, spinB time.Duration) (a, b *App)
+}{
+	{"two relays", func(t *testing.T, spinA, spinB time.Duration) (a, b *App) {
+		from, to := connected(t)
+		return from.App(spinA), to.App(spinB)
+	}},
+	{"one relay", func(t *testing.T, spinA, spinB time.Duration) (a, b *App) {
+		from, to := local(t)
+		return from.App(spinA), to.App(spinB)
+	}},
+	{"no relay", func(t *testing.T, spinA, spinB time.Duration) (a, b *App) {
+		h := attach(t)
+		return h.App(spinA), h.Other(spinB)
+	}},
 }
 
 // sizes are those of the test's datagrams: most are small, and each edge occurs.
@@ -157,18 +180,14 @@ func checkAll(t *testing.T, a *App, n int, pause func(i int)) {
 // Every datagram arrives once, whole and in order, over each kind of relay, while the ring's
 // end is crossed many times, and also when the receiver pauses until all rings are full.
 func TestFramesArriveWhole(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		make func(*testing.T) (a, b *Host)
-	}{{"two relays", connected}, {"one relay", local}} {
+	for _, c := range ways {
 		for _, pauses := range []bool{false, true} {
 			name := c.name
 			if pauses {
 				name += ", the receiver pauses"
 			}
 			t.Run(name, func(t *testing.T) {
-				from, to := c.make(t)
-				a, b := from.App(testSpin), to.App(0)
+				a, b := c.ends(t, testSpin, 0)
 				const n = 20000
 				sent := make(chan struct{})
 				go func() { defer close(sent); sendAll(a, n) }()
@@ -189,13 +208,9 @@ func TestFramesArriveWhole(t *testing.T) {
 
 // Datagrams go both ways at the same time, one by one: each side sleeps and is woken.
 func TestRoundTrips(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		make func(*testing.T) (a, b *Host)
-	}{{"two relays", connected}, {"one relay", local}} {
+	for _, c := range ways {
 		t.Run(c.name, func(t *testing.T) {
-			from, to := c.make(t)
-			a, b := from.App(0), to.App(0)
+			a, b := c.ends(t, 0, 0)
 			const n, size = 500, 64
 			echoed := make(chan struct{})
 			go func() {
@@ -225,22 +240,67 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// A frame that a relay cannot take ends the relay with an error that names its length.
-func TestRelayRefusesLongFrame(t *testing.T) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
+// A write of the region arrives in the same place of the other host's, whether it is read into its
+// place or comes with others, and is said once. The writer waits while as many as it may have are
+// in progress.
+func TestWrites(t *testing.T) {
+	from, to := connected(t)
+	a, b := from.App(testSpin), to.App(testSpin)
+	fill(from.region, 7)
+	sizes := []int{1 << 20, 1, directBytes - 1, directBytes, 0, 3 * directBytes, 100, 2 << 20}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		off := 0
+		for _, n := range sizes {
+			a.Write(off, n, 2)
+			off += n
+		}
+	}()
+	p, off := make([]byte, 1), 0
+	for i, n := range sizes {
+		b.Wait()
+		if k, ok := b.Receive(p); !ok || k != 0 {
+			t.Fatalf("write %d: a datagram of %d bytes, %v", i, k, ok)
+		}
+		if !bytes.Equal(to.region[off:off+n], from.region[off:off+n]) {
+			t.Errorf("write %d of %d bytes at %d: other bytes have arrived", i, n, off)
+		}
+		off += n
+		b.Release()
 	}
-	defer unix.Close(fds[0])
-	defer unix.Close(fds[1])
-	b := make([]byte, headerSize)
-	header{n: MaxPayload + 1}.put(b)
-	if _, err := unix.Write(fds[1], b); err != nil {
-		t.Fatal(err)
+	if slices.ContainsFunc(to.region[off:], func(x byte) bool { return x != 0 }) {
+		t.Error("bytes behind the last write")
 	}
-	err = NewRelay(attach(t), fds[0]).Run(0)
-	if want := "a frame of 65537 bytes from the other relay, at most 65536 are expected"; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+	<-sent
+	if _, ok := b.Receive(p); ok {
+		t.Error("a datagram more than writes")
+	}
+}
+
+// A frame that a relay cannot take ends the relay with an error that says what is wrong with it.
+func TestRelayRefuses(t *testing.T) {
+	for _, c := range []struct {
+		header
+		want string
+	}{
+		{header{n: MaxPayload + 1}, "a frame of 65537 bytes from the other relay, at most 65536 are expected"},
+		{writeHeader(testRegion-1, 2), "a write from the other relay beyond the region of 4194304 bytes"},
+	} {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fds[0])
+		defer unix.Close(fds[1])
+		b := make([]byte, headerSize)
+		c.put(b)
+		if _, err := unix.Write(fds[1], b); err != nil {
+			t.Fatal(err)
+		}
+		if err = NewRelay(attach(t), fds[0]).Run(0); err == nil || err.Error() != c.want {
+			t.Errorf("%v, want %s", err, c.want)
+		}
 	}
 }
 

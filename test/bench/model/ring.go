@@ -10,6 +10,9 @@
 // A side that waits yields the processor for some time. Then it sleeps until the other side
 // rings its bell. A side rings a bell only if the bell's owner has announced that it sleeps.
 //
+// An application can also write from its region to the other host's, as by RDMA without the
+// protocol: the relays write large pieces from their place, and read them into it.
+//
 // The model has no reliability, ports, credits or accounting, and trusts what is in the rings.
 // It shares no code with rdsd, so no change of rdsd changes it.
 package model
@@ -38,6 +41,24 @@ type header struct {
 	n   uint32 // payload bytes
 	to  uint32 // destination
 	seq uint64 // the sender's count of datagrams
+}
+
+// toRegion instead of a destination says that the frame is a write to the other host's region.
+// Its bytes are not in a ring. On the connection they follow the header.
+const toRegion = ^uint32(0)
+
+// writeHeader is the header of a write.
+func writeHeader(off, n int) header {
+	return header{to: toRegion, seq: uint64(off)<<32 | uint64(uint32(n))}
+}
+
+// of returns the bytes of region that a write is for, or nil if region has not all of them.
+func (h header) of(region []byte) []byte {
+	off, n := h.seq>>32, h.seq&(1<<32-1)
+	if off+n > uint64(len(region)) {
+		return nil
+	}
+	return region[off : off+n]
 }
 
 func (h header) put(b []byte) {

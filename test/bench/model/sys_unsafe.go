@@ -22,9 +22,9 @@ func ringBell(fd int) {
 	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
 }
 
-// send writes what the connection takes of b, which may be nothing.
-func send(fd int, b []byte) (int, error) {
-	return moved(syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0))
+// send writes what the connection takes of b, which may be nothing. flags are added to the call's.
+func send(fd int, b []byte, flags uintptr) (int, error) {
+	return moved(syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL|flags, 0, 0))
 }
 
 // receive reads what the connection has, which may be nothing. The end of the connection is
