@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/internal/runs"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -217,7 +218,7 @@ func BenchmarkRuns64(b *testing.B) {
 	h.free = nil
 	h.messages(batch, 0)
 	for _, m := range h.free {
-		m.Data, m.Run, m.Payload = frameRun(slices.Repeat([]string{strings.Repeat("x", 64)}, size)...), size, size*64
+		m.Data, m.Run, m.Payload = runs.Of(slices.Repeat([]string{strings.Repeat("x", 64)}, size)...), size, size*64
 	}
 	now, before := int64(10e6), p.got
 	b.ReportAllocs()
@@ -249,7 +250,7 @@ func TestNoAllocations(t *testing.T) {
 		h.free = append(h.free, &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: make([]byte, 16), Op: op})
 	}
 	for _, m := range h.free[:100] {
-		m.Data, m.Run = frameRun(letters(20)...), 20
+		m.Data, m.Run = runs.Of(runs.Letters(20)...), 20
 	}
 	n := len(h.free)
 	now := int64(10e6)

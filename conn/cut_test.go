@@ -8,18 +8,11 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/internal/runs"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/verbs"
 )
-
-// letters are n payloads of 0 to 3 letters.
-func letters(n int) (out []string) {
-	for i := range n {
-		out = append(out, strings.Repeat(string(rune('a'+i%26)), i%4))
-	}
-	return out
-}
 
 // messages puts the fragments of what a kernel received together, and checks that every
 // sequence is one above the last.
@@ -43,7 +36,7 @@ func (s *script) messages(from uint64) (out []string) {
 // sent before and behind, and the run ends when the last one is acked.
 func TestKernelRun(t *testing.T) {
 	s := newKernel(t)
-	want := append(letters(100), strings.Repeat("x", 2*kernelPiece+9), "", "end")
+	want := append(runs.Letters(100), strings.Repeat("x", 2*kernelPiece+9), "", "end")
 	s.msg("before")
 	m := s.sendRun(want...)
 	s.msg("behind")
@@ -77,7 +70,7 @@ func TestKernelRun(t *testing.T) {
 func TestKernelRunInPlace(t *testing.T) {
 	s := newKernel(t)
 	long := strings.Repeat("0123456789abcdef", 1000)
-	m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: frameRun("a", long, "z"), Run: 3}
+	m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: runs.Of("a", long, "z"), Run: 3}
 	m.LKey = s.dev.reg(m.Data)
 	s.c.Send(m)
 	s.hold = true
@@ -96,7 +89,7 @@ func TestKernelRunInPlace(t *testing.T) {
 // flagged, and then the rest of it.
 func TestKernelRunBreaks(t *testing.T) {
 	s := newKernel(t)
-	want := letters(300)
+	want := runs.Letters(300)
 	m := s.sendRun(want...)
 	s.hold = true
 	s.run()
@@ -117,7 +110,7 @@ func TestKernelRunBreaks(t *testing.T) {
 // datagrams are sent as it has said, and none reaches beyond it.
 func TestKernelRunRewritten(t *testing.T) {
 	s := newKernel(t)
-	m := s.sendRun(letters(200)...)
+	m := s.sendRun(runs.Letters(200)...)
 	s.hold = true
 	s.run()
 	left := m.Run
@@ -128,7 +121,7 @@ func TestKernelRunRewritten(t *testing.T) {
 	s.hold = false
 	s.run()
 	got := s.messages(100)
-	if want := append(letters(200)[:200-left], make([]string, left)...); !slices.Equal(got, want) {
+	if want := append(runs.Letters(200)[:200-left], make([]string, left)...); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	s.send(frame(wire.Header{Ack: 299}, nil))
@@ -143,7 +136,7 @@ func TestKernelRunCancelled(t *testing.T) {
 		"CancelMatching": func(s *script, m *msg.Msg) { s.c.CancelMatching(func(o *msg.Msg) bool { return o == m }, msg.GaveUp) },
 	} {
 		s := newKernel(t)
-		m, other := s.sendRun(letters(200)...), s.sendRun("x", "y")
+		m, other := s.sendRun(runs.Letters(200)...), s.sendRun("x", "y")
 		s.hold = true
 		s.run()
 		s.hold = false
@@ -214,7 +207,7 @@ func TestKernelRunNotSent(t *testing.T) {
 // another peer is at the address; what was acked is not.
 func TestKernelRunLost(t *testing.T) {
 	s := newKernel(t)
-	m, next := s.sendRun(letters(200)...), s.sendRun("x", "y")
+	m, next := s.sendRun(runs.Letters(200)...), s.sendRun("x", "y")
 	s.hold = true
 	s.run()
 	s.send(frame(wire.Header{Ack: 104}, nil))
@@ -312,7 +305,7 @@ func (h *fastHost) kernelTurn(m *msg.Msg, ack []byte) {
 func BenchmarkKernelRuns64(b *testing.B) {
 	const size = 100
 	h := fastKernel(b)
-	m := &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: frameRun(slices.Repeat([]string{strings.Repeat("x", 64)}, size)...), Run: size}
+	m := &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: runs.Of(slices.Repeat([]string{strings.Repeat("x", 64)}, size)...), Run: size}
 	ack := make([]byte, wire.HeaderLen)
 	b.ReportAllocs()
 	for n := 0; n < b.N; n += size {
@@ -339,7 +332,7 @@ func BenchmarkKernelMessages64(b *testing.B) {
 
 func TestKernelRunNoAlloc(t *testing.T) {
 	h := fastKernel(t)
-	m := &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: frameRun(letters(500)...), Run: 500}
+	m := &msg.Msg{SPort: 1, DPort: 2, SrcInc: 1, Data: runs.Of(runs.Letters(500)...), Run: 500}
 	ack := make([]byte, wire.HeaderLen)
 	if n := testing.AllocsPerRun(100, func() { h.kernelTurn(m, ack) }); n != 0 {
 		t.Errorf("%v allocations", n)

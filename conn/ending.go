@@ -48,12 +48,10 @@ func (c *Conn) GiveUp(m *msg.Msg) (o msg.Outcome, later bool) {
 // arrive.
 func (c *Conn) CancelMatching(match func(*msg.Msg) bool, o msg.Outcome) {
 	c.calls.Cancel()
-	for x := c.cuts.Runs; x != nil; {
-		next := x.Next
+	for x := range c.cuts.All() {
 		if match(x.Run) {
 			c.cancelCut(x, o)
 		}
-		x = next
 	}
 	c.cancelIn(&c.out.rtx, match, o)
 	c.cancelIn(&c.out.control, match, o)
@@ -67,13 +65,9 @@ func (c *Conn) CancelMatching(match func(*msg.Msg) bool, o msg.Outcome) {
 }
 
 func (c *Conn) cancelIn(l *msg.List, match func(*msg.Msg) bool, o msg.Outcome) {
-	for m := l.Head; m != nil; {
-		next := m.Track.Next
-		if !m.Track.Own && !m.IsCut() && match(m) {
-			l.Remove(m)
-			c.end(m, o)
-		}
-		m = next
+	for m := range l.Matching(match) {
+		l.Remove(m)
+		c.end(m, o)
 	}
 }
 
@@ -95,9 +89,7 @@ func (c *Conn) cancelCut(x *msg.CutRun, o msg.Outcome) {
 func (c *Conn) end(m *msg.Msg, o msg.Outcome) {
 	p := &m.Track
 	if m.IsCut() {
-		if all, done := c.cuts.Stop(m, o, c.end); done {
-			c.runDone(m, all)
-		}
+		c.giveBack(c.cuts.Stop(m, o, c.end))
 		return
 	}
 	c.stops.left(m)
@@ -108,42 +100,23 @@ func (c *Conn) end(m *msg.Msg, o msg.Outcome) {
 	c.finish(m, o)
 }
 
-// finish gives m back to its owner, who may use it again at once.
+// finish ends m, which no work request uses.
 func (c *Conn) finish(m *msg.Msg, o msg.Outcome) {
-	p := &m.Track
-	if p.Op.Complete() {
+	if m.Track.Op.Complete() {
 		c.host.OpLocal(c, m)
 	}
-	p.State = msg.Idle
-	if p.Own {
-		c.ownEnded(m, o)
-		return
+	if m == c.quiet.probe {
+		c.quiet.probe = nil
 	}
-	m.Ended = m.Datagrams()
-	c.stats.Ended(o, m.Ended)
-	c.host.MsgDone(c, m, o)
+	c.giveBack(c.cuts.End(m, o, &c.own))
 }
 
-// ownEnded takes back a message that the Conn has made itself.
-func (c *Conn) ownEnded(m *msg.Msg, o msg.Outcome) {
-	switch own := m.Owner.(type) {
-	case *msg.RunPart:
-		if run, all, done := c.cuts.Ended(own, o); done {
-			c.runDone(run, all)
-		}
-	case *msg.OwnMsg:
-		if own == c.quiet.probe {
-			c.quiet.probe = nil
-		}
-		c.own.Give(own)
+// giveBack gives m, if it is any, back to its owner, who may use it again at once.
+func (c *Conn) giveBack(m *msg.Msg, o msg.Outcome) {
+	if m != nil {
+		c.stats.Ended(o, m.Ended)
+		c.host.MsgDone(c, m, o)
 	}
-}
-
-// runDone gives back to its owner a run that went in parts.
-func (c *Conn) runDone(run *msg.Msg, o msg.Outcome) {
-	run.Track.State = msg.Idle
-	c.stats.Ended(o, run.Ended)
-	c.host.MsgDone(c, run, o)
 }
 
 // unref notes that a work request on m's memory completed.

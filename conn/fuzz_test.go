@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/internal/runs"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
@@ -31,7 +32,7 @@ func FuzzRecv(f *testing.F) {
 	for _, n := range []int{0, 1, 2, 3, 5, 1 << 30} {
 		h := wire.Header{Seq: 600, SPort: 7, DPort: 9}
 		h.SetExtRun(n)
-		add(frame(h, frameRun("a", "bcdef")))
+		add(frame(h, runs.Of("a", "bcdef")))
 	}
 	run := wire.Header{Seq: 600, Len: 20_000, SPort: 7, DPort: 9}
 	run.SetExtRun(5000)

@@ -109,14 +109,12 @@ func (c *Conn) handOverCong(s *handover.State) {
 // keepQueued has stopped ports keep what a former version left in the queue for them, behind
 // the rest.
 func (c *Conn) keepQueued() {
-	for m := c.out.queue.Head; m != nil; {
-		next := m.Track.Next
+	for m := range c.out.queue.All() {
 		if st := c.stops.stopped(m.DPort); st != nil && m.Internal == 0 {
 			c.out.queue.Remove(m)
 			m.Track.Posted = true
 			st.behind.Push(m)
 		}
-		m = next
 	}
 }
 

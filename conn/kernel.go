@@ -74,13 +74,11 @@ func (c *Conn) kernelUp() {
 	}
 	// It would not know what to do with them.
 	c.endAll(&c.out.control, msg.Cancelled)
-	for m := c.out.rtx.Head; m != nil; {
-		next := m.Track.Next
+	for m := range c.out.rtx.All() {
 		if m.Internal != 0 && !m.Track.Own {
 			c.out.rtx.Remove(m)
 			c.end(m, msg.Cancelled)
 		}
-		m = next
 	}
 	c.link.helloSeen = true
 	c.becomeReady()

@@ -7,23 +7,14 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/internal/runs"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
-// frameRun is the run of the payloads.
-func frameRun(payloads ...string) (run []byte) {
-	for _, p := range payloads {
-		at := len(run)
-		run = append(run, make([]byte, frames.Size(len(p)))...)
-		frames.Put(run[at:], []byte(p))
-	}
-	return run
-}
-
 // sendRun sends a run of the payloads as s.msg sends a datagram.
 func (s *script) sendRun(payloads ...string) *msg.Msg {
-	m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: frameRun(payloads...), Run: len(payloads)}
+	m := &msg.Msg{SPort: 3, DPort: 4, SrcInc: 5, Data: runs.Of(payloads...), Run: len(payloads)}
 	for _, p := range payloads {
 		m.Payload += len(p)
 	}
@@ -142,14 +133,14 @@ func TestRunAsks(t *testing.T) {
 // whole or in pieces, and counted as its datagrams.
 func TestRunReceived(t *testing.T) {
 	s := newScript(t).up()
-	run := string(frameRun("a", "", "four"))
+	run := string(runs.Of("a", "", "four"))
 	st := s.c.Stats()
 	s.send(s.data(run, runOf(3)))
 	if n, ok := s.headers[0].Run(); len(s.delivered) != 1 || s.delivered[0] != run || n != 3 || !ok {
 		t.Fatalf("%q with %+v", s.delivered, s.headers)
 	}
 	s.send(s.data(run, runOf(3), func(h *wire.Header) { h.Seq, h.Flags = s.seq-1, h.Flags|wire.FlagRetransmitted }))
-	long := string(frameRun(strings.Repeat("x", 9000), strings.Repeat("y", 9000)))
+	long := string(runs.Of(strings.Repeat("x", 9000), strings.Repeat("y", 9000)))
 	s.seq++
 	h := wire.Header{Seq: s.seq, Len: uint32(len(long)), SPort: 7, DPort: 9}
 	h.SetExtRun(2)
@@ -179,7 +170,7 @@ func TestRunReceived(t *testing.T) {
 // TestRunMalformed: a header that cannot be that of a run breaks the connection off,
 // before the host hears of the message.
 func TestRunMalformed(t *testing.T) {
-	pair := frameRun("a", "b")
+	pair := runs.Of("a", "b")
 	bare := func(h *wire.Header) { h.Flags |= wire.FlagRun }
 	for _, c := range []struct {
 		name   string

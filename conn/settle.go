@@ -53,8 +53,7 @@ func (c *Conn) resume() {
 	if !c.carrying() {
 		c.dropCarried(ack)
 	}
-	for m := c.out.rtx.Head; m != nil; {
-		next := m.Track.Next
+	for m := range c.out.rtx.All() {
 		switch {
 		case m.Track.Seq <= ack:
 			c.out.rtx.Remove(m)
@@ -69,7 +68,6 @@ func (c *Conn) resume() {
 				m.Track.Posted = false
 			}
 		}
-		m = next
 	}
 	c.settling.acked = max(c.settling.acked, ack)
 	c.settling.on = true
@@ -79,15 +77,12 @@ func (c *Conn) resume() {
 // forget ends what belonged to the peer's old instance; what was never posted
 // is for the new one.
 func (c *Conn) forget() {
-	for x := c.cuts.Runs; x != nil; {
-		next := x.Next
+	for x := range c.cuts.All() {
 		if x.Run.Track.Posted {
 			c.cancelCut(x, msg.Lost)
 		}
-		x = next
 	}
-	for m := c.out.rtx.Head; m != nil; {
-		next := m.Track.Next
+	for m := range c.out.rtx.All() {
 		switch {
 		case m.Track.Own && m.Internal != 0: // a notice to the old instance
 			c.out.rtx.Remove(m)
@@ -97,7 +92,6 @@ func (c *Conn) forget() {
 			c.out.rtx.Remove(m)
 			c.end(m, msg.Lost)
 		}
-		m = next
 	}
 	c.endAll(&c.out.notices, msg.Lost)
 	// A refused operation's data went to the old instance. Refused datagrams

@@ -19,10 +19,10 @@ var ErrSilent = errors.New("conn: the peer is silent")
 // asks the peer for an ack, and breaks off when none has come for
 // Config.Silence.
 type silence struct {
-	heardAt int64       // when the peer was heard of last, or when the wait for it began
-	lookAt  int64       // when to look at heardAt again, 0 = nothing is outstanding
-	probe   *msg.OwnMsg // sent to be acked, and not acked yet
-	excused bool        // the host does not read what the peer sends
+	heardAt int64    // when the peer was heard of last, or when the wait for it began
+	lookAt  int64    // when to look at heardAt again, 0 = nothing is outstanding
+	probe   *msg.Msg // sent to be acked, and not acked yet
+	excused bool     // the host does not read what the peer sends
 }
 
 // maxProbeGap is the most time between two probes of a silent peer.
@@ -96,20 +96,20 @@ func (c *Conn) look() {
 
 // ask sends a ping from port 0: a peer acks it and does not answer. Without its
 // byte a kernel would take it for an ack.
-func (c *Conn) ask() *msg.OwnMsg {
+func (c *Conn) ask() *msg.Msg {
 	o := c.own.Take()
 	o.Data, o.AckNow = o.Body[:1], true
 	o.Body[0] = 0
 	c.enqueue(&o.Msg)
-	return o
+	return &o.Msg
 }
 
 // withdrawProbe ends the probe of a connection that is down: nobody has to be
 // connected to for it.
 func (c *Conn) withdrawProbe() {
-	if o := c.quiet.probe; o != nil && o.Track.List != nil {
-		o.Track.List.Remove(&o.Msg)
-		c.end(&o.Msg, msg.Cancelled)
+	if m := c.quiet.probe; m != nil && m.Track.List != nil {
+		m.Track.List.Remove(m)
+		c.end(m, msg.Cancelled)
 	}
 }
 

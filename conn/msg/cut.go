@@ -1,6 +1,10 @@
 package msg
 
-import "github.com/rdsd/rdsd/conn/frames"
+import (
+	"iter"
+
+	"github.com/rdsd/rdsd/conn/frames"
+)
 
 // Runs for a peer that knows none, a Linux kernel: each datagram is a message of its own,
 // a part of the run. A run that has come to the head of its queue stays there, and its
@@ -38,6 +42,19 @@ type RunPart struct {
 	Msg
 	prev, Next *RunPart // in CutRun; Next in Cutter.free
 	Off        int      // of its frame in the run
+}
+
+// All yields the runs. The one that is yielded may end.
+func (k *Cutter) All() iter.Seq[*CutRun] {
+	return func(yield func(*CutRun) bool) {
+		for x := k.Runs; x != nil; {
+			next := x.Next
+			if !yield(x) {
+				return
+			}
+			x = next
+		}
+	}
 }
 
 // Full reports whether no more can be cut off for now.
@@ -150,9 +167,20 @@ func (k *Cutter) give(p *RunPart) {
 	p.prev, p.Next, k.free = nil, k.free, p
 }
 
-// Ended notes that p ended with o. done is true if its run ends with it, with outcome
-// all.
-func (k *Cutter) Ended(p *RunPart, o Outcome) (run *Msg, all Outcome, done bool) {
+// End ends m with o, and takes it back into own or k if it is a connection's own. It returns the
+// message that goes back to the host, with what became of that one: m, the run whose last part m was,
+// or nil.
+func (k *Cutter) End(m *Msg, o Outcome, own *OwnMsgs) (back *Msg, all Outcome) {
+	m.Track.State = Idle
+	if !m.Track.Own {
+		m.Ended = m.Datagrams()
+		return m, o
+	}
+	p, ok := m.Owner.(*RunPart)
+	if !ok {
+		own.Give(m.Owner.(*OwnMsg))
+		return nil, o
+	}
 	x := p.Track.Cut
 	k.give(p)
 	if o == Acked {
@@ -163,23 +191,24 @@ func (k *Cutter) Ended(p *RunPart, o Outcome) (run *Msg, all Outcome, done bool)
 	return k.over(x)
 }
 
-// over ends x if nothing of it is under way or to come.
-func (k *Cutter) over(x *CutRun) (run *Msg, all Outcome, done bool) {
+// over ends x and returns its run, if nothing of it is under way or to come.
+func (k *Cutter) over(x *CutRun) (run *Msg, all Outcome) {
 	run = x.Run
 	if x.First != nil || x.busy || run.Run > 0 && !x.Stopped {
-		return nil, Acked, false
+		return nil, Acked
 	}
 	if all, run.Ended = x.outcome, x.Datagrams-x.Acked; run.Ended == 0 {
 		all, run.Ended = Acked, x.Datagrams
 	}
+	run.Track.State = Idle
 	k.forget(x)
-	return run, all, true
+	return run, all
 }
 
 // Stop ends run, which is in no list, with o, but for what was acked. The parts of it
 // that are in lists are taken out of there and passed to end; those that are not end later,
-// as ended is told. done is true if there are none.
-func (k *Cutter) Stop(run *Msg, o Outcome, end func(*Msg, Outcome)) (all Outcome, done bool) {
+// by End. It returns run if there are none, with what became of it.
+func (k *Cutter) Stop(run *Msg, o Outcome, end func(*Msg, Outcome)) (back *Msg, all Outcome) {
 	x := run.Track.Cut
 	x.outcome, x.Stopped, x.busy = o, true, true
 	for p := x.First; p != nil; {
@@ -191,21 +220,18 @@ func (k *Cutter) Stop(run *Msg, o Outcome, end func(*Msg, Outcome)) (all Outcome
 		p = next
 	}
 	x.busy = false
-	_, all, done = k.over(x)
-	return all, done
+	return k.over(x)
 }
 
 // Rejoin gives back to their runs the parts that were never posted.
 func (k *Cutter) Rejoin() {
-	for x := k.Runs; x != nil; {
-		next := x.Next
+	for x := range k.All() {
 		for p := x.Last; p != nil && !p.Track.Posted && p.Track.List != nil; p = x.Last {
 			k.giveBack(p)
 		}
 		if x.Run.Run == x.Datagrams {
 			k.forget(x)
 		}
-		x = next
 	}
 }
 

@@ -1,5 +1,7 @@
 package msg
 
+import "iter"
+
 // FrameWork is what a message costs besides its payload, in bytes copied.
 const FrameWork = 64
 
@@ -74,6 +76,31 @@ func (l *List) Remove(m *Msg) {
 	}
 	if p.Again {
 		l.Again -= len(m.Data) + FrameWork
+	}
+}
+
+// All yields the messages of l. The one that is yielded may leave l.
+func (l *List) All() iter.Seq[*Msg] {
+	return func(yield func(*Msg) bool) {
+		for m := l.Head; m != nil; {
+			next := m.Track.Next
+			if !yield(m) {
+				return
+			}
+			m = next
+		}
+	}
+}
+
+// Matching yields those of All that are the host's and for which match is true, but for runs of which
+// a part is under way.
+func (l *List) Matching(match func(*Msg) bool) iter.Seq[*Msg] {
+	return func(yield func(*Msg) bool) {
+		for m := range l.All() {
+			if !m.Track.Own && !m.IsCut() && match(m) && !yield(m) {
+				return
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/internal/runs"
 	"github.com/rdsd/rdsd/conn/msg"
 )
 
@@ -18,7 +19,7 @@ func TestTCPNoAlloc(t *testing.T) {
 	}
 	p.verdict = conn.NoSocket
 	s.out, p.done = make([]byte, 0, 1<<20), make([]msg.Outcome, 0, 16)
-	run := &msg.Msg{SPort: 5, DPort: 6, Data: frameRun(letters(50)...), Run: 50}
+	run := &msg.Msg{SPort: 5, DPort: 6, Data: runs.Of(runs.Letters(50)...), Run: 50}
 	small, large := &msg.Msg{SPort: 5, DPort: 6, Data: make([]byte, 100)}, &msg.Msg{SPort: 6, DPort: 6, Data: make([]byte, 100_000)}
 	in := append(tcpFrame(1, 5, 6, 0, "x"), tcpFrame(1, 9, 0, 0, "ping")...)
 	if n := testing.AllocsPerRun(100, func() {

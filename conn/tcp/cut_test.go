@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/internal/runs"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // tcpRun sends a run of the payloads.
 func (p *tcpPuppet) tcpRun(payloads ...string) *msg.Msg {
-	m := &msg.Msg{SPort: 5, DPort: 6, Data: frameRun(payloads...), Run: len(payloads)}
+	m := &msg.Msg{SPort: 5, DPort: 6, Data: runs.Of(payloads...), Run: len(payloads)}
 	p.c.Send(m)
 	return m
 }
@@ -47,7 +48,7 @@ func TestTCPRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.out = nil
-		want := append(letters(50), strings.Repeat("x", mostCopied+1), "", "end")
+		want := append(runs.Letters(50), strings.Repeat("x", mostCopied+1), "", "end")
 		p.c.Send(&msg.Msg{SPort: 5, DPort: 6, Data: []byte("before")})
 		m := p.tcpRun(want...)
 		p.c.Send(&msg.Msg{SPort: 5, DPort: 6, Data: []byte("behind")})
@@ -81,7 +82,7 @@ func TestTCPRunBreaks(t *testing.T) {
 	p := newTCPPuppet(t, false)
 	s, _, _ := p.accept(40000)
 	s.out = nil
-	want := letters(300)
+	want := runs.Letters(300)
 	m := p.tcpRun(want...)
 	s.unackedAll = true
 	s.room = 10_000

@@ -34,22 +34,16 @@ func (c *Conn) GiveUp(m *msg.Msg) (o msg.Outcome, later bool) {
 // CancelMatching withdraws the messages for which match is true.
 func (c *Conn) CancelMatching(match func(*msg.Msg) bool, o msg.Outcome) {
 	c.calls.Cancel()
-	for x := c.cuts.Runs; x != nil; {
-		next := x.Next
+	for x := range c.cuts.All() {
 		if match(x.Run) {
 			c.cancelCut(x, o)
 		}
-		x = next
 	}
 	for i := range c.lanes {
 		l := &c.lanes[i]
 		for _, list := range []*msg.List{&l.out.queue, &l.out.unacked} {
-			for m := list.Head; m != nil; {
-				next := m.Track.Next
-				if !m.Track.Own && !m.IsCut() && match(m) {
-					c.Cancel(m, o)
-				}
-				m = next
+			for m := range list.Matching(match) {
+				c.Cancel(m, o)
 			}
 		}
 		if m := l.out.frag; m != nil && !m.Track.Own && m.Track.State == msg.Posted && match(m) {
@@ -78,41 +72,18 @@ func (c *Conn) cancelCut(x *msg.CutRun, o msg.Outcome) {
 			p.Track.State, p.Track.Outcome = msg.Ending, o
 		}
 	}
-	if all, done := c.cuts.Stop(run, o, c.finish); done {
-		c.runDone(run, all)
-	}
+	c.giveBack(c.cuts.Stop(run, o, c.finish))
 }
 
-// finish gives m back to its owner.
-func (c *Conn) finish(m *msg.Msg, o msg.Outcome) {
-	p := &m.Track
-	p.State = msg.Idle
-	if p.Own {
-		c.ownEnded(m, o)
-		return
-	}
-	m.Ended = m.Datagrams()
-	c.stats.Ended(o, m.Ended)
-	c.host.MsgDone(c, m, o)
-}
+// finish ends m, which is not half written.
+func (c *Conn) finish(m *msg.Msg, o msg.Outcome) { c.giveBack(c.cuts.End(m, o, &c.own)) }
 
-// ownEnded takes back a message that the Conn has made itself.
-func (c *Conn) ownEnded(m *msg.Msg, o msg.Outcome) {
-	switch own := m.Owner.(type) {
-	case *msg.RunPart:
-		if run, all, done := c.cuts.Ended(own, o); done {
-			c.runDone(run, all)
-		}
-	case *msg.OwnMsg:
-		c.own.Give(own)
+// giveBack gives m, if it is any, back to its owner, who may use it again at once.
+func (c *Conn) giveBack(m *msg.Msg, o msg.Outcome) {
+	if m != nil {
+		c.stats.Ended(o, m.Ended)
+		c.host.MsgDone(c, m, o)
 	}
-}
-
-// runDone gives back to its owner a run that went in parts.
-func (c *Conn) runDone(run *msg.Msg, o msg.Outcome) {
-	run.Track.State = msg.Idle
-	c.stats.Ended(o, run.Ended)
-	c.host.MsgDone(c, run, o)
 }
 
 func (c *Conn) endAll(list *msg.List) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/internal/runs"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 )
@@ -202,7 +203,7 @@ func FuzzTCPAdopt(f *testing.F) {
 			if ms[n] == nil {
 				ms[n] = &msg.Msg{SPort: 3, DPort: uint16(n), Data: []byte("x")}
 				if n%3 == 0 {
-					ms[n].Data, ms[n].Run = frameRun("one", "", "three"), 3
+					ms[n].Data, ms[n].Run = runs.Of("one", "", "three"), 3
 				}
 			}
 			return ms[n]

@@ -70,25 +70,21 @@ func (c *Conn) learn(h *wire.Header) {
 // what that one has sent.
 func (c *Conn) restarted() {
 	c.seen = seqTable{}
-	for x := c.cuts.Runs; x != nil; {
-		next := x.Next
+	for x := range c.cuts.All() {
 		for p := x.First; p != nil; p = p.Next {
 			if p.Track.Posted && p.Track.State == msg.Queued {
 				c.cancelCut(x, msg.Lost)
 				break
 			}
 		}
-		x = next
 	}
 	for i := range c.lanes {
 		l := &c.lanes[i]
-		for m := l.out.queue.Head; m != nil; {
-			next := m.Track.Next
+		for m := range l.out.queue.All() {
 			if m.Track.Posted {
 				l.out.queue.Remove(m)
 				c.finish(m, msg.Lost)
 			}
-			m = next
 		}
 	}
 }

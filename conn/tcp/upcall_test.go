@@ -3,12 +3,7 @@
 package tcp
 
 import (
-	"fmt"
 	"net/netip"
-	"os"
-	"reflect"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/rdsd/rdsd/conn/internal/upcalls"
@@ -21,27 +16,18 @@ var reads = []string{"State", "Ready", "Kernel", "Instance", "RemoteCong", "Stat
 // TestUpcallKinds: every method of a Conn that does more than read is refused from inside an
 // up-call that allows nothing.
 func TestUpcallKinds(t *testing.T) {
-	for m := range reflect.TypeFor[*Conn]().Methods() {
+	found := upcalls.Misjudged(reads, func() (*Conn, *upcalls.Calls) {
 		c := New(Config{Local: netip.MustParseAddr("10.0.0.1"), Remote: netip.MustParseAddr("10.0.0.2")}, nil)
-		c.calls.Enter(upcalls.InCloseQP)
-		read := slices.Contains(reads, m.Name)
-		if no := upcalls.Refused(c, m.Name); no == read {
-			t.Errorf("%s refused: %v, only reads: %v", m.Name, no, read)
-		}
+		return c, &c.calls
+	})
+	if len(found) > 0 {
+		t.Errorf("%v: refused, or not, unlike methods that only read", found)
 	}
 }
 
 // TestUpcallWrappers: every wrapper notes its own up-call.
 func TestUpcallWrappers(t *testing.T) {
-	src, err := os.ReadFile("upcall_on.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := reflect.TypeFor[*checkedHost]()
-	for m := range x.Methods() {
-		_, body, _ := strings.Cut(string(src), fmt.Sprintf("\nfunc (x *%s) %s(", x.Elem().Name(), m.Name))
-		if body, _, _ = strings.Cut(body, "\n}"); !strings.Contains(body, fmt.Sprintf("x.up.Enter(upcalls.In%s))\n", m.Name)) {
-			t.Errorf("%s does not note that it begins", m.Name)
-		}
+	if found, err := upcalls.Unnoted[checkedHost](); len(found) > 0 || err != nil {
+		t.Errorf("%v do not note that they begin, %v", found, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/cong"
+	"github.com/rdsd/rdsd/conn/internal/runs"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 )
@@ -154,7 +155,7 @@ func (e *tcpEnd) send(sport uint16) {
 			e.sent[sport]++
 			e.total++
 		}
-		m.Data, m.Run = frameRun(bodies...), len(bodies)
+		m.Data, m.Run = runs.Of(bodies...), len(bodies)
 	}
 	m.Owner = uint32(e.total)
 	e.live[uint32(e.total)] = m

@@ -2,11 +2,7 @@
 
 package upcalls
 
-import (
-	"fmt"
-	"reflect"
-	"strings"
-)
+import "fmt"
 
 // Call is a kind of call into a connection. Kinds has the methods of each.
 type Call uint8
@@ -156,32 +152,3 @@ func (u *Calls) called(k Call) {
 
 // Forbidden reports whether a call of kind k is not allowed now.
 func (u *Calls) Forbidden(k Call) bool { return u.forbids[k] != 0 }
-
-// Refused calls a method of c, a connection, and reports whether it is not allowed now.
-func Refused(c any, method string) (no bool) {
-	f := reflect.ValueOf(c).MethodByName(method)
-	args := make([]reflect.Value, f.Type().NumIn())
-	for i := range args {
-		switch in := f.Type().In(i); in.Kind() {
-		case reflect.Pointer:
-			args[i] = reflect.New(in.Elem())
-		case reflect.Func:
-			args[i] = reflect.MakeFunc(in, func([]reflect.Value) []reflect.Value {
-				out := make([]reflect.Value, in.NumOut())
-				for i := range out {
-					out[i] = reflect.Zero(in.Out(i))
-				}
-				return out
-			})
-		default:
-			args[i] = reflect.Zero(in)
-		}
-	}
-	defer func() {
-		if r := recover(); r != nil && strings.Contains(fmt.Sprint(r), "was called from inside") {
-			no = true
-		}
-	}()
-	f.Call(args)
-	return false
-}
