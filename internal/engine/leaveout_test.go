@@ -40,9 +40,9 @@ var exceptions = map[string]string{
 	// No scenario has these yet.
 	"engine/handoverpeers.go: s.U64(&p.RxLast)":              "a retransmission in a lane that was forgotten by the receiver alone",
 	"engine/handover.go: s.U64(&x.peers.sweep.forgotten)":    "a peer that was forgotten",
-	"engine/handoverlanes.go: s.Int(&c.misses, 1<<31)":       "two devices",
-	"engine/handoverlanes.go: s.Error(&c.fellWhy, mostText)": "two devices",
-	"engine/handoverlanes.go: s.I64(&c.fallUntil)":           "two devices",
+	"engine/handoverlanes.go: s.Int(&q.misses, 1<<31)":       "two devices",
+	"engine/handoverlanes.go: s.Error(&q.fellWhy, mostText)": "two devices",
+	"engine/handoverlanes.go: s.I64(&q.fallUntil)":           "two devices",
 	"engine/handoverlanes.go: s.U8(&p.reach.last)":           "a first rejection",
 	"engine/handoverlanes.go: s.U32(&rkey)":                  "a GRANT that is refused after the pause",
 	"engine/handoverlanes.go: s.Bool((*bool)(&t.by))":        "a GRANT that is refused after the pause",

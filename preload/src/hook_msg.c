@@ -72,7 +72,12 @@ HOOK int sendmmsg(int fd, struct mmsghdr *h, unsigned n, int flags)
 HOOK ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 {
 	struct pre_sock *s = hooked(fd);
-	return s ? done(s, pre_recvmsg(s, h, flags)) : real_recvmsg(fd, h, flags);
+	if (s)
+		return done(s, pre_recvmsg(s, h, flags));
+	ssize_t got = real_recvmsg(fd, h, flags);
+	if (got >= 0 && h->msg_controllen)
+		pre_adopt_received(h);
+	return got;
 }
 
 /* receive_one receives into one piece of memory. */
@@ -135,8 +140,13 @@ HOOK int recvmmsg(int fd, struct mmsghdr *h, unsigned n, int flags, struct times
 	struct timespec now, end = {0, 0};
 	unsigned i = 0;
 	ssize_t got = 0;
-	if (!s)
-		return real_recvmmsg(fd, h, n, flags, timeout);
+	if (!s) {
+		int messages = real_recvmmsg(fd, h, n, flags, timeout);
+		for (int j = 0; j < messages; j++)
+			if (h[j].msg_hdr.msg_controllen)
+				pre_adopt_received(&h[j].msg_hdr);
+		return messages;
+	}
 	if (timeout) {
 		clock_gettime(CLOCK_MONOTONIC, &now);
 		end = (struct timespec){now.tv_sec + timeout->tv_sec, now.tv_nsec + timeout->tv_nsec};

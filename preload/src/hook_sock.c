@@ -1,16 +1,25 @@
 /* Hooks of sockets' names and options. */
 #include "hook.h"
 
+/* A descriptor that came from another process is met here, by a call that a UNIX socket refuses. */
+static struct pre_sock *met(int fd, bool refused) { return refused ? pre_adopt(fd) : NULL; }
+
 HOOK int bind(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	struct pre_sock *s = hooked(fd);
-	return s ? (int)done(s, pre_bind(s, addr, len)) : real_bind(fd, addr, len);
+	int got = s ? 0 : real_bind(fd, addr, len);
+	if (!s && !(s = met(fd, got && errno == EINVAL)))
+		return got;
+	return (int)done(s, pre_bind(s, addr, len));
 }
 
 HOOK int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	struct pre_sock *s = hooked(fd);
-	return s ? (int)done(s, pre_connect(s, addr, len)) : real_connect(fd, addr, len);
+	int got = s ? 0 : real_connect(fd, addr, len);
+	if (!s && !(s = met(fd, got && errno == EINVAL)))
+		return got;
+	return (int)done(s, pre_connect(s, addr, len));
 }
 
 HOOK int listen(int fd, int backlog)
@@ -52,11 +61,15 @@ HOOK int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 HOOK int setsockopt(int fd, int level, int opt, const void *val, socklen_t len)
 {
 	struct pre_sock *s = hooked(fd);
-	return s ? (int)done(s, pre_setsockopt(s, level, opt, val, len)) : real_setsockopt(fd, level, opt, val, len);
+	if (!s && !(s = met(fd, level == (int)PRE_SOL_RDS)))
+		return real_setsockopt(fd, level, opt, val, len);
+	return (int)done(s, pre_setsockopt(s, level, opt, val, len));
 }
 
 HOOK int getsockopt(int fd, int level, int opt, void *val, socklen_t *len)
 {
 	struct pre_sock *s = hooked(fd);
-	return s ? (int)done(s, pre_getsockopt(s, level, opt, val, len)) : real_getsockopt(fd, level, opt, val, len);
+	if (!s && !(s = met(fd, level == (int)PRE_SOL_RDS)))
+		return real_getsockopt(fd, level, opt, val, len);
+	return (int)done(s, pre_getsockopt(s, level, opt, val, len));
 }

@@ -8,13 +8,13 @@
 
 enum { DEFAULT_BUF = 212992, TRANS_LOOP = 3 };
 
-/* ends makes the descriptors of s: the program's, which it returns, and two hidden ones. */
-static int ends(struct pre_sock *s, int flags)
+int pre_ends(struct pre_sock *s, int flags)
 {
 	int pair[2], least = 1, err;
 	if (real_socketpair(AF_UNIX, SOCK_SEQPACKET | flags, 0, pair))
 		return -errno;
 	real_setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+	pre_mark(pair[1]);
 	if ((s->end = pre_lift(pair[1])) < 0) {
 		err = s->end;
 		real_close(pair[0]);
@@ -33,23 +33,31 @@ static int ends(struct pre_sock *s, int flags)
 	return pair[0];
 }
 
+struct pre_sock *pre_sock_fresh(void)
+{
+	struct pre_sock *s = pre_sock_new();
+	if (s) {
+		s->sndbuf = s->rcvbuf = DEFAULT_BUF;
+		atomic_store(&s->sndlimit, DEFAULT_BUF / 2);
+		s->transport = -1;
+	}
+	return s;
+}
+
 int pre_socket(int type, int protocol)
 {
 	struct pre_client *client;
 	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if ((type & ~flags) != SOCK_SEQPACKET || protocol != 0)
 		return -ESOCKTNOSUPPORT;
-	struct pre_sock *s = pre_sock_new();
+	struct pre_sock *s = pre_sock_fresh();
 	if (!s)
 		return -ENOMEM;
-	s->sndbuf = s->rcvbuf = DEFAULT_BUF;
-	atomic_store(&s->sndlimit, DEFAULT_BUF / 2);
-	s->transport = -1;
 	atomic_store(&s->nonblock, flags & SOCK_NONBLOCK);
 	int fd = pre_client_get(&client);
 	if (!fd) {
 		s->client = client;
-		fd = ends(s, flags);
+		fd = pre_ends(s, flags);
 	}
 	int err = fd < 0 ? fd : pre_set(fd, s);
 	if (fd >= 0 && err)
@@ -84,7 +92,7 @@ static int own_client(struct pre_sock *s)
 static int take(struct pre_sock *s, rds_socket *rs, struct pre_addr *a)
 {
 	int err = pre_apply_options(s, rs);
-	if (err) {
+	if (err || (err = pre_claim(s))) {
 		rds_socket_free(rs); /* nobody has seen it */
 		return err;
 	}
@@ -107,7 +115,7 @@ int pre_bind(struct pre_sock *s, const void *addr, socklen_t len)
 	if (err || !pre_unicast(&a.at) || pre_needs_scope(&a))
 		return -EINVAL;
 	pthread_mutex_lock(&s->mu);
-	if (atomic_load(&s->rs) || (s->peer.scope && s->peer.scope != a.scope))
+	if (atomic_load(&s->rs) || atomic_load(&s->lost) || (s->peer.scope && s->peer.scope != a.scope))
 		err = -EINVAL;
 	if (!err && !(err = own_client(s)) && (err = rds_bind(s->client->c, &a.at, &rs)) == -EADDRNOTAVAIL && s->transport >= 0)
 		err = -ENOPROTOOPT;
@@ -189,6 +197,8 @@ void pre_release(struct pre_sock *s)
 		pre_close_hidden(s->own);
 	if (s->end >= 0)
 		pre_close_hidden(s->end);
+	if (s->travelled >= 0)
+		pre_close_hidden(s->travelled);
 	free(s->ops);
 	free(s->congested);
 	free(s->armed);

@@ -81,11 +81,12 @@ struct pre_sock {
 	struct pre_sock *next_free, *next_all;
 	_Atomic bool nonblock;
 	_Atomic(rds_socket *) rs;     /* NULL before bind */
-	_Atomic bool lost;            /* it was bound by the parent of a fork */
+	_Atomic bool lost;            /* another process has bound it, for example the parent of a fork */
 	_Atomic bool watched;         /* its descriptor shows its state */
 	_Atomic bool full_shown;      /* ... also that the send buffer is full */
 	_Atomic uint32_t pending_ops; /* in ops */
 	int own, end;                 /* a second descriptor of the program's end, and the other end */
+	int travelled;                /* what another process has made, and own stands for, or -1 */
 	pthread_mutex_t watching;     /* taken before mu, by whoever sets what the descriptor shows */
 
 	pthread_mutex_t mu; /* guards what follows */
@@ -146,7 +147,22 @@ int pre_close_range(unsigned first, unsigned last, int flags);
 /* pre_same_process is false in the child of a vfork, which shares the parent's tables. */
 bool pre_same_process(void);
 
+/* ---- travel.c: descriptors that come from another process ---- */
+/* pre_mark names the other end of a pair, so that every process knows the pair. */
+void pre_mark(int end);
+/* pre_claim makes this process the one that binds s. -EINVAL: another one has. */
+int pre_claim(struct pre_sock *s);
+/* pre_adopt makes a socket of fd, with a reference, if fd is one of another process, or was before an exec.
+ * Else it returns NULL. errno stays. */
+struct pre_sock *pre_adopt(int fd);
+/* pre_adopt_received does so with the descriptors that came with a message. */
+void pre_adopt_received(const struct msghdr *h);
+
 /* ---- life.c: sockets ---- */
+/* pre_sock_fresh is pre_sock_new with the options of a new socket. */
+struct pre_sock *pre_sock_fresh(void);
+/* pre_ends makes the descriptors of s: the program's, which it returns, and two hidden ones. */
+int pre_ends(struct pre_sock *s, int flags);
 int pre_socket(int type, int protocol);
 int pre_bind(struct pre_sock *s, const void *addr, socklen_t len);
 int pre_connect(struct pre_sock *s, const void *addr, socklen_t len);

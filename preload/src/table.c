@@ -131,7 +131,7 @@ struct pre_sock *pre_sock_new(void)
 		next_all = s->next_all;
 		memset((char *)s + offsetof(struct pre_sock, next_free), 0, sizeof *s - offsetof(struct pre_sock, next_free));
 		s->next_all = next_all;
-		s->own = s->end = -1;
+		s->own = s->end = s->travelled = -1;
 		pthread_mutex_init(&s->mu, NULL);
 		pthread_mutex_init(&s->watching, NULL);
 		atomic_store(&s->refs, 1);

@@ -1,6 +1,8 @@
 /* Processes and descriptors: copies, fork, vfork, exec, descriptors that are not the program's. */
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -74,9 +76,10 @@ static void ended_well(pid_t pid)
 
 static void forks(void)
 {
-	int a = bound(0), b = bound(0), unbound = socket(RDS, SOCK_SEQPACKET, 0);
+	int a = bound(0), b = bound(0);
 	struct sockaddr_in any = at(0);
 	for (int i = 0; i < 3; i++) {
+		int unbound = socket(RDS, SOCK_SEQPACKET, 0);
 		pid_t pid = fork();
 		if (pid == 0) {
 			int own = bound(0);
@@ -95,6 +98,8 @@ static void forks(void)
 			_exit(0);
 		}
 		ended_well(pid);
+		FAILS(bind(unbound, (struct sockaddr *)&any, sizeof any), EINVAL); /* the child has */
+		CHECK(close(unbound) == 0);
 		sends(a, b, "parent");
 		gets_text(b, "parent");
 	}
@@ -110,7 +115,85 @@ static void forks(void)
 	gets_text(b, "after");
 	close(a);
 	close(b);
+}
+
+/* hand sends a descriptor through a UNIX socket, and take receives one. */
+static void hand(int through, int fd)
+{
+	union { struct cmsghdr c; char b[CMSG_SPACE(sizeof fd)]; } u = {.c = {CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS}};
+	struct iovec v = {"x", 1};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &u, .msg_controllen = sizeof u};
+	memcpy(CMSG_DATA(&u.c), &fd, sizeof fd);
+	CHECK(sendmsg(through, &h, 0) == 1);
+}
+
+static int take(int through)
+{
+	int fd;
+	union { struct cmsghdr c; char b[CMSG_SPACE(sizeof fd)]; } u;
+	char x;
+	struct iovec v = {&x, 1};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &u, .msg_controllen = sizeof u};
+	CHECK(recvmsg(through, &h, 0) == 1 && h.msg_controllen >= CMSG_LEN(sizeof fd));
+	memcpy(&fd, CMSG_DATA(&u.c), sizeof fd);
+	return fd;
+}
+
+/* A process makes sockets and gives them away: one that nobody has bound, the same once more, and one
+ * that it has bound itself. */
+static void travels(void)
+{
+	int p[2], a = bound(0), one = 1;
+	struct sockaddr_in any = at(0);
+	CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, p) == 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		int unbound = socket(RDS, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+		hand(p[1], unbound);
+		hand(p[1], unbound);
+		hand(p[1], bound(0));
+		_exit(0);
+	}
+	ended_well(pid);
+	int first = take(p[0]), second = take(p[0]), third = take(p[0]);
+	struct pollfd when = {.fd = first, .events = POLLIN};
+	int epoll = epoll_create1(0);
+	struct epoll_event ev = {.events = EPOLLIN, .data.fd = first}, got;
+	CHECK(setsockopt(first, SOL_SOCKET, SO_SNDBUF, &one, sizeof one) == 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, first, &ev) == 0);
+	CHECK(bind(first, (struct sockaddr *)&any, sizeof any) == 0 && poll(&when, 1, 0) == 0);
+	FAILS(recv(first, &one, 1, 0), EAGAIN); /* as its maker wanted it */
+	sends(a, first, "travelled");
+	CHECK(poll(&when, 1, -1) == 1 && epoll_wait(epoll, &got, 1, -1) == 1 && got.data.fd == first);
+	gets_text(first, "travelled");
+	FAILS(bind(second, (struct sockaddr *)&any, sizeof any), EINVAL); /* it is the first */
+	FAILS(bind(third, (struct sockaddr *)&any, sizeof any), EINVAL);
+	FAILS(send(third, "x", 1, 0), ESTALE);
+	CHECK(close(first) == 0 && close(second) == 0 && close(third) == 0 && close(epoll) == 0);
+
+	char number[12];
+	int unbound = socket(RDS, SOCK_SEQPACKET, 0); /* for the program of an exec */
+	snprintf(number, sizeof number, "%d", unbound);
+	if ((pid = fork()) == 0) {
+		execl("/proc/self/exe", "process", address, number, (char *)NULL);
+		_exit(1);
+	}
+	ended_well(pid);
+	FAILS(bind(unbound, (struct sockaddr *)&any, sizeof any), EINVAL);
 	close(unbound);
+	close(p[0]);
+	close(p[1]);
+	close(a);
+}
+
+/* inherited uses the descriptor that it had before the exec, or one of its own. */
+static int inherited(int fd)
+{
+	struct sockaddr_in any = at(0);
+	int own = bound(0);
+	CHECK(fd == 0 || bind(fd, (struct sockaddr *)&any, sizeof any) == 0);
+	sends(own, fd ? fd : own, "exec");
+	gets_text(fd ? fd : own, "exec");
+	return 0;
 }
 
 static int pair[2];
@@ -164,10 +247,11 @@ int main(int argc, char **argv)
 {
 	address = argc > 1 ? argv[1] : address;
 	if (argc > 2)
-		return bound(0) < 0; /* after exec */
+		return inherited(atoi(argv[2])); /* after exec */
 	copies();
 	exhausted();
 	forks();
+	travels();
 	threads();
 	strangers();
 	return 0;
