@@ -2,8 +2,6 @@ package tcp
 
 import (
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/conn/msg"
-	"github.com/rdsd/rdsd/conn/wire"
 )
 
 // How connections come to lanes: those that were dialed, and the peer's.
@@ -120,10 +118,7 @@ func (l *lane) start(s Stream) {
 	if l.n >= c.n { // nothing is sent by it, see learn
 		return
 	}
-	if m := l.pings.last; m != nil && m.SPort == wire.ProbePort && m.Track.List == &l.out.queue {
-		l.out.queue.Remove(m) // of a former connection: it may have been answered there
-		c.finish(m, msg.Cancelled)
-	}
+	l.open = 0
 	l.probe()
 }
 

@@ -105,6 +105,7 @@ func (l *lane) down(abort bool) {
 		m.Track.Flags |= wire.FlagRetransmitted
 	}
 	l.out.queue.Prepend(&l.out.unacked)
+	l.endHandshake()
 	if l.n >= c.n { // pongs, and nobody brings that lane back for them
 		c.endAll(&l.out.queue)
 	}

@@ -73,7 +73,7 @@ func (l *lane) handOver(a *crossing.Messages) {
 	s.U64s(&out.nextTx, &out.lastAck, &l.in.last)
 	s.Bool(&l.again)
 	s.I64s(&l.redial.Ceiling, &l.redial.At)
-	s.Int(&l.pings.open, msg.MaxOwing)
+	s.Int(&l.open, msg.MaxOwing)
 	if s.Reads() {
 		l.redial.Ceiling = min(l.redial.Ceiling, l.c.cfg.MaxBackoff)
 	}
@@ -85,15 +85,12 @@ func (l *lane) handOver(a *crossing.Messages) {
 		return
 	}
 	for m := out.queue.Head; m != nil; m = m.Track.Next {
-		_, own := m.Owner.(*msg.OwnMsg)
-		switch {
-		case m.Op != nil, m.Internal != 0, m.DestCookie != 0:
+		if m.Op != nil || m.Internal != 0 || m.DestCookie != 0 {
 			s.Fail("a message of port %d has what RDS/TCP has not", m.SPort)
 			return
-		case own && m.SPort == wire.ProbePort:
-			l.pings.last = m
 		}
 	}
+	l.endHandshake() // a daemon up to 0.2.0 kept it
 }
 
 // handOver has the sequences of all ports from which something came go over.

@@ -22,7 +22,7 @@ type lane struct {
 	upAt     int64
 	lived    bool  // something arrived on this connection
 	deadline int64 // of ending
-	pings    pings
+	open     int   // probes that this connection has not answered
 
 	out  sending
 	acks acks

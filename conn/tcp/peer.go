@@ -13,12 +13,6 @@ type peer struct {
 	answers bool   // it has answered a probe
 }
 
-// pings are the handshake pings of a lane.
-type pings struct {
-	last *msg.Msg // the last one, unless it is something else by now
-	open int      // sent, less what was answered
-}
-
 // ping answers one, and takes what a probe says of the peer. Nobody answers
 // pongs, nor asks a port that is congested to take one.
 func (l *lane) ping() {
@@ -91,9 +85,22 @@ func (c *Conn) restarted() {
 
 // probe sends a handshake ping behind all there is.
 func (l *lane) probe() {
-	l.pings.open++
-	l.pings.last = l.c.newOwn(wire.ProbePort, 0)
-	l.enqueue(l.pings.last)
+	l.open++
+	l.enqueue(l.c.newOwn(wire.ProbePort, 0))
+}
+
+// endHandshake drops the probes, and answers to probes, that wait. They belong to the connection that is
+// gone: the next one begins with a probe of its own, and an answer that came there for
+// another would be taken for that one's.
+func (l *lane) endHandshake() {
+	for m := l.out.queue.Head; m != nil; {
+		next := m.Track.Next
+		if m.Track.Own && (m.SPort == wire.ProbePort || m.DPort == wire.ProbePort) {
+			l.out.queue.Remove(m)
+			l.c.finish(m, msg.Cancelled)
+		}
+		m = next
+	}
 }
 
 // gate keeps messages of one socket in order when the lanes become known: what it
@@ -101,7 +108,7 @@ func (l *lane) probe() {
 type gate struct {
 	shut  bool   // other lanes than the first wait until its backlog is through
 	below uint64 // the backlog: sequences below this one
-	until int64  // when its acks are enough
+	until int64  // when its acks are enough: once a probe behind it was answered
 }
 
 // gateNs is how long the gate waits for the answer to a probe.
@@ -110,7 +117,8 @@ const gateNs = 1_000_000_000
 // waits says that messages of this lane have to wait for earlier ones of the
 // first: those its sockets sent before the lanes were known. The answer to a
 // probe behind them says that the peer has taken them; if it answers none, acks
-// and some time have to do.
+// and some time have to do. Acks have to be there in any case: a peer that is not rdsd may
+// send answers of a former connection on this one.
 func (l *lane) waits() bool {
 	c := l.c
 	if !c.gate.shut || l.n == 0 {

@@ -141,9 +141,8 @@ func (l *lane) message(b []byte) []byte {
 		l.received()
 		c.learn(h)
 		c.peer.answers = true
-		if l.pings.open--; l.pings.open <= 0 {
-			l.pings.open = 0
-			c.gate.shut = c.gate.shut && l.n > 0
+		if l.open = max(l.open-1, 0); l.open == 0 && l.n == 0 {
+			c.gate.until = 0
 		}
 	case h.DPort == 0 && !c.cfg.IgnorePings:
 		if l.in.body = bodyPing; n == 0 {

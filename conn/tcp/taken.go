@@ -38,7 +38,7 @@ func (l *lane) heard() bool {
 		return true
 	}
 	wait := int64(silentNs)
-	if c.peer.answers && l.pings.open > 0 {
+	if c.peer.answers && l.open > 0 {
 		wait = answeredNs
 	}
 	return l.state == conn.Up && c.now-l.upAt >= wait

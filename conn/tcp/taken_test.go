@@ -138,3 +138,64 @@ func TestTCPEndedNotLate(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// Before the lanes are known a socket's messages go on the first one, and later ones wait until those were
+// taken. The peer may answer a probe of our former life first: two answers are not always those of our two
+// probes.
+func TestTCPStaleAnswer(t *testing.T) {
+	p := newTCPPuppet(t, true)
+	p.c.Send(&msg.Msg{SPort: 5, DPort: 6, Data: []byte("x")})
+	p.run(2)
+	s, _ := p.dialed()
+	s.unackedAll, s.unacked = true, len(s.out)
+	for seq := range uint64(2) {
+		p.c.HandleData(p.now, 0, tcpFrame(1+seq, 0, 1, 0, "", 5, 0, 8))
+	}
+	var others []*puppetStream
+	for p.run(2); len(p.dials) > 0; p.run(2) {
+		other, _ := p.dialed()
+		others = append(others, other)
+	}
+	sent := func() (n int) {
+		for _, o := range others {
+			n += len(p.data(o))
+		}
+		return n
+	}
+	p.c.Send(&msg.Msg{SPort: 5, DPort: 6, Data: []byte("y")})
+	p.run(10)
+	if len(others) != 7 || len(p.data(s)) != 1 || sent() != 0 {
+		t.Fatalf("%d lanes, %v on the first, %d messages on others", 1+len(others), p.data(s), sent())
+	}
+	s.unacked = 0
+	p.run(100)
+	if sent() != 1 {
+		t.Errorf("%d messages on others", sent())
+	}
+}
+
+// An answer to a probe ends with the connection of the probe, also half written: on the next one it would
+// be taken for the answer to another probe.
+func TestTCPAnswerEnds(t *testing.T) {
+	for _, room := range []int{0, wire.HeaderLen / 2} {
+		p := newTCPPuppet(t, false)
+		s, lane, _ := p.accept(40000)
+		s.room = room
+		p.c.HandleData(p.now, lane, tcpFrame(1, wire.ProbePort, 0, 0, ""))
+		p.run(2)
+		p.c.HandleClosed(p.now, lane, errors.New("reset"))
+		s, _, _ = p.accept(40001)
+		probes := 0
+		for _, h := range p.frames(s.out) {
+			if h.DPort == wire.ProbePort {
+				t.Errorf("room for %d bytes: the next connection has %+v", room, h)
+			}
+			if h.SPort == wire.ProbePort {
+				probes++
+			}
+		}
+		if probes != 1 {
+			t.Errorf("room for %d bytes: %d probes", room, probes)
+		}
+	}
+}
