@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/stats"
@@ -17,7 +16,7 @@ func OfflineSockets(r *stats.ListReader) *Response {
 	}
 	info := r.Info()
 	resp.offline(KindSockets, info.At, info.Sockets, len(rows), torn)
-	Sort(resp.Sockets, func(a, b SocketInfo) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port)) })
+	Sort(resp.Sockets, bySocket)
 	return resp
 }
 
@@ -30,9 +29,7 @@ func OfflinePeers(r *stats.ListReader) *Response {
 	}
 	info := r.Info()
 	resp.offline(KindPeers, info.At, info.Peers, len(rows), torn)
-	Sort(resp.Peers, func(a, b PeerInfo) int {
-		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane))
-	})
+	Sort(resp.Peers, byPeer)
 	return resp
 }
 

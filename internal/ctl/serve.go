@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -126,16 +128,12 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 			resp.Processes, resp.Sockets = Processes(resp.Sockets, unreceived), nil
 			return err
 		}
-		Sort(resp.Sockets, func(a, b SocketInfo) int {
-			return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
-		})
+		Sort(resp.Sockets, bySocket)
 		return err
 	case KindPeers:
 		resp.Peers, err = b.Peers()
 		resp.Peers = nonNil(resp.Peers)
-		Sort(resp.Peers, func(a, b PeerInfo) int {
-			return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane))
-		})
+		Sort(resp.Peers, byPeer)
 		return err
 	case KindPing:
 		resp.Ping, err = ping(ctx, r, b)
@@ -254,57 +252,21 @@ func Parse(b []byte, kind Kind) (*Response, error) {
 	return &r, nil
 }
 
-// complete reports whether the response has the field of its kind.
+// complete reports whether the response has the field of its kind: the one that has the kind's
+// name in JSON.
 func (r *Response) complete() bool {
+	name := strings.ReplaceAll(string(r.Kind), "-", "_")
 	switch r.Kind {
-	case KindStatus:
-		return r.Status != nil
-	case KindDevices:
-		return r.Devices != nil
-	case KindSockets:
-		return r.Sockets != nil
-	case KindProcesses:
-		return r.Processes != nil
-	case KindPeers:
-		return r.Peers != nil
-	case KindPing:
-		return r.Ping != nil
-	case KindPeerReset:
-		return r.PeerReset != nil
-	case KindConfig:
-		return r.Config != nil
 	case KindReload, KindDiff:
-		return r.Reload != nil
-	case KindPingReport:
-		return r.PingReport != nil
-	case KindQueues:
-		return r.Queues != nil
-	case KindBacklog:
-		return r.Backlog != nil
-	case KindKeys:
-		return r.Keys != nil
-	case KindBarriers:
-		return r.Barriers != nil
-	case KindCongested:
-		return r.Congested != nil
-	case KindStalls:
-		return r.Stalls != nil
-	case KindEvents:
-		return r.Events != nil
-	case KindErrors:
-		return r.Errors != nil
-	case KindStacks:
-		return r.Stacks != ""
-	case KindDrain:
-		return r.Drain != nil
-	case KindTrace:
-		return r.TraceState != nil
-	case KindCapture:
-		return r.CaptureState != nil
-	case KindUpgrade:
-		return r.Upgrade != nil
-	case KindCounters:
-		return r.Counters != nil
+		name = "reload"
+	case KindTrace, KindCapture: // an answer may have no event and no byte
+		name += "_state"
+	}
+	v := reflect.ValueOf(r).Elem()
+	for i := range v.NumField() {
+		if tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ","); tag == name {
+			return !v.Field(i).IsZero()
+		}
 	}
 	return false
 }

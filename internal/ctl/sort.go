@@ -1,6 +1,9 @@
 package ctl
 
-import "sort"
+import (
+	"cmp"
+	"sort"
+)
 
 // Sort is slices.SortFunc for the rows of answers. The compiler makes slices.SortFunc anew
 // for each type of row, twenty kilobytes each. Sort is one sort for all.
@@ -16,3 +19,12 @@ type ordered[T any] struct {
 func (o *ordered[T]) Len() int           { return len(o.rows) }
 func (o *ordered[T]) Less(i, j int) bool { return o.compare(o.rows[i], o.rows[j]) < 0 }
 func (o *ordered[T]) Swap(i, j int)      { o.rows[i], o.rows[j] = o.rows[j], o.rows[i] }
+
+// bySocket and byPeer are the orders of the lists of sockets and peers.
+func bySocket(a, b SocketInfo) int {
+	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
+}
+
+func byPeer(a, b PeerInfo) int {
+	return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane))
+}
