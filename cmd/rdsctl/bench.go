@@ -40,26 +40,22 @@ func benchVerb(fs *flag.FlagSet) action {
 		wait     = fs.String("wait", "auto", "how this end waits: `auto, block, yield or spin`; the daemon's way is its option wait")
 	)
 	return func(ctx context.Context, a *app, o *options, arg string) int {
-		usage := func(format string, args ...any) int {
-			fmt.Fprintf(a.stderr, "rdsctl: bench: "+format+"\n", args...)
-			return exitUsage
-		}
 		local, err := a.addrPort(ctx, o, *bind, 0)
 		if err != nil {
-			return usage("-bind: %v", err)
+			return a.wrong("bench", "-bind: %v", err)
 		}
 		server, err := a.addrPort(ctx, o, arg, benchPort)
 		if err != nil {
-			return usage("%v", err)
+			return a.wrong("bench", "%v", err)
 		}
 		m, err := loadgen.ParseMode(*mode)
 		switch {
 		case err != nil:
-			return usage("-mode: %v", err)
+			return a.wrong("bench", "-mode: %v", err)
 		case *serve && arg != "":
-			return usage("a server takes no address but -bind")
+			return a.wrong("bench", "a server takes no address but -bind")
 		case *rate < 0 || *warm < 0 || *duration < 0 || *interval < 0 || *depth < 0:
-			return usage("-rate, -warmup, -d, -interval and -depth are not negative")
+			return a.wrong("bench", "-rate, -warmup, -d, -interval and -depth are not negative")
 		}
 		b := &bencher{app: a, o: o, wait: *wait}
 		if err := b.find(ctx, &local, server.Addr()); err != nil {

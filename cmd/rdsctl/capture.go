@@ -45,8 +45,7 @@ func captureVerb(fs *flag.FlagSet) action {
 			usage = "-w - writes binary data, and standard output is a terminal: -w FILE, or a pipe"
 		}
 		if usage != "" {
-			fmt.Fprintf(a.stderr, "rdsctl: capture: %s\n", usage)
-			return exitUsage
+			return a.wrong("capture", "%s", usage)
 		}
 		if *peer != "" {
 			addr, code := a.address(ctx, o, "capture", *peer)

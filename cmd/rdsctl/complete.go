@@ -188,8 +188,7 @@ func completionVerb(*flag.FlagSet) action {
 	return func(_ context.Context, a *app, _ *options, shell string) int {
 		script, ok := completions[shell]
 		if !ok {
-			fmt.Fprintf(a.stderr, "rdsctl: completion: %q is none of bash, zsh, fish\n", shell)
-			return exitUsage
+			return a.wrong("completion", "%q is none of bash, zsh, fish", shell)
 		}
 		fmt.Fprint(a.stdout, script)
 		return exitOK

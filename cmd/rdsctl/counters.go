@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -53,12 +52,7 @@ func countersVerb(fs *flag.FlagSet) action {
 		}
 		p, err := l.plan(o)
 		if err != nil {
-			fmt.Fprintf(a.stderr, "rdsctl: counters: %v\n", err)
-			return exitUsage
-		}
-		if *path != "" && !*offline {
-			fmt.Fprintln(a.stderr, "rdsctl: counters: -stats is for -offline")
-			return exitUsage
+			return a.wrong("counters", "%v", err)
 		}
 		before, at := map[string]uint64{}, time.Time{}
 		return a.repeat(ctx, o, func() int {

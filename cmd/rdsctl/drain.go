@@ -55,8 +55,7 @@ func daemonResumeVerb(*flag.FlagSet) action {
 // breaks the connections, which have nothing in progress any more.
 func (a *app) drain(ctx context.Context, o *options, addr netip.Addr, wait time.Duration, reset bool) int {
 	if wait < 0 {
-		fmt.Fprintf(a.stderr, "rdsctl: drain: -wait %v is negative\n", wait)
-		return exitUsage
+		return a.wrong("drain", "-wait %v is negative", wait)
 	}
 	c, err := a.connect(ctx, o)
 	if err != nil {

@@ -42,9 +42,6 @@ func eventsVerb(fs *flag.FlagSet) action {
 	follow := fs.Bool("f", false, "go on with what happens from now on, until interrupted")
 	limit := limitFlag(fs)
 	return func(ctx context.Context, a *app, o *options, _ string) int {
-		if !a.limitOK("events", *limit) {
-			return exitUsage
-		}
 		l := eventList()
 		if !*follow {
 			return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindEvents, Limit: *limit} })
@@ -52,14 +49,11 @@ func eventsVerb(fs *flag.FlagSet) action {
 		p, err := l.plan(o)
 		switch {
 		case err != nil:
-			fmt.Fprintf(a.stderr, "rdsctl: events: %v\n", err)
-			return exitUsage
+			return a.wrong("events", "%v", err)
 		case o.watch != 0:
-			fmt.Fprintln(a.stderr, "rdsctl: events: -f and -watch are two ways of going on: choose one")
-			return exitUsage
+			return a.wrong("events", "-f and -watch are two ways of going on: choose one")
 		case o.output == asJSON:
-			fmt.Fprintln(a.stderr, "rdsctl: events: -f has no end for one document: -o jsonl")
-			return exitUsage
+			return a.wrong("events", "-f has no end for one document: -o jsonl")
 		}
 		return p.follow(ctx, a, o, *limit)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -61,6 +62,12 @@ func exitOf(err error) (int, ctl.Code) {
 		return exitFailed, answer.Code
 	}
 	return exitFailed, ctl.CodeFailed
+}
+
+// wrong reports a mistake on the command line of a verb.
+func (a *app) wrong(verb, format string, args ...any) int {
+	fmt.Fprintf(a.stderr, "rdsctl: "+verb+": "+format+"\n", args...)
+	return exitUsage
 }
 
 // cure is what to do about err. It is "" if err's text says that.

@@ -142,8 +142,7 @@ type row[T any] struct {
 func (l *listing[T]) run(ctx context.Context, a *app, o *options, req func() ctl.Request) int {
 	p, err := l.plan(o)
 	if err != nil {
-		fmt.Fprintf(a.stderr, "rdsctl: %s: %v\n", l.kind, err)
-		return exitUsage
+		return a.wrong(string(l.kind), "%v", err)
 	}
 	return a.repeat(ctx, o, func() int {
 		if l.offline != nil && o.offline {
@@ -310,10 +309,6 @@ func (l *listing[T]) plain(fs *flag.FlagSet) action {
 		offline, path = offlineFlags(fs)
 	}
 	return func(ctx context.Context, a *app, o *options, _ string) int {
-		if *path != "" && !*offline {
-			fmt.Fprintf(a.stderr, "rdsctl: %s: -stats is for -offline\n", l.kind)
-			return exitUsage
-		}
 		o.offline, o.stats = *offline, *path
 		return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: l.kind} })
 	}

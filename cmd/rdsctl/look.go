@@ -22,19 +22,8 @@ func limitFlag(fs *flag.FlagSet) *int {
 func (l *listing[T]) limited(fs *flag.FlagSet) action {
 	limit := limitFlag(fs)
 	return func(ctx context.Context, a *app, o *options, _ string) int {
-		if !a.limitOK(string(l.kind), *limit) {
-			return exitUsage
-		}
 		return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: l.kind, Limit: *limit} })
 	}
-}
-
-func (a *app) limitOK(verb string, limit int) bool {
-	if limit < 1 || limit > ctl.MaxLimit {
-		fmt.Fprintf(a.stderr, "rdsctl: %s: -limit %d is not between 1 and %d\n", verb, limit, ctl.MaxLimit)
-		return false
-	}
-	return true
 }
 
 func place(a netip.Addr, port uint16) string {
@@ -74,11 +63,7 @@ func queuesVerb(fs *flag.FlagSet) action {
 		switch queue {
 		case "", ctl.QueueSend, ctl.QueueRetrans, ctl.QueueRecv:
 		default:
-			fmt.Fprintf(a.stderr, "rdsctl: queues: %q is none of send, retrans, recv\n", queue)
-			return exitUsage
-		}
-		if !a.limitOK("queues", *limit) {
-			return exitUsage
+			return a.wrong("queues", "%q is none of send, retrans, recv", queue)
 		}
 		return queueList().run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindQueues, Queue: queue, Limit: *limit} })
 	}
@@ -210,8 +195,7 @@ func stallsVerb(fs *flag.FlagSet) action {
 	over := fs.Duration("over", 0, "only connections whose oldest message is older than this `time`")
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		if *over < 0 {
-			fmt.Fprintf(a.stderr, "rdsctl: stalls: -over %v is negative\n", *over)
-			return exitUsage
+			return a.wrong("stalls", "-over %v is negative", *over)
 		}
 		if *over > 0 {
 			if o.filter != "" {

@@ -96,15 +96,13 @@ func mergeVerb(fs *flag.FlagSet) action {
 	return func(_ context.Context, a *app, o *options, arg string) int {
 		names := strings.Fields(arg)
 		if len(names) != 2 {
-			fmt.Fprintln(a.stderr, "rdsctl: trace merge: want two files, each from rdsctl trace -o jsonl at one of two hosts")
-			return exitUsage
+			return a.wrong("trace merge", "want two files, each from rdsctl trace -o jsonl at one of two hosts")
 		}
 		l := mergeList()
 		l.keep = func(m *ctl.MergedMessage) bool { return *all || m.Arrived != nil && m.Posted != nil }
 		p, err := l.plan(o)
 		if err != nil {
-			fmt.Fprintf(a.stderr, "rdsctl: trace merge: %v\n", err)
-			return exitUsage
+			return a.wrong("trace merge", "%v", err)
 		}
 		var files [2][]ctl.TraceEvent
 		for i, name := range names {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/ctl"
 )
 
 // output is a form of -o.
@@ -108,6 +110,25 @@ func (o *options) check(v *verb) error {
 		return usagef("%s: -timeout %v is not positive", v.name, o.timeout)
 	case o.watch < 0 || o.watch > 0 && o.watch < 10*time.Millisecond:
 		return usagef("%s: -watch %v: want 10ms or more", v.name, o.watch)
+	}
+	return nil
+}
+
+// checkShared returns a usage error if flags that several verbs declare have values that do not
+// fit.
+func checkShared(fs *flag.FlagSet, v *verb) error {
+	value := func(name string) any {
+		if f := fs.Lookup(name); f != nil {
+			return f.Value.(flag.Getter).Get()
+		}
+		return nil
+	}
+	limit, limited := value("limit").(int)
+	switch stats := value("stats"); {
+	case limited && (limit < 1 || limit > ctl.MaxLimit):
+		return usagef("%s: -limit %d is not between 1 and %d", v.name, limit, ctl.MaxLimit)
+	case stats != nil && stats != "" && value("offline") == false:
+		return usagef("%s: -stats is for -offline", v.name)
 	}
 	return nil
 }

@@ -20,12 +20,10 @@ func pingVerb(fs *flag.FlagSet) action {
 			return code
 		}
 		if *n < 0 || *interval < 0 {
-			fmt.Fprintln(a.stderr, "rdsctl: ping: -c and -i are not negative")
-			return exitUsage
+			return a.wrong("ping", "-c and -i are not negative")
 		}
 		if *size < 0 || *size > ctl.MaxPingSize {
-			fmt.Fprintf(a.stderr, "rdsctl: ping: -size %d is not between 0 and %d bytes\n", *size, ctl.MaxPingSize)
-			return exitUsage
+			return a.wrong("ping", "-size %d is not between 0 and %d bytes", *size, ctl.MaxPingSize)
 		}
 		c, err := a.connect(ctx, o)
 		if err != nil {

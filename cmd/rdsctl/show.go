@@ -230,8 +230,7 @@ func peerResetVerb(fs *flag.FlagSet) action {
 		case int(l) == *lane:
 			req.Lane = &l
 		case *lane != -1:
-			fmt.Fprintf(a.stderr, "rdsctl: peer reset: lane %d is not between 0 and 255\n", *lane)
-			return exitUsage
+			return a.wrong("peer reset", "lane %d is not between 0 and 255", *lane)
 		}
 		return a.ask(ctx, o, req, a.showReset(addr))
 	}

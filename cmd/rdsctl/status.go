@@ -27,10 +27,6 @@ func statusVerb(fs *flag.FlagSet) action {
 	offline, path := offlineFlags(fs)
 	counters := fs.Bool("counters", false, "also list the counters that are not 0")
 	return func(ctx context.Context, a *app, o *options, _ string) int {
-		if *path != "" && !*offline {
-			fmt.Fprintln(a.stderr, "rdsctl: status: -stats is for -offline")
-			return exitUsage
-		}
 		show := func(r *ctl.Response) { showStatus(a.stdout, r.Status, *counters) }
 		return a.repeat(ctx, o, func() int {
 			if *offline {

@@ -39,14 +39,9 @@ func topVerb(fs *flag.FlagSet) action {
 		t := newTop()
 		switch {
 		case *every < 50*time.Millisecond:
-			fmt.Fprintf(a.stderr, "rdsctl: top: -d %v: want 50ms or more\n", *every)
-			return exitUsage
-		case *path != "" && !*offline:
-			fmt.Fprintln(a.stderr, "rdsctl: top: -stats is for -offline")
-			return exitUsage
+			return a.wrong("top", "-d %v: want 50ms or more", *every)
 		case !t.show(*view):
-			fmt.Fprintf(a.stderr, "rdsctl: top: -view %s: want one of %s\n", *view, viewNames())
-			return exitUsage
+			return a.wrong("top", "-view %s: want one of %s", *view, viewNames())
 		}
 		see := func() look { return lookOnline(ctx, a, o) }
 		if *offline {

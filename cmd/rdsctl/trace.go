@@ -103,8 +103,7 @@ func traceVerb(fs *flag.FlagSet) action {
 			err = usagef("-every, -d and -rate are more than 0")
 		}
 		if err != nil {
-			fmt.Fprintf(a.stderr, "rdsctl: trace: %v\n", err)
-			return exitUsage
+			return a.wrong("trace", "%v", err)
 		}
 		spec := &ctl.TraceSpec{Local: local.addr, LocalPort: local.port, Remote: remote.addr, RemotePort: remote.port,
 			Every: *every, Count: *n, Duration: *d, Rate: *rate}

@@ -27,8 +27,7 @@ func upgradeVerb(fs *flag.FlagSet) action {
 	wait := fs.Duration("wait", 30*time.Second, "how `long` to wait until the new daemon serves; 0: only begin")
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		if *wait < 0 {
-			fmt.Fprintf(a.stderr, "rdsctl: daemon upgrade: -wait %v is negative\n", *wait)
-			return exitUsage
+			return a.wrong("daemon upgrade", "-wait %v is negative", *wait)
 		}
 		return a.upgrade(ctx, o, *binary, *wait)
 	}

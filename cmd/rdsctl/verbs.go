@@ -223,7 +223,7 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (code int
 	case len(words) > 1 && !v.many:
 		return 0, usagef("%s takes one argument, %q is one too many", v.name, words[1])
 	}
-	if err := o.check(v); err != nil {
+	if err := cmp.Or(o.check(v), checkShared(fs, v)); err != nil {
 		return 0, err
 	}
 	if o.socket != "" {
