@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/demo/verdict"
 )
@@ -99,31 +98,12 @@ func (d *demo) startDaemons(ctx context.Context) error {
 			return err
 		}
 		d.hosts = append(d.hosts, h)
-		if err := d.waitUp(ctx, h); err != nil {
+		if err := h.daemon.waitFor(ctx, "msg=serving"); err != nil {
 			return err
 		}
 	}
 	fmt.Printf("daemons: %s, TCP port %d\n", strings.Join(addrs, " and "), port)
 	return nil
-}
-
-// waitUp waits until the daemon answers at its socket.
-func (d *demo) waitUp(ctx context.Context, h *host) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		c, err := net.Dial("unixpacket", h.socket)
-		if err == nil {
-			return c.Close()
-		}
-		select {
-		case <-tick.C:
-		case <-h.daemon.Ended():
-			return fmt.Errorf("%s did not start: %w%s", h.daemon.name, h.daemon.Err(), h.daemon.lastLine())
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // freePort finds a TCP port that is free on all addresses.

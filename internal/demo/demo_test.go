@@ -48,7 +48,7 @@ func TestLimitedWriter(t *testing.T) {
 }
 
 func TestProcessesAreSessionsOfTheirOwnAndEnd(t *testing.T) {
-	p := newProcesses(t.TempDir())
+	p := &processes{}
 	x, err := p.start(command{name: "parent", program: "/bin/sh", args: []string{"-c", "sleep 1000 & echo child $! up >&2; wait"}})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func runs(pid string) bool {
 }
 
 func TestRunReportsFailureAndCancel(t *testing.T) {
-	p := newProcesses(t.TempDir())
+	p := &processes{}
 	if _, err := p.run(t.Context(), command{name: "failing", program: "/bin/sh", args: []string{"-c", "echo why >&2; exit 3"}}); err == nil ||
 		!strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "why") {
 		t.Errorf("err = %v, want status and last line", err)

@@ -64,7 +64,7 @@ func run(ctx context.Context, o options) int {
 		fmt.Println("demo:", err)
 		return 1
 	}
-	d := &demo{options: o, dir: k.dir, procs: newProcesses(k.dir)}
+	d := &demo{options: o, dir: k.dir, procs: &processes{}}
 	line, err := d.run(ctx)
 	d.procs.stopAll()
 	if err != nil && ctx.Err() == nil {

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,26 +22,23 @@ const stopPatience = 8 * time.Second
 
 // processes are the children of the demo.
 type processes struct {
-	dir  string
-	mu   sync.Mutex // guards live
+	mu   sync.Mutex // guards the lists
 	live []*process
+	all  []*process // also those that have ended
 }
 
 // process is one child, in a session and so a process group of its own.
 type process struct {
 	*child.Process
 	name string
-	log  string // path of its standard error
 }
-
-func newProcesses(dir string) *processes { return &processes{dir: dir} }
 
 // command is what to run.
 type command struct {
-	name     string // of the process in messages, and of its log file
+	name     string // of the process in messages
 	program  string
 	args     []string
-	terminal *os.File // for its standard error; if nil, a log in the demo's directory
+	terminal *os.File // for its standard error; if nil, the process keeps it
 	status   *os.File // its descriptor 3, may be nil
 }
 
@@ -57,21 +53,12 @@ func (p *processes) start(c command) (*process, error) {
 	if c.status != nil {
 		cmd.ExtraFiles = []*os.File{c.status}
 	}
-	if c.terminal == nil {
-		x.log = filepath.Join(p.dir, c.name+".log")
-		f, err := os.Create(x.log)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		cmd.Stderr = f
-	}
 	var err error
 	if x.Process, err = child.Start(cmd); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
-	p.live = append(p.live, x)
+	p.live, p.all = append(p.live, x), append(p.all, x)
 	p.mu.Unlock()
 	return x, nil
 }
@@ -120,51 +107,28 @@ func (x *process) stop() error {
 
 // waitFor waits until the process has printed a line that contains text.
 func (x *process) waitFor(ctx context.Context, text string) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		b, err := os.ReadFile(x.log)
-		if err != nil {
-			return err
-		}
-		if strings.Contains(string(b), text) {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-x.Ended():
-			return fmt.Errorf("%s ended: %w%s", x.name, errors.Join(x.Err()), x.lastLine())
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	switch {
+	case child.Until(ctx, x.Ended(), func() bool { return x.Stderr.Has(text) }, &x.Stdout, &x.Stderr):
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
+	return fmt.Errorf("%s ended: %w%s", x.name, errors.Join(x.Err()), x.lastLine())
 }
 
 // lastLine is the last line that the process printed, for an error message.
 func (x *process) lastLine() string {
-	f, err := os.Open(x.log)
-	if err != nil {
+	text := strings.TrimRight(x.Stderr.String(), "\n")
+	if text == "" {
 		return ""
 	}
-	defer f.Close()
-	last := ""
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		if sc.Text() != "" {
-			last = ": " + sc.Text()
-		}
-	}
-	return last
+	return ": " + text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 func (p *processes) forget(x *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range p.live {
-		if p.live[i] == x {
-			p.live = append(p.live[:i], p.live[i+1:]...)
-			return
-		}
-	}
+	p.live = slices.DeleteFunc(p.live, func(o *process) bool { return o == x })
 }
 
 // stopAll ends the processes that still run, in the reverse order of their start.
@@ -173,20 +137,16 @@ func (p *processes) stopAll() {
 	live := p.live
 	p.live = nil
 	p.mu.Unlock()
-	for i := len(live) - 1; i >= 0; i-- {
-		_ = live[i].stop()
+	for _, x := range slices.Backward(live) {
+		_ = x.stop()
 	}
 }
 
-// showLogs prints the end of every log.
+// showLogs prints the end of what each process printed.
 func (p *processes) showLogs(w io.Writer) {
-	logs, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
-	for _, path := range logs {
-		b, err := os.ReadFile(path)
-		if err != nil || len(b) == 0 {
-			continue
+	for _, x := range p.all {
+		if log := x.Stderr.Tail(); log != "" {
+			fmt.Fprintf(w, "--- %s\n%s\n", x.name, log)
 		}
-		const most = 4 << 10
-		fmt.Fprintf(w, "--- %s\n%s\n", filepath.Base(path), b[max(0, len(b)-most):])
 	}
 }
