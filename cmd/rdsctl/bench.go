@@ -16,14 +16,6 @@ import (
 // benchPort is the RDS port of rdsctl bench -serve.
 const benchPort = 18635
 
-// benchAnswer is rdsctl bench -o json: ctl.Response with a report of its own.
-type benchAnswer struct {
-	Schema string          `json:"schema"`
-	Kind   ctl.Kind        `json:"kind"`
-	Bench  *loadgen.Report `json:"bench,omitempty"`
-	Error  *ctl.Error      `json:"error,omitempty"`
-}
-
 func benchVerb(fs *flag.FlagSet) action {
 	var (
 		serve    = fs.Bool("serve", false, "be the server, until interrupted")
@@ -145,16 +137,9 @@ func (b *bencher) measure(ctx context.Context, p loadgen.Params) int {
 	if r == nil {
 		return b.fail(b.o, ctl.KindBench, err)
 	}
-	code := exitOK
-	answer := benchAnswer{Schema: ctl.Schema, Kind: ctl.KindBench, Bench: r}
-	if err != nil {
-		code = exitFailed
-		answer.Error = &ctl.Error{Code: ctl.CodeFailed, Message: err.Error()}
-		fmt.Fprintf(b.stderr, "rdsctl: bench: %s\n", printable(err.Error()))
+	code := b.printReport(b.o, report{Kind: ctl.KindBench, Bench: r}, err)
+	if table {
+		r.Print(b.stdout)
 	}
-	if !table {
-		return max(code, b.printJSON(b.o, &answer))
-	}
-	r.Print(b.stdout)
 	return code
 }

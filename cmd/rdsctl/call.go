@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/loadgen"
+	stressed "github.com/rdsd/rdsd/internal/stress/report"
 )
 
 // caller is a connection to a daemon's control service.
@@ -85,6 +87,34 @@ func (a *app) ask(ctx context.Context, o *options, r ctl.Request, show func(*ctl
 	}
 	show(resp)
 	return exitOK
+}
+
+// report is what a verb found, as a document: like ctl.Response, with the report of one verb of
+// rdsctl alone.
+type report struct {
+	Schema string           `json:"schema"`
+	Kind   ctl.Kind         `json:"kind"`
+	Doctor []finding        `json:"doctor,omitempty"`
+	Check  *checkResult     `json:"check,omitempty"`
+	Bench  *loadgen.Report  `json:"bench,omitempty"`
+	Stress *stressed.Report `json:"stress,omitempty"`
+	Error  *ctl.Error       `json:"error,omitempty"`
+}
+
+// printReport prints r, if the form is for programs. err is why the verb failed, which
+// printReport also reports on standard error.
+func (a *app) printReport(o *options, r report, err error) int {
+	code := exitOK
+	r.Schema = ctl.Schema
+	if err != nil {
+		code = exitFailed
+		r.Error = &ctl.Error{Code: ctl.CodeFailed, Message: err.Error()}
+		fmt.Fprintf(a.stderr, "rdsctl: %s: %s\n", r.Kind, printable(err.Error()))
+	}
+	if o.output.machine() {
+		code = max(code, a.printJSON(o, &r))
+	}
+	return code
 }
 
 // fail reports err on standard error. For JSON it also prints it on standard output, as the

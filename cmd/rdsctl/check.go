@@ -51,13 +51,6 @@ type checkMetric struct {
 	Crit  *float64 `json:"crit"`
 }
 
-// checkAnswer is rdsctl check -o json.
-type checkAnswer struct {
-	Schema string       `json:"schema"`
-	Kind   ctl.Kind     `json:"kind"`
-	Check  *checkResult `json:"check"`
-}
-
 // checkKind is one thing that can be checked: an entry in the table below.
 type checkKind struct {
 	name, arg string
@@ -236,7 +229,7 @@ func (c *checker) print() int {
 	number := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 	switch c.o.output {
 	case asJSON, jsonLines, asCSV:
-		return c.printJSON(c.o, &checkAnswer{ctl.Schema, ctl.KindCheck, r})
+		return c.printReport(c.o, report{Kind: ctl.KindCheck, Check: r}, nil)
 	case nagios:
 		var perf []string
 		for _, m := range r.Metrics {

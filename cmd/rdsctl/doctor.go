@@ -40,13 +40,6 @@ const (
 // findTones are the colours of states on a terminal.
 var findTones = map[string]text.Color{findOK: good, findNote: busy, findWrong: wrong}
 
-// doctorAnswer is rdsctl doctor -o json.
-type doctorAnswer struct {
-	Schema string    `json:"schema"`
-	Kind   ctl.Kind  `json:"kind"`
-	Doctor []finding `json:"doctor"`
-}
-
 // doctor looks for problems, from the control socket outward.
 type doctor struct {
 	*app
@@ -72,7 +65,7 @@ func doctorVerb(*flag.FlagSet) action {
 			}
 		}
 		if o.output.machine() {
-			return max(code, a.printJSON(o, &doctorAnswer{ctl.Schema, ctl.KindDoctor, d.found}))
+			return max(code, a.printReport(o, report{Kind: ctl.KindDoctor, Doctor: d.found}, nil))
 		}
 		for _, f := range d.found {
 			state := fmt.Sprintf("%-8s", f.State)
@@ -386,7 +379,7 @@ func (d *doctor) nodes() {
 
 // json is the part of the findings that a bundle keeps.
 func (d *doctor) json() []byte {
-	b, err := json.MarshalIndent(&doctorAnswer{ctl.Schema, ctl.KindDoctor, d.found}, "", "  ")
+	b, err := json.MarshalIndent(&report{Schema: ctl.Schema, Kind: ctl.KindDoctor, Doctor: d.found}, "", "  ")
 	if err != nil {
 		return []byte(err.Error())
 	}

@@ -7,17 +7,9 @@ import (
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stress"
-	"github.com/rdsd/rdsd/internal/stress/report"
+	stressed "github.com/rdsd/rdsd/internal/stress/report"
 	"github.com/rdsd/rdsd/rds"
 )
-
-// stressAnswer is rdsctl stress -o json: ctl.Response with a report of its own.
-type stressAnswer struct {
-	Schema string         `json:"schema"`
-	Kind   ctl.Kind       `json:"kind"`
-	Stress *report.Report `json:"stress,omitempty"`
-	Error  *ctl.Error     `json:"error,omitempty"`
-}
 
 // runStress is the verb stress: its flags are rds-stress's.
 func runStress(ctx context.Context, a *app, o *options, args []string) (int, error) {
@@ -67,7 +59,7 @@ func (a *app) stress(ctx context.Context, o *options, c *stress.Command) int {
 		Open: func(ctx context.Context) (*rds.Client, error) {
 			return rds.Open(ctx, rds.Options{Socket: o.socket})
 		},
-		Counters: func(ctx context.Context) ([]report.Counter, error) { return a.counters(ctx, o) },
+		Counters: func(ctx context.Context) ([]stressed.Counter, error) { return a.counters(ctx, o) },
 	}
 	if o.output.machine() {
 		env.Out = nil
@@ -82,26 +74,16 @@ func (a *app) stress(ctx context.Context, o *options, c *stress.Command) int {
 	case ctx.Err() != nil && r == nil:
 		err = errors.New("interrupted before the test began")
 	case c.Histogram && env.Out != nil && r != nil:
-		report.Histogram(env.Out, &r.Buckets)
+		stressed.Histogram(env.Out, &r.Buckets)
 	}
 	if r == nil {
 		return a.fail(o, ctl.KindStress, err)
 	}
-	answer := stressAnswer{Schema: ctl.Schema, Kind: ctl.KindStress, Stress: r}
-	code := exitOK
-	if err != nil {
-		code = exitFailed
-		answer.Error = &ctl.Error{Code: ctl.CodeFailed, Message: err.Error()}
-		fmt.Fprintf(a.stderr, "rdsctl: stress: %s\n", printable(err.Error()))
-	}
-	if o.output.machine() {
-		code = max(code, a.printJSON(o, &answer))
-	}
-	return code
+	return a.printReport(o, report{Kind: ctl.KindStress, Stress: r}, err)
 }
 
 // counters are the daemon's counters.
-func (a *app) counters(ctx context.Context, o *options) ([]report.Counter, error) {
+func (a *app) counters(ctx context.Context, o *options) ([]stressed.Counter, error) {
 	c, err := a.connect(ctx, o)
 	if err != nil {
 		return nil, err
@@ -111,9 +93,9 @@ func (a *app) counters(ctx context.Context, o *options) ([]report.Counter, error
 	if err != nil {
 		return nil, err
 	}
-	list := make([]report.Counter, len(resp.Status.Counters))
+	list := make([]stressed.Counter, len(resp.Status.Counters))
 	for i, x := range resp.Status.Counters {
-		list[i] = report.Counter{Name: x.Name, Value: x.Value}
+		list[i] = stressed.Counter{Name: x.Name, Value: x.Value}
 	}
 	return list, nil
 }

@@ -80,7 +80,7 @@ func TestStress(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
 	}
-	var answer stressAnswer
+	var answer report
 	if err := json.Unmarshal(passiveOut.Bytes(), &answer); err != nil || answer.Schema != ctl.Schema || answer.Kind != ctl.KindStress || answer.Error != nil ||
 		answer.Stress == nil || !answer.Stress.Verified || answer.Stress.Role != "passive" || answer.Stress.Total.RequestsReceived == 0 {
 		t.Errorf("%v\n%s", err, &passiveOut)
