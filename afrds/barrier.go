@@ -84,7 +84,7 @@ func (s *Socket) barrier(val []byte) error {
 		s.mu.Lock()
 		s.armed[a.Dest] = a.WaitRDMAID
 		s.mu.Unlock()
-		s.repoll()
+		_, _ = s.repoll()
 		return syscall.EAGAIN
 	}
 	return s.ended(ctx)
@@ -100,6 +100,6 @@ func (s *Socket) disarm(to netip.Addr, id uint64) {
 	}
 	s.mu.Unlock()
 	if ok {
-		s.repoll()
+		_, _ = s.repoll()
 	}
 }

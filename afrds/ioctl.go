@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/rdsd/rdsd/cmsg"
+	"github.com/rdsd/rdsd/rds"
 )
 
 // Ioctl is ioctl(2): SIOCRDSSETTOS and SIOCRDSGETTOS, with one byte at arg. The type
@@ -25,26 +26,29 @@ func (s *Socket) Ioctl(request uint, arg []byte) error {
 		case rs == nil:
 			return syscall.ENOTTY
 		}
-		return errno(rs.SetLane(s.tosMap(arg[0])))
+		return s.setTOS(rs, arg[0])
 	case cmsg.IoctlGetTOS:
 		if len(arg) < 1 {
 			return syscall.EFAULT
 		}
-		arg[0] = 0
-		if rs != nil {
-			arg[0] = rs.Lane()
-		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		arg[0] = s.tos
 		return nil
 	}
 	return syscall.ENOTTY
 }
 
-// tosMap returns the lane for a type of service. RDS/TCP has only lane 0.
-func (s *Socket) tosMap(tos uint8) uint8 {
+// setTOS puts the socket into the lane of a type of service. RDS/TCP has only lane 0.
+func (s *Socket) setTOS(rs *rds.Socket, tos uint8) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opts.transport == cmsg.TransportTCP {
-		return 0
+		tos = 0
 	}
-	return tos
+	err := rs.SetLane(tos)
+	if err == nil {
+		s.tos = tos
+	}
+	return errno(err)
 }

@@ -68,10 +68,8 @@ func (s *Socket) applyOptions(rs *rds.Socket) error {
 	if err := rs.SetSndBuf(s.opts.sndbuf / 2); err != nil {
 		return err
 	}
-	if s.opts.rcvbuf/2 != rs.RcvBuf() {
-		if err := rs.SetRcvBuf(s.opts.rcvbuf / 2); err != nil {
-			return err
-		}
+	if err := rs.SetRcvBuf(s.opts.rcvbuf / 2); err != nil {
+		return err
 	}
 	rs.SetNotices() // what became of a message has no place in the kernel's calls
 	krds.Of(rs).SetCongMonitor(s.opts.monitor)

@@ -1,7 +1,6 @@
 package afrds
 
 import (
-	"context"
 	"net/netip"
 	"syscall"
 	"time"
@@ -56,12 +55,6 @@ func (s *Socket) Poll(events int, timeout time.Duration) (int, error) {
 				continue
 			case <-ctx.Done():
 			}
-		} else if w.Empty() {
-			select {
-			case <-s.k.c.Done():
-				return PollErr, nil
-			case <-ctx.Done():
-			}
 		} else if _, err = rs.Wait(ctx, w); err == nil {
 			continue
 		} else if ctx.Err() == nil {
@@ -80,6 +73,7 @@ func (s *Socket) Poll(events int, timeout time.Duration) (int, error) {
 func (s *Socket) pollSet(events int) rds.WaitSet {
 	reads := events&pollRead != 0
 	w := rds.WaitSet{SendSpace: events&pollWrite != 0, Message: reads, Completion: reads, ZeroCopy: reads}
+	w.Notice = true // none comes: it stands for the end, if there is nothing else to wait for
 	*krds.Congestion(&w) = reads
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +102,9 @@ func (s *Socket) poll(events int) (int, error) {
 	s.mu.Lock()
 	kept := s.hasStatus || s.cong != 0
 	s.mu.Unlock()
-	ready, err := now(rs, s.pollSet(events))
-	if err != nil {
+	ready, err := rs.Wait(rds.DontWait, s.pollSet(events))
+	gone := s.k.c.Err() != nil
+	if err != nil && !wouldBlock(err) && !gone {
 		return PollErr, nil
 	}
 	got := 0
@@ -123,7 +118,7 @@ func (s *Socket) poll(events int) (int, error) {
 		got |= pollRead | PollWrBand
 	}
 	got &= events
-	if s.k.c.Err() != nil {
+	if gone {
 		got |= PollErr
 	}
 	return got, nil
@@ -140,7 +135,7 @@ func (s *Socket) relieved(free []netip.AddrPort) bool {
 	any := len(s.congested) < n
 	s.mu.Unlock()
 	if any {
-		s.repoll()
+		_, _ = s.repoll()
 	}
 	return any
 }
@@ -149,42 +144,27 @@ func (s *Socket) relieved(free []netip.AddrPort) bool {
 // nothing: the descriptor has reported them to this caller.
 func (s *Socket) tellRelief() {
 	s.mu.Lock()
-	rs, w := s.rs, rds.WaitSet{}
-	if s.polled {
-		for to := range s.congested {
-			w.Relief = append(w.Relief, to)
-		}
-	}
+	rs, polled := s.rs, s.polled
 	s.mu.Unlock()
-	if ready, err := now(rs, w); err == nil && !w.Empty() {
+	if polled {
+		ready, _ := rs.Wait(rds.DontWait, s.pollSet(PollWrBand))
 		s.relieved(ready.Relief)
 	}
 }
 
-// repoll makes the descriptor report what poll would wait for now.
-func (s *Socket) repoll() {
+// repoll makes the descriptor report what poll would wait for now. An error is that of the
+// socket, which the descriptor tells as well.
+func (s *Socket) repoll() (int, error) {
 	s.repolls.Lock()
 	defer s.repolls.Unlock()
 	s.mu.Lock()
 	rs, polled := s.rs, s.polled
 	s.mu.Unlock()
-	if polled {
-		_ = rs.SetPoll(s.pollSet(pollRead | PollWrBand)) // fails with the socket, which the descriptor tells
+	if !polled {
+		return -1, nil
 	}
-}
-
-// now returns the conditions of w that hold, without waiting.
-func now(rs *rds.Socket, w rds.WaitSet) (rds.WaitSet, error) {
-	if w.Empty() {
-		return w, nil
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	got, err := rs.Wait(ctx, w)
-	if ctx.Err() != nil && errno(err) == syscall.EINTR {
-		err = nil
-	}
-	return got, err
+	fd, err := rs.PollFD(s.pollSet(pollRead | PollWrBand))
+	return fd, errno(err)
 }
 
 // PollFD returns a descriptor for poll, select or epoll. It is readable while Poll
@@ -205,7 +185,5 @@ func (s *Socket) PollFD() (int, error) {
 	s.mu.Lock()
 	s.polled = true
 	s.mu.Unlock()
-	s.repoll()
-	fd, err := rs.PollFD()
-	return fd, errno(err)
+	return s.repoll()
 }

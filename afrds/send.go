@@ -186,7 +186,7 @@ func (s *Socket) metCongestion(to netip.AddrPort) {
 	met := len(s.congested) > n
 	s.mu.Unlock()
 	if met {
-		s.repoll()
+		_, _ = s.repoll()
 	}
 }
 

@@ -29,6 +29,7 @@ type Socket struct {
 	stop context.CancelFunc
 
 	opts  options
+	tos   uint8                // as SIOCRDSGETTOS tells
 	mrs   map[uint32]mr        // by key
 	ops   map[uint64]pendingOp // by the token rds knows
 	token uint64

@@ -27,7 +27,8 @@ type player struct {
 	regions map[string]*rds.Region
 	rcv     map[string]time.Duration // receive timeouts
 	snd     map[string]time.Duration
-	options map[string]int64          // those that package rds cannot be asked for, by socket and name
+	options map[string]int64          // by socket and name
+	polls   map[string]poll           // by socket
 	remote  map[string]netip.AddrPort // where a socket is connected to, which package rds does not have
 	w       []string                  // the command
 	refused string                    // the daemon's words about the last bind
@@ -36,7 +37,7 @@ type player struct {
 
 func newPlayer() *player {
 	return &player{clients: map[string]*rds.Client{}, opened: map[string]rds.Options{}, socks: map[string]*rds.Socket{}, bufs: map[string]*rds.Buffer{}, regions: map[string]*rds.Region{},
-		rcv: map[string]time.Duration{}, snd: map[string]time.Duration{}, options: map[string]int64{}, remote: map[string]netip.AddrPort{}}
+		rcv: map[string]time.Duration{}, snd: map[string]time.Duration{}, options: map[string]int64{}, polls: map[string]poll{}, remote: map[string]netip.AddrPort{}}
 }
 
 func (p *player) end() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -110,18 +111,18 @@ func (p *player) closeWait() string {
 func (p *player) set() string {
 	s, n := p.sock(), p.number(3)
 	ms := time.Duration(n) * time.Millisecond
-	p.options[p.w[1]+p.w[2]] = n
+	var err error
 	switch p.w[2] {
 	case "sndbuf":
-		return errorText(s.SetSndBuf(int(n)))
+		err = s.SetSndBuf(int(n))
 	case "rcvbuf":
-		return errorText(s.SetRcvBuf(int(n)))
+		err = s.SetRcvBuf(int(n))
 	case "sndtimeo":
 		p.snd[p.w[1]] = ms
 	case "rcvtimeo":
 		p.rcv[p.w[1]] = ms
 	case "lane":
-		return errorText(s.SetLane(uint8(n)))
+		err = s.SetLane(uint8(n))
 	case "failunreachable":
 		s.SetFailUnreachable(n != 0)
 	case "congmonitor":
@@ -130,22 +131,21 @@ func (p *player) set() string {
 		setNotices(s, n)
 	case "linger":
 		if n < 0 {
-			return "error EINVAL"
+			err = syscall.EINVAL
 		}
 	}
-	return "ok"
+	if err == nil {
+		p.options[p.w[1]+p.w[2]] = n
+	}
+	return errorText(err)
 }
 
 func (p *player) get() string {
-	switch p.w[2] {
-	case "sndbuf":
-		return fmt.Sprint(p.sock().SndBuf())
-	case "rcvbuf":
-		return fmt.Sprint(p.sock().RcvBuf())
-	case "lane":
-		return fmt.Sprint(p.sock().Lane())
+	n, set := p.options[p.w[1]+p.w[2]]
+	if !set && (p.w[2] == "sndbuf" || p.w[2] == "rcvbuf") {
+		n = 512 << 10
 	}
-	return fmt.Sprint(p.options[p.w[1]+p.w[2]])
+	return fmt.Sprint(n)
 }
 
 func (p *player) send() string {

@@ -84,11 +84,41 @@ func (p *player) wait() string {
 // takeables is the poll set of a new socket, in the order of rds.h.
 var takeables = []string{"message", "completion", "notice", "zerocopy", "congestion"}
 
-func (p *player) pollSet() string { return errorText(p.sock().SetPoll(p.until(2))) }
+// poll is what a socket is polled for, and the descriptor, which rds_fd returns by itself.
+type poll struct {
+	set rds.WaitSet
+	fd  int
+}
+
+func (p *player) pollSet() string {
+	set := p.until(2)
+	fd, err := p.sock().PollFD(set)
+	if err == nil {
+		p.polls[p.w[1]] = poll{set, fd}
+	}
+	return errorText(err)
+}
+
+// polling is the poll of the socket. If there is none yet, it is that of a new socket of librds.
+func (p *player) polling() (at poll, err error) {
+	at, is := p.polls[p.w[1]]
+	if !is {
+		at.set = rds.WaitSet{Message: true, Completion: true, Notice: true, ZeroCopy: true}
+		*krds.Congestion(&at.set) = true
+		if at.fd, err = p.sock().PollFD(at.set); err == nil {
+			p.polls[p.w[1]] = at
+		}
+	}
+	return at, err
+}
 
 func (p *player) polled() string {
-	got, err := p.sock().Polled()
+	at, err := p.polling()
 	if err != nil {
+		return errorText(err)
+	}
+	got, err := p.sock().Wait(rds.DontWait, at.set)
+	if err != nil && !errors.Is(err, rds.ErrWouldBlock) {
 		return errorText(err)
 	}
 	all := append(slices.Clone(takeables), "space", "sendto", "op", "status", "relief")
@@ -96,11 +126,11 @@ func (p *player) polled() string {
 }
 
 func (p *player) fd() string {
-	fd, err := p.sock().PollFD()
+	at, err := p.polling()
 	if err != nil {
 		return errorText(err)
 	}
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: int32(at.fd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds, int(p.number(2)))
 		switch {

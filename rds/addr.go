@@ -15,14 +15,6 @@ var _ net.Addr = (*Addr)(nil)
 // Network returns "rds".
 func (a *Addr) Network() string { return "rds" }
 
-// String returns "address:port".
-func (a *Addr) String() string {
-	if a == nil {
-		return "<nil>"
-	}
-	return a.AddrPort.String()
-}
-
 // addrPortOf returns the address in a net.Addr of a type that WriteTo accepts.
 func addrPortOf(a net.Addr) (netip.AddrPort, error) {
 	switch a := a.(type) {

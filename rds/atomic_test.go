@@ -138,14 +138,14 @@ func TestBadAtomics(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := b.LocalAddrPort()
-	if _, err := a.FetchAdd(bg(), to, plain.Cookie(), 0, 1); !errors.Is(err, RemoteError) || !errors.Is(err, syscall.EACCES) {
+	if _, err := a.Atomic(bg(), to, &Atomic{Cookie: plain.Cookie(), Add: 1}); !errors.Is(err, RemoteError) || !errors.Is(err, syscall.EACCES) {
 		t.Errorf("without the right: %v", err)
 	}
-	if _, err := a.CompareAndSwap(bg(), to, r.Cookie(), 4, 0, 1); !errors.Is(err, RemoteError) || !errors.Is(err, syscall.EINVAL) {
+	if _, err := a.Atomic(bg(), to, &Atomic{CmpSwap: true, Cookie: r.Cookie(), RemoteOff: 4, Swap: 1}); !errors.Is(err, RemoteError) || !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("unaligned at the target: %v", err)
 	}
 	var op *opError
-	if _, err := a.FetchAdd(bg(), to, 99, 0, 1); !errors.As(err, &op) || op.Op != "fetch-and-add" || op.Addr != to {
+	if _, err := a.Atomic(bg(), to, &Atomic{Cookie: 99, Add: 1}); !errors.As(err, &op) || op.Op != "atomic" || op.Addr != to {
 		t.Errorf("%v", err)
 	}
 	if n := a.Completions(make([]Completion, 9)); n != 0 {
@@ -194,7 +194,7 @@ func TestSyncContext(t *testing.T) {
 		to := b.LocalAddrPort()
 		d.do(func() { d.holdOps = true })
 		for range 3 {
-			_, err := a.FetchAdd(timeout(t, time.Second), to, r.Cookie(), 0, 1)
+			_, err := a.Atomic(timeout(t, time.Second), to, &Atomic{Cookie: r.Cookie(), Add: 1})
 			var op *opError
 			if !errors.As(err, &op) || !op.Timeout() {
 				t.Fatal(err)
@@ -215,7 +215,7 @@ func TestSyncContext(t *testing.T) {
 			d.holdOps = false
 			d.release(func(*fakeMsg) bool { return true }, d.finish)
 		})
-		old, err := a.FetchAdd(bg(), to, r.Cookie(), 0, 1)
+		old, err := a.Atomic(bg(), to, &Atomic{Cookie: r.Cookie(), Add: 1})
 		if err != nil || old != 3 || *word(0) != 4 {
 			t.Fatal(old, *word(0), err)
 		}
@@ -229,7 +229,7 @@ func TestSyncContext(t *testing.T) {
 		d.do(func() { d.holdOps = true })
 		ended := make(chan error)
 		go func() {
-			_, err := a.FetchAdd(timeout(t, time.Second), to, r.Cookie(), 0, 1)
+			_, err := a.Atomic(timeout(t, time.Second), to, &Atomic{Cookie: r.Cookie(), Add: 1})
 			ended <- err
 		}()
 		time.Sleep(time.Second) // and the call has not run since
@@ -244,7 +244,7 @@ func TestSyncContext(t *testing.T) {
 		}
 		d.do(func() { d.holdSends = true })
 		mustSend(t, a, "x", b)
-		if _, err := a.FetchAdd(timeout(t, time.Second), to, r.Cookie(), 0, 1); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := a.Atomic(timeout(t, time.Second), to, &Atomic{Cookie: r.Cookie(), Add: 1}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	})

@@ -38,7 +38,7 @@ func (x *bounces) take(c *Client) (*Buffer, error) {
 // nothing uses it any more.
 func (x *bounces) put(b *Buffer, inUse bool) {
 	x.mu.Lock()
-	keep := !inUse && len(x.free) < bouncesKept && b.Len() > 0
+	keep := !inUse && len(x.free) < bouncesKept && b.Bytes() != nil
 	if keep {
 		x.free = append(x.free, b)
 	}
@@ -52,7 +52,7 @@ func (x *bounces) put(b *Buffer, inUse bool) {
 func (x *bounces) forgetFreed() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.free = slices.DeleteFunc(x.free, func(b *Buffer) bool { return b.Len() == 0 })
+	x.free = slices.DeleteFunc(x.free, func(b *Buffer) bool { return b.Bytes() == nil })
 }
 
 // ended is a context that has ended.

@@ -80,9 +80,6 @@ func (b *Buffer) Bytes() []byte {
 	return b.mem
 }
 
-// Len returns the size in bytes, 0 after Free.
-func (b *Buffer) Len() int { return len(b.Bytes()) }
-
 // Free unmaps the memory. It is a call to the daemon and takes effect behind all
 // sends that returned before it.
 //

@@ -14,7 +14,7 @@ import (
 func TestCongestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, a, b := pair(t, noSpin)
-		if err := b.SetRcvBuf(100); err != nil || b.RcvBuf() != 100 {
+		if err := b.SetRcvBuf(100); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
@@ -33,7 +33,7 @@ func TestCongestion(t *testing.T) {
 			}()
 		}
 		got, err := a.Wait(timeout(t, time.Second), WaitSet{Relief: []netip.AddrPort{b.LocalAddrPort()}})
-		if !errors.Is(err, context.DeadlineExceeded) || !got.Empty() {
+		if !errors.Is(err, context.DeadlineExceeded) || !got.empty() {
 			t.Fatalf("Wait for relief: %+v, %v", got, err)
 		}
 		relief := make(chan WaitSet)

@@ -43,7 +43,7 @@
 // message with an operation ([Message.Op]): when the message arrives, the
 // operation's data is there. [Atomic] operations (Message.Atomic) work on 8 bytes
 // in the same way; a message can carry one operation of each kind. [Socket.RDMAWrite],
-// [Socket.RDMARead], [Socket.FetchAdd] and [Socket.CompareAndSwap] run an operation
+// [Socket.RDMARead] and [Socket.Atomic] run an operation
 // without a message and wait for its end. [Socket.Remote] is a region as an
 // [io.ReaderAt] and [io.WriterAt].
 //
@@ -65,8 +65,7 @@
 // context. Of all goroutines that wait in one Client, one looks after the shared memory, for a bounded
 // time if that makes waits shorter ([Options].Wait), then it sleeps until the daemon rings. The other
 // goroutines are parked and cost nothing. A program with an event loop of its own
-// uses [Socket.PollFD], whose descriptor tells everything that Wait can wait for
-// ([Socket.SetPoll]).
+// uses [Socket.PollFD], whose descriptor tells everything that Wait can wait for.
 //
 // # When the daemon ends
 //

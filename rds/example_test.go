@@ -64,7 +64,7 @@ func ExampleSocket_Barrier() {
 	// The target asks for a block.
 	buf, err := h[0].Alloc(1 << 20)
 	check(err)
-	region, err := target.Register(buf, 0, buf.Len(), rds.AllowWrite)
+	region, err := target.Register(buf, 0, len(buf.Bytes()), rds.AllowWrite)
 	check(err)
 	_, err = target.Send(context.Background(), &rds.Message{Payload: []byte("block 7, please"), Addr: initiator.LocalAddrPort(), Cookie: region.Cookie()})
 	check(err)
@@ -81,7 +81,7 @@ func ExampleSocket_Barrier() {
 		Op: &rds.RDMA{
 			Write:  true,
 			Cookie: request.Cookie,
-			Local:  []rds.Segment{{Buf: block, Off: 0, Len: block.Len()}},
+			Local:  []rds.Segment{{Buf: block, Off: 0, Len: len(block.Bytes())}},
 			Notify: true,
 		},
 	})
@@ -105,7 +105,7 @@ func ExampleSocket_Barrier() {
 }
 
 // A counter in one host's memory that others increment.
-func ExampleSocket_FetchAdd() {
+func ExampleSocket_Atomic() {
 	h, stop := hosts(2)
 	defer stop()
 	ctx := context.Background()
@@ -124,12 +124,12 @@ func ExampleSocket_FetchAdd() {
 	var m rds.Received
 	check(user.Recv(context.Background(), &m))
 	for range 3 {
-		ticket, err := user.FetchAdd(ctx, m.Addr, m.Cookie, 0, 1)
+		ticket, err := user.Atomic(ctx, m.Addr, &rds.Atomic{Cookie: m.Cookie, Add: 1})
 		check(err)
 		fmt.Println("ticket", ticket)
 	}
 	// Whoever finds 3 there sets it back.
-	old, err := user.CompareAndSwap(ctx, m.Addr, m.Cookie, 0, 3, 0)
+	old, err := user.Atomic(ctx, m.Addr, &rds.Atomic{CmpSwap: true, Cookie: m.Cookie, Compare: 3, Swap: 0})
 	check(err)
 	fmt.Println("was", old, "is", binary.NativeEndian.Uint64(counter.Bytes()))
 	// Output:

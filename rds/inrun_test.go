@@ -128,7 +128,7 @@ func TestRunReadiness(t *testing.T) {
 			if readable(t, fd) {
 				t.Error("readable with nothing left")
 			}
-			if got, err := b.Polled(); err != nil || !got.Empty() {
+			if got, err := b.Wait(DontWait, takeables); !errors.Is(err, ErrWouldBlock) {
 				t.Errorf("with nothing left: %+v, %v", got, err)
 			}
 			b.Close()

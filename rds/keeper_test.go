@@ -12,8 +12,7 @@ import (
 // A second one would take the wake-ups of the first.
 func TestOneKeeper(t *testing.T) {
 	_, a, b := pair(t, Options{})
-	mustPollFD(t, a)
-	if err := a.SetPoll(WaitSet{SendSpace: true}); err != nil {
+	if _, err := a.PollFD(WaitSet{SendSpace: true}); err != nil {
 		t.Fatal(err)
 	}
 	c, p := a.c, a.poll
@@ -48,8 +47,8 @@ func TestEdgeAtFullRing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(ep)
-	fd := mustPollFD(t, a)
-	if err := a.SetPoll(WaitSet{SendSpace: true}); err != nil {
+	fd, err := a.PollFD(WaitSet{SendSpace: true})
+	if err != nil {
 		t.Fatal(err)
 	}
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)}

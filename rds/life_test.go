@@ -42,7 +42,10 @@ func blockers(t *testing.T, d *fakeDaemon, a, b *Socket, local *Buffer, r *Regio
 		func() error { _, err := a.Wait(bg(), WaitSet{Message: true, SendSpace: true}); return err },
 		func() error { _, err := a.Wait(bg(), WaitSet{ZeroCopy: true}); return err },
 		func() error { _, err := a.Wait(bg(), WaitSet{congestion: true}); return err },
-		func() error { _, err := a.FetchAdd(bg(), b.LocalAddrPort(), r.Cookie(), 0, 1); return err },
+		func() error {
+			_, err := a.Atomic(bg(), b.LocalAddrPort(), &Atomic{Cookie: r.Cookie(), Add: 1})
+			return err
+		},
 	} {
 		go func() { errs <- f() }()
 	}
@@ -194,9 +197,9 @@ func TestUseAfterClose(t *testing.T) {
 				"Register":    second(a.Register(local, 0, 1, AllowRead)),
 				"Release":     r.Release(bg()),
 				"SetLane":     a.SetLane(1),
-				"PollFD":      second(a.PollFD()),
+				"PollFD":      second(a.PollFD(takeables)),
 				"Write":       a.RDMAWrite(bg(), to, &RDMA{Cookie: 1, Local: []Segment{{local, 0, 8}}}),
-				"FetchAdd":    second(a.FetchAdd(bg(), to, 1, 0, 1)),
+				"Atomic":      second(a.Atomic(bg(), to, &Atomic{Cookie: 1, Add: 1})),
 				"CloseWait":   a.CloseWait(bg()),
 				"Expose":      r.Expose(bg(), to),
 				"Close":       a.Close(),
@@ -209,7 +212,7 @@ func TestUseAfterClose(t *testing.T) {
 			a.SetNotices()
 			(kernelSocket{a}).SetCongMonitor(true)
 			_, _ = a.ZeroCopyDone(make([]uint32, 1)), (kernelSocket{a}).CongUpdates()
-			_ = a.Completions(make([]Completion, 1)) + a.Notices(make([]Notice, 1)) + a.SndBuf() + a.RcvBuf()
+			_ = a.Completions(make([]Completion, 1)) + a.Notices(make([]Notice, 1))
 			if end == "client" {
 				if _, err := c.Bind(to); !errors.Is(err, ErrClosed) {
 					t.Errorf("Bind: %v", err)

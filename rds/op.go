@@ -81,8 +81,8 @@ func (t *tx) checkOp(op *RDMA) error {
 		if err := t.checkSegment(g, 1); err != nil {
 			return fmt.Errorf("segment %d: %w", i, err)
 		}
-		if g.Len > MaxTransfer-total {
-			return tooLong("operation of more than %d bytes", MaxTransfer)
+		if g.Len > abi.MaxTransfer-total {
+			return tooLong("operation of more than %d bytes", abi.MaxTransfer)
 		}
 		total += g.Len
 	}

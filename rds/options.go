@@ -70,13 +70,6 @@ func (s *Socket) openFirst(to netip.AddrPort) error {
 	return err
 }
 
-// Lane returns the socket's lane.
-func (s *Socket) Lane() uint8 {
-	s.c.tx.mu.Lock()
-	defer s.c.tx.mu.Unlock()
-	return s.lane
-}
-
 // noticeSet is a set of NoticeKinds.
 type noticeSet uint32
 

@@ -9,10 +9,10 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// PollFD returns a descriptor for poll(2), epoll(7) and the like. It is readable
-// while a condition of the socket's poll set holds, and once the client has ended.
-// The poll set of a new socket is everything that can be taken: messages,
-// completions, notices and zero-copy cookies. SetPoll chooses another set.
+// PollFD returns a descriptor for poll(2), epoll(7) and the like. It is readable while a
+// condition of w holds, and once the client has ended. A later call chooses another set:
+// SendSpace and SendTo hold nearly always, so add them when a send has failed, and remove
+// them when it has succeeded. The slices of w must not change afterwards.
 //
 // Edge-triggered use: every message, completion and so on that arrives makes an
 // edge, and so does every other condition when it begins to hold. There may be edges
@@ -20,22 +20,28 @@ import (
 //
 // Level-triggered use: the descriptor becomes unreadable when the last thing that
 // can be taken is taken. The conditions of sending and of single operations are
-// checked when news of them arrives, when a non-blocking send fails, and in Polled.
-// So a loop that sends until a send fails, or calls Polled, leaves the descriptor
-// unreadable.
+// checked when news of them arrives, and when a call with DontWait has to fail. So a loop
+// that sends until a send fails, or calls Wait until it fails, leaves the descriptor unreadable.
 //
 // The descriptor belongs to the socket and is the same at every call: do not read,
 // write or close it. Close makes it readable a last time and closes it. While a
 // client has such descriptors, one of its goroutines serves them, and every arrival
-// costs a system call. Errors: EMFILE, ENFILE, ENOMEM; ErrClosed.
+// costs a system call. It never blocks. Errors, which leave the set as it is: ErrInvalid as in
+// Wait; EMFILE, ENFILE, ENOMEM; ErrClosed.
 //
 // Source: the poll conditions of RDS; net/rds/af_rds.c rds_poll.
-func (s *Socket) PollFD() (int, error) {
-	fd, err := s.pollFD()
+func (s *Socket) PollFD(w WaitSet) (int, error) {
+	fd, err := s.pollFD(w)
 	return fd, opErr("poll", s.local, err)
 }
 
-func (s *Socket) pollFD() (int, error) {
+func (s *Socket) pollFD(w WaitSet) (fd int, err error) {
+	if w.empty() {
+		return -1, invalid("nothing to poll for")
+	}
+	if _, err := s.ready(&w, false); err != nil {
+		return -1, err
+	}
 	r := &s.c.rx
 	r.mu.Lock()
 	if s.closed.Load() {
@@ -43,18 +49,17 @@ func (s *Socket) pollFD() (int, error) {
 		return -1, ErrClosed
 	}
 	if s.poll == nil {
-		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-		if err != nil {
+		if fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 			r.mu.Unlock()
 			return -1, err
 		}
 		s.poll = &pollFD{fd: fd}
 		s.c.polls.add(s.c, s.poll)
-		s.watchPoll()
 	}
-	fd := s.poll.fd
+	fd, s.pollFor = s.poll.fd, w
+	s.watchPoll()
 	r.mu.Unlock()
-	_, _ = s.pollLook() // an error makes it readable
+	s.pollLook()
 	return fd, nil
 }
 
@@ -104,7 +109,7 @@ func (p *pollFD) close() {
 
 // idle reports that nothing of the poll set waits to be taken. rx.mu is held.
 func (s *Socket) idle() bool {
-	w := s.pollSet()
+	w := &s.pollFor
 	return !(w.Message && s.unread() || w.Completion && s.comps.len() > 0 || w.Notice && s.notices.len() > 0 ||
 		w.ZeroCopy && s.zcDone.len() > 0 || w.congestion && s.cong.update != 0)
 }
@@ -112,10 +117,7 @@ func (s *Socket) idle() bool {
 // arrived makes the descriptor readable if the poll set has one of in, which was
 // queued. rx.mu is held.
 func (s *Socket) arrived(in interest) {
-	if s.poll == nil {
-		return
-	}
-	if set := s.pollSet(); set.taken()&in != 0 {
+	if s.poll != nil && s.pollFor.taken()&in != 0 {
 		s.poll.ring()
 	}
 }
@@ -231,7 +233,7 @@ func (s *Socket) keep() {
 		dirty := ws.keepsNot(w)
 		ws.leave(w)
 		for _, p := range dirty {
-			_, _ = p.pollLook() // an error makes it readable
+			p.pollLook()
 		}
 		if s.c.Err() != nil || s.c.polls.over() {
 			return

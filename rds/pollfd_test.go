@@ -21,9 +21,12 @@ func readable(t testing.TB, fd int) bool {
 	return n == 1
 }
 
+// takeables are everything that can be taken.
+var takeables = WaitSet{Message: true, Completion: true, Notice: true, ZeroCopy: true, congestion: true}
+
 func mustPollFD(t testing.TB, s *Socket) int {
 	t.Helper()
-	fd, err := s.PollFD()
+	fd, err := s.PollFD(takeables)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +132,7 @@ func TestPollFD(t *testing.T) {
 		if err := errors.Join(a.Close(), b.Close()); err != nil {
 			t.Error(err)
 		}
-		if _, err := a.PollFD(); !errors.Is(err, ErrClosed) {
+		if _, err := a.PollFD(takeables); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 	}) // and all goroutines have ended

@@ -1,64 +1,6 @@
 package rds
 
-import (
-	"net/netip"
-
-	"github.com/rdsd/rdsd/internal/shm"
-)
-
-// takeables is the poll set of a new socket.
-var takeables = WaitSet{Message: true, Completion: true, Notice: true, ZeroCopy: true, congestion: true}
-
-// SetPoll chooses the poll set: the conditions, as in Wait, for which the descriptor
-// of PollFD is readable. SendSpace and SendTo hold nearly always: add them when a
-// send has failed, and remove them when it has succeeded. SetPoll can be called
-// before PollFD and any number of times. The slices of w must not change afterwards.
-// Errors: ErrInvalid as in Wait; ErrClosed.
-func (s *Socket) SetPoll(w WaitSet) error {
-	return opErr("set poll", netip.AddrPort{}, s.setPoll(w))
-}
-
-func (s *Socket) setPoll(w WaitSet) error {
-	if w.Empty() {
-		return invalid("nothing to poll for")
-	}
-	if _, err := s.ready(&w, false); err != nil {
-		return err
-	}
-	r := &s.c.rx
-	r.mu.Lock()
-	if s.closed.Load() {
-		r.mu.Unlock()
-		return ErrClosed
-	}
-	s.pollFor = w
-	if s.poll != nil {
-		s.watchPoll()
-	}
-	r.mu.Unlock()
-	_, _ = s.pollLook()
-	return nil
-}
-
-// Polled returns the conditions of the poll set that hold. If none holds, the
-// descriptor of PollFD is unreadable until one does. Polled takes nothing and never
-// blocks. Errors: those of Wait; ErrInvalid if a completion named in Status has been
-// taken, in which case SetPoll has to choose another set.
-func (s *Socket) Polled() (WaitSet, error) {
-	got, err := s.pollLook()
-	if err == nil && got.Empty() {
-		err = s.err()
-	}
-	return got, opErr("poll", netip.AddrPort{}, err)
-}
-
-// pollSet returns the poll set of the socket. rx.mu is held.
-func (s *Socket) pollSet() *WaitSet {
-	if s.pollFor.Empty() {
-		return &takeables
-	}
-	return &s.pollFor
-}
+import "github.com/rdsd/rdsd/internal/shm"
 
 // taken returns the part of w's interest that arrives in queues. Its arrival makes
 // the condition true, so it needs no check.
@@ -80,7 +22,7 @@ func (s *Socket) watchPoll() {
 	ws := &s.c.wait
 	ws.unwatch(s.poll.w)
 	s.poll.w = nil
-	in := s.pollSet().looked()
+	in := s.pollFor.looked()
 	if in != 0 {
 		s.poll.w = ws.watch(s, in)
 	}
@@ -90,24 +32,24 @@ func (s *Socket) watchPoll() {
 // pollLook finds the conditions of the poll set that hold, and makes the descriptor
 // readable or unreadable. The descriptor is made unreadable before the check: what
 // comes in later causes another check.
-func (s *Socket) pollLook() (WaitSet, error) {
+func (s *Socket) pollLook() {
 	r := &s.c.rx
 	r.mu.Lock()
 	p := s.poll
 	r.mu.Unlock()
-	if p != nil {
-		p.look.Lock()
-		defer p.look.Unlock()
-		p.quiet()
+	if p == nil {
+		return
 	}
+	p.look.Lock()
+	defer p.look.Unlock()
+	p.quiet()
 	r.mu.Lock()
-	set := *s.pollSet()
+	set := s.pollFor
 	r.mu.Unlock()
-	got, err := s.ready(&set, p != nil)
-	if p != nil && (!got.Empty() || err != nil || s.err() != nil) {
-		p.ring()
+	got, err := s.ready(&set, true)
+	if !got.empty() || err != nil || s.err() != nil {
+		p.ring() // an error makes it readable
 	}
-	return got, err
 }
 
 // A watch is a waiter that never waits: what it is notified of has the socket's

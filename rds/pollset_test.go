@@ -60,8 +60,8 @@ func TestPollSet(t *testing.T) {
 					return write(t, a, b.LocalAddrPort(), r, local, true)
 				}
 				c := mk(t, d, a, b, op)
-				fd := mustPollFD(t, a)
-				if err := a.SetPoll(c.set()); err != nil {
+				fd, err := a.PollFD(c.set())
+				if err != nil {
 					t.Fatal(err)
 				}
 				want := func(on bool, when string) {
@@ -76,7 +76,7 @@ func TestPollSet(t *testing.T) {
 				want(false, "after something else")
 				c.cause()
 				want(true, "when it holds")
-				if got, err := a.Polled(); err != nil || got.Empty() {
+				if got, err := a.Wait(DontWait, c.set()); err != nil || got.empty() {
 					t.Errorf("when it holds: %+v, %v", got, err)
 				}
 				want(true, "after a look")
@@ -133,13 +133,14 @@ func TestPollSetErrors(t *testing.T) {
 		fd := mustPollFD(t, a)
 		host := b.LocalAddrPort().Addr()
 		for _, w := range []WaitSet{{}, {Op: []OpRef{{host, 7}}}, {Status: []OpRef{{host, 7}}}} {
-			if err := a.SetPoll(w); !errors.Is(err, ErrInvalid) {
+			if _, err := a.PollFD(w); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%+v: %v", w, err)
 			}
 		}
 		d.do(func() { d.holdOps = true })
 		id := write(t, a, b.LocalAddrPort(), r, local, true)
-		if err := a.SetPoll(WaitSet{Status: []OpRef{{host, id}}}); err != nil || readable(t, fd) {
+		taken := WaitSet{Status: []OpRef{{host, id}}}
+		if _, err := a.PollFD(taken); err != nil || readable(t, fd) {
 			t.Fatal(err)
 		}
 		d.releaseOne()
@@ -148,11 +149,11 @@ func TestPollSetErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if _, err := a.Polled(); !errors.Is(err, ErrInvalid) || !readable(t, fd) {
+		if _, err := a.Wait(DontWait, taken); !errors.Is(err, ErrInvalid) || !readable(t, fd) {
 			t.Errorf("a completion that was taken: %v", err)
 		}
 		// Messages are not in the set.
-		if err := a.SetPoll(WaitSet{Notice: true}); err != nil {
+		if _, err := a.PollFD(WaitSet{Notice: true}); err != nil {
 			t.Fatal(err)
 		}
 		mustSend(t, b, "x", a)
@@ -160,14 +161,14 @@ func TestPollSetErrors(t *testing.T) {
 		if readable(t, fd) {
 			t.Error("readable for a message that nobody polls for")
 		}
-		if err := a.SetPoll(WaitSet{Notice: true, Message: true}); err != nil || !readable(t, fd) {
+		if _, err := a.PollFD(WaitSet{Notice: true, Message: true}); err != nil || !readable(t, fd) {
 			t.Error("not readable for a message that was there", err)
 		}
 		a.Close()
-		if err := a.SetPoll(WaitSet{Notice: true}); !errors.Is(err, ErrClosed) {
+		if _, err := a.PollFD(WaitSet{Notice: true}); !errors.Is(err, ErrClosed) {
 			t.Errorf("of a closed socket: %v", err)
 		}
-		if _, err := a.Polled(); !errors.Is(err, ErrClosed) {
+		if _, err := a.Wait(DontWait, WaitSet{Notice: true}); !errors.Is(err, ErrClosed) {
 			t.Errorf("of a closed socket: %v", err)
 		}
 	})

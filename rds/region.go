@@ -65,7 +65,7 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 	case a&^(allowAny|UseOnce|pageOffset) != 0 || a&allowAny == 0:
 		return nil, invalid("access %#x", uint8(a))
 	}
-	size := b.Len()
+	size := len(b.Bytes())
 	if size == 0 {
 		return nil, ErrClosed
 	}
@@ -82,7 +82,7 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 // register asks the daemon for a new region. It is called in an attempt.
 func (r *Region) register() error {
 	s := r.s
-	if r.buf.Len() == 0 {
+	if r.buf.Bytes() == nil {
 		return ErrClosed // the daemon after the first one has not taken it
 	}
 	resp, _, err := s.c.call(&ipc.Register{Sock: s.handle, Buffer: r.buf.id, Off: r.off, Len: r.n, Access: abi.Rights(r.access)})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -14,9 +13,6 @@ const (
 	// inlineCopy: payloads up to this are copied under the send lock; a larger
 	// one would keep other senders out for microseconds.
 	inlineCopy = 8 << 10
-
-	// MaxTransfer is the most bytes that one operation may move.
-	MaxTransfer = abi.MaxTransfer
 
 	noID = ^uint32(0)
 )

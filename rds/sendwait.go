@@ -45,7 +45,7 @@ func (s *Socket) sendWait(ctx context.Context, m *outMsg, err error, w **waiter,
 		want = wantRelief
 	}
 	if dontWait && s.pollLooks.Load() {
-		_, _ = s.pollLook() // the descriptor must tell when it is worth another try
+		s.pollLook() // the descriptor must tell when it is worth another try
 	}
 	switch {
 	case dontWait && err == ErrCongested:

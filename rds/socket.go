@@ -54,7 +54,7 @@ type Socket struct {
 	zcDone   queue[uint32]       // zero-copy cookies to be taken
 	cong     congMonitor
 	poll     *pollFD // nil: none asked for
-	pollFor  WaitSet // empty: takeables
+	pollFor  WaitSet // of PollFD
 
 	noticed     atomic.Uint32 // notices that came
 	promised    atomic.Int32  // operations whose status may still come
@@ -152,13 +152,6 @@ func (s *Socket) setDeadline(d *deadline, t time.Time, want interest) error {
 	return nil
 }
 
-// SndBuf returns the send buffer limit in bytes of payload.
-func (s *Socket) SndBuf() int {
-	s.c.tx.mu.Lock()
-	defer s.c.tx.mu.Unlock()
-	return s.sndbuf
-}
-
 // SetSndBuf sets the send buffer limit to n bytes of payload, at least 1. A new
 // socket has 524288. A message is accepted while less than the limit is queued, so
 // the last one may exceed it. A single message longer than the limit is never
@@ -179,13 +172,6 @@ func (s *Socket) SetSndBuf(n int) error {
 	s.c.tx.mu.Unlock()
 	s.notifyAll(wantSpace)
 	return nil
-}
-
-// RcvBuf returns the receive buffer limit in bytes of payload.
-func (s *Socket) RcvBuf() int {
-	s.c.rx.mu.Lock()
-	defer s.c.rx.mu.Unlock()
-	return s.rcvbuf
 }
 
 // SetRcvBuf sets the receive buffer limit to n bytes of payload, at least 1. It is a

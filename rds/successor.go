@@ -61,7 +61,7 @@ func (x *successor) take() {
 		}
 	}
 	for _, b := range bufs {
-		if _, asked := x.bufs[b]; x.gone == nil && !asked && b.Len() > 0 {
+		if _, asked := x.bufs[b]; x.gone == nil && !asked && b.Bytes() != nil {
 			x.bufs[b] = x.importBuffer(b)
 		}
 	}
@@ -73,7 +73,10 @@ func (x *successor) take() {
 }
 
 func (x *successor) bind(s *Socket) taken {
-	resp, err := x.call(&ipc.Bind{Addr: s.local.Addr(), Port: s.local.Port(), RcvBuf: uint32(s.RcvBuf())})
+	s.c.rx.mu.Lock()
+	limit := s.rcvbuf
+	s.c.rx.mu.Unlock()
+	resp, err := x.call(&ipc.Bind{Addr: s.local.Addr(), Port: s.local.Port(), RcvBuf: uint32(limit)})
 	if err != nil {
 		return taken{id: noHandle, err: fmt.Errorf("%w: bind %v at the next daemon: %w", ErrDaemonGone, s.local, err)}
 	}
@@ -141,7 +144,7 @@ func (x *successor) reconcile() {
 	x.take()
 	for r, got := range x.regions {
 		live := x.c.regions.has(r)
-		if x.gone != nil || live && r.buf.Len() > 0 {
+		if x.gone != nil || live && r.buf.Bytes() != nil {
 			continue
 		}
 		if got.err == nil { // before its buffer is freed, which waits for it
@@ -154,7 +157,7 @@ func (x *successor) reconcile() {
 		}
 	}
 	for b, got := range x.bufs {
-		if x.gone == nil && b.Len() == 0 {
+		if x.gone == nil && b.Bytes() == nil {
 			if got.err == nil {
 				_, _ = x.call(&ipc.Free{Buffer: got.id, Wait: 1})
 			}

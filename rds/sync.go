@@ -46,21 +46,6 @@ func (s *Socket) Atomic(ctx context.Context, to netip.AddrPort, a *Atomic) (old 
 	return old, opErr("atomic", to, err)
 }
 
-// FetchAdd adds add to the 8 bytes at off of the region and returns their value
-// before. Context and errors are as in RDMAWrite.
-func (s *Socket) FetchAdd(ctx context.Context, to netip.AddrPort, region Cookie, off, add uint64) (old uint64, err error) {
-	old, err = s.atomic(ctx, to, Atomic{Cookie: region, RemoteOff: off, Add: add})
-	return old, opErr("fetch-and-add", to, err)
-}
-
-// CompareAndSwap stores swap in the 8 bytes at off of the region if their value is
-// compare. It returns the value before: if that equals compare, swap was stored.
-// Context and errors are as in RDMAWrite.
-func (s *Socket) CompareAndSwap(ctx context.Context, to netip.AddrPort, region Cookie, off, compare, swap uint64) (old uint64, err error) {
-	old, err = s.atomic(ctx, to, Atomic{CmpSwap: true, Cookie: region, RemoteOff: off, Compare: compare, Swap: swap})
-	return old, opErr("compare-and-swap", to, err)
-}
-
 func (s *Socket) atomic(ctx context.Context, to netip.AddrPort, a Atomic) (old uint64, err error) {
 	a.Notify, a.Report, a.Silent = true, false, true
 	if a.Local != (Segment{}) {
@@ -250,7 +235,7 @@ func (w *words) make(c *Client, m *making) {
 func (w *words) put(g Segment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g.Buf.Len() > 0 { // the next daemon may not have taken it
+	if g.Buf.Bytes() != nil { // the next daemon may not have taken it
 		w.free = append(w.free, g)
 	}
 }
@@ -259,8 +244,8 @@ func (w *words) put(g Segment) {
 func (w *words) forgetFreed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.free = slices.DeleteFunc(w.free, func(g Segment) bool { return g.Buf.Len() == 0 })
-	w.lent = slices.DeleteFunc(w.lent, func(l lentWord) bool { return l.word.Buf.Len() == 0 })
+	w.free = slices.DeleteFunc(w.free, func(g Segment) bool { return g.Buf.Bytes() == nil })
+	w.lent = slices.DeleteFunc(w.lent, func(l lentWord) bool { return l.word.Buf.Bytes() == nil })
 }
 
 func (w *words) lend(l lentWord) {

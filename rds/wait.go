@@ -26,8 +26,8 @@ type WaitSet struct {
 	congestion bool // see krds.Congestion
 }
 
-// Empty reports whether w has no condition.
-func (w *WaitSet) Empty() bool {
+// empty reports whether w has no condition.
+func (w *WaitSet) empty() bool {
 	return !w.Message && !w.SendSpace && !w.Completion && !w.Notice && !w.ZeroCopy && !w.congestion &&
 		len(w.SendTo)+len(w.Op)+len(w.Status)+len(w.Relief) == 0
 }
@@ -66,17 +66,17 @@ func (w *WaitSet) interest() interest {
 // Source: the poll conditions of rds(7): data, send space, completions,
 // congestion relief.
 func (s *Socket) Wait(ctx context.Context, w WaitSet) (WaitSet, error) {
-	if w.Empty() {
+	if w.empty() {
 		return WaitSet{}, opErr("wait", netip.AddrPort{}, invalid("nothing to wait for"))
 	}
 	var ready WaitSet
 	err := s.waitUntil(ctx, w.interest(), func(arm bool) (bool, error) {
 		var err error
 		ready, err = s.ready(&w, arm)
-		if err == nil && ready.Empty() && (w.Message || w.sends()) {
+		if err == nil && ready.empty() && (w.Message || w.sends()) {
 			err = s.ended()
 		}
-		return !ready.Empty(), err
+		return !ready.empty(), err
 	})
 	return ready, opErr("wait", netip.AddrPort{}, err)
 }
@@ -163,25 +163,29 @@ func (t *tx) relieved(d *dest, arm bool) bool {
 // what want names. arm is set once the caller is registered as a waiter: from then
 // on no wake-up is missed.
 func (s *Socket) waitUntil(ctx context.Context, want interest, try func(arm bool) (bool, error)) error {
-	c := s.c
+	var w *waiter
 	for {
-		if ok, err := try(false); ok || err != nil {
+		gone := s.c.Err() // ahead of the look, which finds what came before the end
+		ok, err := try(w != nil)
+		if !ok && err == nil {
+			err = gone
+		}
+		if !ok && err == nil {
+			err = ctx.Err()
+		}
+		switch {
+		case ok || err != nil:
+			s.endWait(&w)
+			if err == ErrWouldBlock && s.pollLooks.Load() {
+				s.pollLook() // the descriptor must tell when it is worth another try
+			}
 			return err
+		case w == nil:
+			w = s.enter(want, true) // and look again
+		default:
+			s.c.parkContext(ctx, w)
+			s.endWait(&w)
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		w := s.enter(want, true)
-		ok, err := try(true)
-		if err == nil && !ok {
-			err = s.c.Err()
-		}
-		if ok || err != nil {
-			c.wait.leave(w)
-			return err
-		}
-		c.parkContext(ctx, w)
-		c.wait.leave(w)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestAtomicWhileAlloc(t *testing.T) {
 			return nil
 		}
 		add := func(ctx context.Context) error {
-			_, err := a.FetchAdd(ctx, b.LocalAddrPort(), r.Cookie(), 0, 1)
+			_, err := a.Atomic(ctx, b.LocalAddrPort(), &Atomic{Cookie: r.Cookie(), Add: 1})
 			return err
 		}
 		patient := make(chan error, 1)

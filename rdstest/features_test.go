@@ -65,7 +65,7 @@ func TestAtomics(t *testing.T) {
 		for w := range workers {
 			wg.Go(func() {
 				for range each {
-					old, err := a.FetchAdd(soon(t), to, r.Cookie(), 8, 3)
+					old, err := a.Atomic(soon(t), to, &rds.Atomic{Cookie: r.Cookie(), RemoteOff: 8, Add: 3})
 					if err != nil {
 						t.Error(err)
 					}
@@ -73,7 +73,7 @@ func TestAtomics(t *testing.T) {
 					seen[old]++
 					mu.Unlock()
 				}
-				old, err := a.CompareAndSwap(soon(t), to, r.Cookie(), 16, 0, uint64(w+1))
+				old, err := a.Atomic(soon(t), to, &rds.Atomic{CmpSwap: true, Cookie: r.Cookie(), RemoteOff: 16, Swap: uint64(w + 1)})
 				if err != nil {
 					t.Error(err)
 				}
@@ -160,7 +160,7 @@ func TestLanes(t *testing.T) {
 				receive(t, b, fmt.Sprint(i))
 			}
 			_, r := grant(t, s, b, cb, 64)
-			if _, err := s.FetchAdd(soon(t), at, r.Cookie(), 0, 1); err != nil {
+			if _, err := s.Atomic(soon(t), at, &rds.Atomic{Cookie: r.Cookie(), Add: 1}); err != nil {
 				t.Errorf("lane %d: %v", lane, err)
 			}
 			// A region exposed by a socket in that lane.
@@ -175,7 +175,7 @@ func TestLanes(t *testing.T) {
 				t.Fatal(err)
 			}
 			receive(t, b, "after")
-			if _, err := b.FetchAdd(soon(t), s.LocalAddrPort(), mine.Cookie(), 0, 1); err != nil {
+			if _, err := b.Atomic(soon(t), s.LocalAddrPort(), &rds.Atomic{Cookie: mine.Cookie(), Add: 1}); err != nil {
 				t.Errorf("lane %d: exposed: %v", lane, err)
 			}
 		}
@@ -204,7 +204,7 @@ func TestCloseWait(t *testing.T) {
 // there is none.
 func TestPollFD(t *testing.T) {
 	between(t, func(t *testing.T, a, b *rds.Socket, ca, cb *rds.Client) {
-		fd, err := b.PollFD()
+		fd, err := b.PollFD(rds.WaitSet{Message: true})
 		if err != nil {
 			t.Fatal(err)
 		}

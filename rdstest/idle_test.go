@@ -78,10 +78,10 @@ func TestNothingLeft(t *testing.T) {
 				if _, err := s.Register(b, 0, 100, rds.AllowRead); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.PollFD(); err != nil {
+				if _, err := s.PollFD(rds.WaitSet{Message: true}); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := s.FetchAdd(soon(t), peer.LocalAddrPort(), 1, 0, 1); !errors.Is(err, rds.RemoteError) {
+				if _, err := s.Atomic(soon(t), peer.LocalAddrPort(), &rds.Atomic{Cookie: 1, Add: 1}); !errors.Is(err, rds.RemoteError) {
 					t.Fatal(err)
 				}
 				if _, err := s.SendTo(make([]byte, 100), peer.LocalAddrPort()); err != nil {
@@ -130,7 +130,7 @@ func TestCloseUnderLoad(t *testing.T) {
 		c := d.Open(t)
 		a, b := d.Bind(t, c, 0), d.Bind(t, c, 0)
 		if round%2 == 1 {
-			if _, err := b.PollFD(); err != nil {
+			if _, err := b.PollFD(rds.WaitSet{Message: true}); err != nil {
 				t.Fatal(err)
 			}
 		}

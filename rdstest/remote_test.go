@@ -67,7 +67,7 @@ func cookieOf(t *testing.T, a, b *rds.Socket, _ *rds.Client, memory *rds.Buffer)
 
 // regionOf makes all of memory a region of b that is exposed to a.
 func regionOf(t *testing.T, a, b *rds.Socket, memory *rds.Buffer) *rds.Region {
-	g, err := b.Register(memory, 0, memory.Len(), rds.AllowRead|rds.AllowWrite)
+	g, err := b.Register(memory, 0, len(memory.Bytes()), rds.AllowRead|rds.AllowWrite)
 	if err == nil {
 		err = g.Expose(soon(t), a.LocalAddrPort())
 	}

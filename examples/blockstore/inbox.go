@@ -95,7 +95,7 @@ func (b *inbox) grant(ctx context.Context, session uint64) (m store.Message, coo
 		b.buf, err = b.client.Alloc(b.block * b.count)
 	}
 	if err == nil {
-		b.region, err = b.sock.Register(b.buf, 0, b.buf.Len(), rds.AllowWrite)
+		b.region, err = b.sock.Register(b.buf, 0, len(b.buf.Bytes()), rds.AllowWrite)
 	}
 	if err != nil {
 		return m, 0, store.Failf(store.StatusIO, "buffers to write into: %v", err)

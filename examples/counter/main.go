@@ -105,7 +105,7 @@ func draw(ctx context.Context, s *rds.Socket, server netip.AddrPort, n int) erro
 		return fmt.Errorf("no counter at %s: %w", server, err)
 	}
 	for range n {
-		old, err := s.FetchAdd(ctx, server, m.Cookie, 0, 1)
+		old, err := s.Atomic(ctx, server, &rds.Atomic{Cookie: m.Cookie, Add: 1})
 		// If the server's daemon restarts or stays away, the status is Unknown: the number
 		// may have been drawn. A program that must not skip numbers then has to find out.
 		if err != nil {

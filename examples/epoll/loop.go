@@ -18,7 +18,7 @@ type loop struct {
 }
 
 func newLoop(s *rds.Socket) (*loop, error) {
-	fd, err := s.PollFD()
+	fd, err := s.PollFD(rds.WaitSet{Message: true, Notice: true})
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +42,12 @@ func newLoop(s *rds.Socket) (*loop, error) {
 		_, _ = unix.Write(l.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}()
 	return l, nil
+}
+
+// poll makes the descriptor of s readable for w from now on.
+func poll(s *rds.Socket, w rds.WaitSet) error {
+	_, err := s.PollFD(w)
+	return err
 }
 
 func (l *loop) close() {

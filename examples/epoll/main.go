@@ -84,7 +84,7 @@ func (v *server) step() (done bool, err error) {
 		if v.to.IsValid() {
 			switch _, err := v.s.Send(rds.DontWait, &rds.Message{Payload: v.buf[:v.n], Addr: v.to}); {
 			case full(err):
-				return false, v.s.SetPoll(rds.WaitSet{SendTo: []netip.AddrPort{v.to}})
+				return false, poll(v.s, rds.WaitSet{SendTo: []netip.AddrPort{v.to}})
 			case err != nil:
 				return false, err
 			}
@@ -93,7 +93,7 @@ func (v *server) step() (done bool, err error) {
 		m := rds.Received{Payload: v.buf}
 		switch err := v.s.Recv(rds.DontWait, &m); {
 		case errors.Is(err, rds.ErrWouldBlock):
-			return false, v.s.SetPoll(rds.WaitSet{Message: true})
+			return false, poll(v.s, rds.WaitSet{Message: true})
 		case err != nil:
 			return false, err
 		}
@@ -145,5 +145,5 @@ func (c *client) step() (done bool, err error) {
 		}
 		c.left--
 	}
-	return c.missing == 0, c.s.SetPoll(set)
+	return c.missing == 0, poll(c.s, set)
 }

@@ -76,7 +76,7 @@ func serve(ctx context.Context, c *rds.Client, s *rds.Socket, name string) error
 		return err
 	}
 	copy(mem.Bytes(), data)
-	region, err := s.Register(mem, 0, mem.Len(), rds.AllowRead)
+	region, err := s.Register(mem, 0, len(mem.Bytes()), rds.AllowRead)
 	if err != nil {
 		return err
 	}

@@ -167,7 +167,7 @@ func Example_memory() {
 	memory, err := b.Alloc(1 << 20)
 	check(err)
 	copy(memory.Bytes(), "read without the owner's program")
-	region, err := owner.Register(memory, 0, memory.Len(), rds.AllowRead|rds.AllowWrite|rds.AllowAtomic)
+	region, err := owner.Register(memory, 0, len(memory.Bytes()), rds.AllowRead|rds.AllowWrite|rds.AllowAtomic)
 	check(err)
 	_, err = owner.Send(ctx, &rds.Message{Addr: reader.LocalAddrPort(), Cookie: region.Cookie()})
 	check(err)
@@ -183,7 +183,7 @@ func Example_memory() {
 	check(err)
 	fmt.Printf("%s\n", memory.Bytes()[:32])
 	for range 3 {
-		old, err := reader.FetchAdd(ctx, m.Addr, m.Cookie, 64, 10)
+		old, err := reader.Atomic(ctx, m.Addr, &rds.Atomic{Cookie: m.Cookie, RemoteOff: 64, Add: 10})
 		check(err)
 		fmt.Println(old)
 	}

@@ -38,8 +38,7 @@ type Socket interface {
 var (
 	// Of returns what the kernel's calls do with an *rds.Socket.
 	Of func(socket any) Socket
-	// Congestion returns a condition of an *rds.WaitSet beside its fields: CongUpdates has something to report. It is part of
-	// the poll set of a new socket.
+	// Congestion returns a condition of an *rds.WaitSet beside its fields: CongUpdates has something to report.
 	Congestion func(waitSet any) *bool
 )
 

@@ -66,6 +66,9 @@ func newSession(ctx context.Context, env *Env, h *hello, at, from netip.Addr, go
 	return se, nil
 }
 
+// newSndBuf is the send buffer limit of a new socket, bytes.
+const newSndBuf = 512 << 10
+
 // bind makes data sockets with room for the outstanding messages.
 func bind(c *rds.Client, at netip.Addr, h *hello) (socks []*rds.Socket, err error) {
 	for range h.Sockets {
@@ -73,7 +76,7 @@ func bind(c *rds.Client, at netip.Addr, h *hello) (socks []*rds.Socket, err erro
 		if err != nil {
 			return nil, err
 		}
-		if n := 2 * h.Depth * h.Size; !h.Mode.RDMA() && n > s.SndBuf() {
+		if n := 2 * h.Depth * h.Size; !h.Mode.RDMA() && n > newSndBuf {
 			if err := errors.Join(s.SetSndBuf(n), s.SetRcvBuf(n)); err != nil {
 				return nil, fmt.Errorf("socket buffers of %d bytes: %w", n, err)
 			}

@@ -183,45 +183,32 @@ func (c *Caller) send(ctx context.Context, p *pending, q *request, method string
 			}
 			q.timeout = uint64((left + time.Microsecond - 1) / time.Microsecond)
 		}
-		until, err := c.try(p, q, method)
-		switch {
-		case err != nil:
+		err := c.try(p, q, method)
+		if !errors.Is(err, rds.ErrWouldBlock) && !errors.Is(err, rds.ErrCongested) {
 			return err
-		case until.Empty():
-			return nil
 		}
-		if _, err := c.s.Wait(ctx, until); err != nil {
+		if _, err := c.s.Wait(ctx, rds.WaitSet{SendTo: []netip.AddrPort{p.to}}); err != nil {
 			return err
 		}
 	}
 }
 
-// try sends p's request if there is room for it. Otherwise it returns what to wait for.
-func (c *Caller) try(p *pending, q *request, method string) (until rds.WaitSet, err error) {
+// try registers p and sends its request in one step, for withdraw. So it cannot wait for room.
+func (c *Caller) try(p *pending, q *request, method string) error {
 	c.sends.RLock()
 	defer c.sends.RUnlock()
 	if err := c.register(p); err != nil {
-		return until, err
+		return err
 	}
 	q.id = p.id
 	p.out = appendMethod(p.out[:0], q, method)
 	p.msg.Payload, p.msg.Addr = p.out, p.to
-	if _, err = c.s.Send(rds.DontWait, &p.msg); err == nil {
-		return until, nil
-	}
-	if !c.take(p) {
+	_, err := c.s.Send(rds.DontWait, &p.msg)
+	if err != nil && !c.take(p) {
 		<-p.done // whoever took it has a reason
-		return until, p.err
+		return p.err
 	}
-	switch {
-	case errors.Is(err, rds.ErrCongested):
-		until.Relief = []netip.AddrPort{p.to}
-	case errors.Is(err, rds.ErrWouldBlock):
-		until.SendSpace = true
-	default:
-		return until, err
-	}
-	return until, nil
+	return err
 }
 
 // appendMethod is appendRequest of q with a method that is a string.

@@ -64,7 +64,7 @@ func rdmaBulk(kind abi.OpKind) func(*end) (step, error) {
 		m := rds.Message{Addr: e.to, Op: op}
 		done := make([]rds.Completion, rdmaWindow)
 		seg := &op.Local[0]
-		n := seg.Buf.Len()
+		n := len(seg.Buf.Bytes())
 		inFlight := 0
 		return func() (int, error) {
 			for ; inFlight < rdmaWindow; inFlight++ {

@@ -101,7 +101,7 @@ func (a *attacker) pair(size int) (*pair, error) {
 
 // grants lets all sockets of a host write into b, memory of s's process.
 func grants(s *rds.Socket, b *rds.Buffer, to netip.Addr) (rds.Cookie, error) {
-	r, err := s.Register(b, 0, b.Len(), rds.AllowWrite)
+	r, err := s.Register(b, 0, len(b.Bytes()), rds.AllowWrite)
 	if err != nil {
 		return 0, err
 	}
@@ -310,7 +310,7 @@ func (a *attacker) copies() error {
 	}
 	begun()
 	for {
-		if _, err := p.s.Send(context.Background(), p.write(0, p.buf.Len())); err != nil {
+		if _, err := p.s.Send(context.Background(), p.write(0, len(p.buf.Bytes()))); err != nil {
 			return err
 		}
 	}

@@ -224,6 +224,6 @@ func attaches(on parties) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, err = s.Register(b, 0, b.Len(), rds.AllowWrite)
+	_, err = s.Register(b, 0, len(b.Bytes()), rds.AllowWrite)
 	return time.Since(from), err
 }

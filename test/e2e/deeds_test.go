@@ -125,14 +125,14 @@ func (d *deeds) again(do func() error) error {
 
 // atomics are counted exactly, and never dropped.
 func (d *deeds) atomics(n uint64) error {
-	old, err := d.s.FetchAdd(d.ctx, d.to.LocalAddrPort(), d.cookie, 8, 3)
+	old, err := d.s.Atomic(d.ctx, d.to.LocalAddrPort(), &rds.Atomic{Cookie: d.cookie, RemoteOff: 8, Add: 3})
 	if err == nil && old != 3*(n-1) {
 		err = fmt.Errorf("added to %d", old)
 	}
 	if err != nil {
 		return err
 	}
-	old, err = d.s.CompareAndSwap(d.ctx, d.to.LocalAddrPort(), d.cookie, 16, n-1, n)
+	old, err = d.s.Atomic(d.ctx, d.to.LocalAddrPort(), &rds.Atomic{CmpSwap: true, Cookie: d.cookie, RemoteOff: 16, Compare: n - 1, Swap: n})
 	if err == nil && old != n-1 {
 		err = fmt.Errorf("compared with %d", old)
 	}
@@ -245,7 +245,7 @@ func (d *deeds) run(n uint64) error {
 
 func (d *deeds) otherLane(n uint64) error {
 	for i, size := range []int{minPayload, 100, 5000, 200000, rds.MaxMessage} {
-		if size > d.lane.SndBuf() {
+		if size > sndBuf {
 			continue
 		}
 		if _, err := d.lane.SendTo(fillPayload(make([]byte, size), n+uint64(i)), d.to.LocalAddrPort()); err != nil {

@@ -53,7 +53,7 @@ func testCongestion(t *testing.T, same bool) {
 			}
 		}
 	})
-	if !congested || a.sums().sent*uint64(len(buf)) < uint64(dst.RcvBuf()) {
+	if !congested || a.sums().sent*uint64(len(buf)) < uint64(sndBuf) {
 		t.Errorf("congested %v after %d messages", congested, a.sums().sent)
 	}
 	if n := at.gauge(stats.CongestedPorts); n != 1 {
@@ -80,7 +80,7 @@ func testCongestion(t *testing.T, same bool) {
 	blocked := from.bind(cf, 0)
 	go func() {
 		blocked.SetWriteDeadline(time.Now().Add(patience))
-		for range blocked.SndBuf()/3000 + 100 { // more than it can send before it learns of the congestion
+		for range sndBuf/3000 + 100 { // more than it can send before it learns of the congestion
 			if err := a.send(blocked, to, make([]byte, 3000)); err != nil {
 				sent <- err
 				return

@@ -73,7 +73,7 @@ func (h *hub) run() {
 // use reads and writes until the owner of the memory has ended.
 func (h *hub) use(ctx context.Context, to addrPort, cookie rds.Cookie) {
 	for i := 0; ; i++ {
-		op := &rds.RDMA{Write: true, Cookie: cookie, Local: []rds.Segment{{Buf: h.local, Len: h.local.Len()}}, Notify: true}
+		op := &rds.RDMA{Write: true, Cookie: cookie, Local: []rds.Segment{{Buf: h.local, Len: len(h.local.Bytes())}}, Notify: true}
 		if i%2 == 0 {
 			op.Write = false
 		}

@@ -33,6 +33,9 @@ const (
 	envArgs = "E2E_ARGS" // more arguments of every daemon: test/vmlab/ibv
 )
 
+// sndBuf is the send buffer limit of a new socket, and its receive buffer limit, bytes.
+const sndBuf = 512 << 10
+
 // patience is much longer than any step takes, even on a busy machine.
 const patience = 2 * time.Minute
 

@@ -46,7 +46,7 @@ func newEpoll(t *testing.T, s *rds.Socket) epoll {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(fd) })
-	p, err := s.PollFD()
+	p, err := s.PollFD(rds.WaitSet{Message: true})
 	if err == nil {
 		err = unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, p, &unix.EpollEvent{Events: unix.EPOLLIN})
 	}

@@ -37,6 +37,7 @@ type kworld struct {
 	saw map[string]int
 
 	socks  []*rds.Socket
+	limits []int    // of the send buffers of socks
 	out    []*kwmsg // messages of our sockets, by id
 	in     []*kwmsg // messages of the kernel, by id
 	last   map[[4]uint16]int
@@ -143,8 +144,9 @@ func (w *kworld) begin(c *rds.Client) {
 		s, err := w.c.Bind(netip.AddrPortFrom(kwOurs, w.port+i))
 		must(err)
 		must(s.SetRcvBuf(pick(w.r, 3000, 100_000)))
-		must(s.SetSndBuf(pick(w.r, 20_000, 1<<20)))
-		w.socks = append(w.socks, s)
+		limit := pick(w.r, 20_000, 1<<20)
+		must(s.SetSndBuf(limit))
+		w.socks, w.limits = append(w.socks, s), append(w.limits, limit)
 		port := 200 + i
 		w.ports = append(w.ports, port)
 		w.k.socks[port] = &ksock{port: port, limit: pick(w.r, 3000, 100_000), got: w.kernelGot}

@@ -47,10 +47,10 @@ func (w *kworld) next(dir, sport, dport uint16) (f [4]uint16, idx int) {
 
 // send sends a message of one of our sockets.
 func (w *kworld) send() {
-	s := w.socks[w.r.IntN(len(w.socks))]
-	port := w.ports[w.r.IntN(len(w.ports))]
+	i := w.r.IntN(len(w.socks))
+	s, port := w.socks[i], w.ports[w.r.IntN(len(w.ports))]
 	id := uint64(len(w.out))
-	m := &kwmsg{size: min(w.size(), s.SndBuf()), status: kwOpen}
+	m := &kwmsg{size: min(w.size(), w.limits[i]), status: kwOpen}
 	msg := rds.Message{Payload: w.payload(id, m.size), Addr: w.to(port)}
 	switch k := w.r.IntN(10); {
 	case k < 3 && w.saw["up"] > 0: // the kernel's message brought a cookie
@@ -99,7 +99,7 @@ func (w *kworld) send() {
 // region registers memory of ours for the kernel, or returns nil if there is none left.
 func (w *kworld) region(s *rds.Socket) *kwregion {
 	r := &kwregion{off: 2<<20 + len(w.free)*kwRegion, once: w.r.IntN(3) == 0}
-	if r.off+kwRegion > w.buf.Len() {
+	if r.off+kwRegion > len(w.buf.Bytes()) {
 		return nil
 	}
 	a := rds.AllowRead | rds.AllowWrite

@@ -69,7 +69,9 @@ func (e *endpoint) addNow(r *region) {
 	var err error
 	e.busy = true
 	e.vague |= portBit(to)
-	e.c.blocking(func() { old, err = e.s.FetchAdd(context.Background(), to, r.r.Cookie(), uint64(k.off), o.a.add) })
+	e.c.blocking(func() {
+		old, err = e.s.Atomic(context.Background(), to, &rds.Atomic{Cookie: r.r.Cookie(), RemoteOff: uint64(k.off), Add: o.a.add})
+	})
 	e.busy = false
 	w.log(e.h, "added", int64(o.token), int64(old), 0)
 	if !e.open {
