@@ -1,7 +1,6 @@
 package afrds
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"syscall"
@@ -61,11 +60,7 @@ func (s *Socket) barrier(val []byte) error {
 	case rs == nil:
 		return syscall.ENOTCONN
 	}
-	ctx, cancel := s.waiting(0)
-	if a.Flags&syscall.MSG_DONTWAIT != 0 || s.nonblock.Load() {
-		ctx, cancel = context.WithCancel(ctx)
-		cancel() // what holds now is found all the same
-	}
+	ctx, cancel := s.patience(int(a.Flags), new(timeout))
 	defer cancel()
 	_, err = rs.Barrier(ctx, a.Dest, a.WaitRDMAID)
 	if a.RDMAIDAddr != 0 && !errors.Is(err, rds.ErrInvalid) {
@@ -77,17 +72,14 @@ func (s *Socket) barrier(val []byte) error {
 		s.disarm(a.Dest, a.WaitRDMAID)
 		return nil
 	}
-	if !errors.Is(err, context.Canceled) {
-		return errno(err)
-	}
-	if a.Flags&syscall.MSG_DONTWAIT != 0 || s.nonblock.Load() {
+	if wouldBlock(err) {
 		s.mu.Lock()
 		s.armed[a.Dest] = a.WaitRDMAID
 		s.mu.Unlock()
 		_, _ = s.repoll()
 		return syscall.EAGAIN
 	}
-	return s.ended(ctx)
+	return s.waited(ctx, err)
 }
 
 // disarm ends the wait of poll for a barrier, because the application has asked for

@@ -37,21 +37,16 @@ func (s *Socket) Recvmsg(payload, name, control []byte, flags int) (Received, er
 	case flags&msgErrQueue != 0:
 		return Received{}, syscall.EAGAIN
 	}
-	var ctx context.Context
+	ctx, cancel := s.patience(flags, &s.opts.rcvtimeo)
+	defer cancel()
 	for {
 		r, done, err := s.receive(payload, name, control, flags)
 		if done || err != nil {
 			return r, err
 		}
-		t := s.timeout(&s.opts.rcvtimeo)
-		if flags&syscall.MSG_DONTWAIT != 0 || s.nonblock.Load() || t.poll {
+		if ctx == rds.DontWait {
 			s.tellRelief()
 			return Received{}, syscall.EAGAIN
-		}
-		if ctx == nil {
-			var cancel context.CancelFunc
-			ctx, cancel = s.waiting(t.d)
-			defer cancel()
 		}
 		if err := s.waitReadable(ctx); err != nil {
 			return Received{}, err
@@ -75,13 +70,8 @@ func (s *Socket) waitReadable(ctx context.Context) error {
 	}
 	w := rds.WaitSet{Message: true, Completion: true}
 	*krds.Congestion(&w) = true
-	if _, err := rs.Wait(ctx, w); err != nil {
-		if ctx.Err() != nil {
-			return s.ended(ctx)
-		}
-		return errno(err)
-	}
-	return nil
+	_, err = rs.Wait(ctx, w)
+	return s.waited(ctx, err)
 }
 
 // receive takes what is there. done reports whether there was anything.

@@ -134,42 +134,13 @@ func (s *Socket) checkZeroCopy(flags int, control []byte) error {
 
 // submit queues the message. It waits as the mode of the socket says.
 func (s *Socket) submit(rs *rds.Socket, o *outgoing) error {
-	var ctx context.Context
-	for {
-		_, err := rs.Send(rds.DontWait, &o.m)
-		congested := errors.Is(err, rds.ErrCongested)
-		if congested {
-			s.metCongestion(o.m.Addr)
-		}
-		if !congested && !wouldBlock(err) {
-			return errno(err)
-		}
-		t := s.timeout(&s.opts.sndtimeo)
-		if o.flags&syscall.MSG_DONTWAIT != 0 || s.nonblock.Load() || t.poll {
-			return errno(err)
-		}
-		if ctx == nil {
-			var cancel context.CancelFunc
-			ctx, cancel = s.waiting(t.d)
-			defer cancel()
-		}
-		want := rds.WaitSet{SendSpace: true}
-		if congested {
-			want = rds.WaitSet{Relief: []netip.AddrPort{o.m.Addr}}
-		}
-		if _, err := rs.Wait(ctx, want); err != nil {
-			if ctx.Err() != nil {
-				return s.ended(ctx)
-			}
-			return errno(err)
-		}
+	ctx, cancel := s.patience(o.flags, &s.opts.sndtimeo)
+	defer cancel()
+	_, err := rs.Send(ctx, &o.m)
+	if errors.Is(err, rds.ErrCongested) {
+		s.metCongestion(o.m.Addr)
 	}
-}
-
-func (s *Socket) timeout(t *timeout) timeout {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return *t
+	return s.waited(ctx, err)
 }
 
 // maxCongested limits how many destinations poll remembers.

@@ -2,6 +2,7 @@ package afrds
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -241,6 +242,25 @@ func (s *Socket) Close() error {
 		return nil
 	}
 	return errno(rs.Close())
+}
+
+// patience returns the context of a call with these flags, which waits for at most limit.
+func (s *Socket) patience(flags int, limit *timeout) (context.Context, context.CancelFunc) {
+	s.mu.Lock()
+	t := *limit
+	s.mu.Unlock()
+	if flags&syscall.MSG_DONTWAIT != 0 || s.nonblock.Load() || t.poll {
+		return rds.DontWait, func() {}
+	}
+	return s.waiting(t.d)
+}
+
+// waited returns the errno of a call that waited as ctx says.
+func (s *Socket) waited(ctx context.Context, err error) error {
+	if err != nil && ctx != rds.DontWait && errors.Is(err, ctx.Err()) {
+		return s.ended(ctx)
+	}
+	return errno(err)
 }
 
 // ended returns the errno of a wait that ctx ended: EBADF after Close, else EINTR or
