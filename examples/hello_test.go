@@ -12,7 +12,8 @@ import (
 	"github.com/rdsd/rdsd/internal/test/loopback"
 )
 
-// TestHello runs the program that README.md shows, in two processes and without a daemon.
+// TestHello runs the program that README.md shows, in two processes and without a daemon. What
+// finds no socket is said, and the program ends with 1.
 func TestHello(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -47,6 +48,14 @@ func TestHello(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = printer.Process.Kill(); _ = printer.Wait() })
 	lines := bufio.NewReader(out)
+	send := func(to string) (told bool) {
+		said, err := exec.Command(hello, at[1], to, "hello").CombinedOutput()
+		told = strings.HasPrefix(string(said), "hello: ") && strings.Contains(string(said), "not delivered to "+to+": no socket")
+		if exit, is := err.(*exec.ExitError); err != nil && (!told || !is || exit.ExitCode() != 1) {
+			t.Fatalf("%v: %s", err, said)
+		}
+		return told
+	}
 	// A message that comes before the printer has bound its port comes back. So there is one more,
 	// until one is printed.
 	printed := make(chan string, 1)
@@ -55,13 +64,14 @@ func TestHello(t *testing.T) {
 		printed <- line
 	}()
 	for {
-		if said, err := exec.Command(hello, at[1], at[0], "hello").CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, said)
-		}
+		_ = send(at[0])
 		select {
 		case line := <-printed:
 			if line != at[1]+": hello\n" {
 				t.Errorf("printed %q", line)
+			}
+			if nobody := fmt.Sprintf("%v:4001", net.At(1)); !send(nobody) {
+				t.Errorf("nothing said of a message to %s, where nobody is", nobody)
 			}
 			return
 		default:

@@ -3,9 +3,13 @@ package rds
 import (
 	"context"
 	"errors"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // TestCloseWait: it ends when all is acknowledged, when the context does, or
@@ -19,7 +23,7 @@ func TestCloseWait(t *testing.T) {
 		"acknowledged": {func(d *fakeDaemon, _ *Client) {
 			d.do(func() { d.release(func(*fakeMsg) bool { return true }, d.finish) })
 		}, nil, time.Second},
-		"withdrawn":    {func(d *fakeDaemon, _ *Client) { d.do(d.giveUp) }, nil, time.Second},
+		"withdrawn":    {func(d *fakeDaemon, _ *Client) { d.do(d.giveUp) }, GaveUp, time.Second},
 		"never":        {func(*fakeDaemon, *Client) {}, context.DeadlineExceeded, time.Minute},
 		"daemon gone":  {func(d *fakeDaemon, _ *Client) { d.die(nil) }, ErrDaemonGone, time.Second},
 		"client ended": {func(_ *fakeDaemon, c *Client) { c.Close() }, ErrClosed, time.Second},
@@ -63,6 +67,65 @@ func TestCloseWait(t *testing.T) {
 				}
 				if a.c.Err() == nil {
 					bindFake(t, a.c, "127.0.0.1:4000") // its port is free
+				}
+			})
+		})
+	}
+}
+
+// TestCloseWaitTells: what was not delivered is an error, unless somebody has taken the news
+// of it or wants none.
+func TestCloseWaitTells(t *testing.T) {
+	notice := func(kind uint8) func(*fakeDaemon, fakeMsg) {
+		return func(d *fakeDaemon, m fakeMsg) {
+			d.notice(m.slot, kind, 1)
+			d.end(m, abi.StatusDropped, 0)
+		}
+	}
+	taken := func(a *Socket) { _ = a.Notices(make([]Notice, 4)) }
+	status := func(st abi.Status) func(*fakeDaemon, fakeMsg) {
+		return func(d *fakeDaemon, m fakeMsg) { d.end(m, st, 0) }
+	}
+	for name, tt := range map[string]struct {
+		op          bool
+		first       func(a *Socket)
+		end         func(d *fakeDaemon, m fakeMsg)
+		then        func(a *Socket)
+		want, errno error
+	}{
+		"no socket":   {false, nil, notice(shm.NoticeNoSocket), nil, NoSocket, syscall.ECONNREFUSED},
+		"lost":        {false, nil, notice(shm.NoticeLost), nil, Lost, syscall.EPIPE},
+		"not granted": {false, nil, notice(shm.NoticeNotGranted), nil, NotGranted, syscall.EPIPE},
+		"both":        {true, nil, notice(shm.NoticeNoSocket), nil, Dropped, syscall.ECONNREFUSED},
+		"peer down":   {false, nil, notice(shm.NoticePeerDown), nil, nil, nil},
+		"taken":       {false, nil, notice(shm.NoticeNoSocket), taken, nil, nil},
+		"not wanted":  {false, func(a *Socket) { a.SetNotices(PeerUp) }, notice(shm.NoticeNoSocket), nil, nil, nil},
+		"dropped":     {true, nil, status(abi.StatusDropped), nil, Dropped, syscall.EPIPE},
+		"unknown":     {true, nil, status(abi.StatusUnknown), nil, Unknown, syscall.ETIME},
+		"canceled":    {true, nil, status(abi.StatusCanceled), nil, nil, nil},
+		"success":     {true, nil, status(abi.StatusSuccess), nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, a, b, local, _, r := rdmaPair(t, noSpin)
+				d.do(func() { d.holdSends, d.holdOps = true, true })
+				if tt.op {
+					write(t, a, b.LocalAddrPort(), r, local, true)
+				} else {
+					mustSend(t, a, "x", b)
+				}
+				if tt.first != nil {
+					tt.first(a)
+				}
+				d.do(func() {
+					d.release(func(*fakeMsg) bool { return true }, func(m fakeMsg) { tt.end(d, m) })
+				})
+				if tt.then != nil {
+					tt.then(a)
+				}
+				err := a.CloseWait(bg())
+				if !errors.Is(err, tt.want) || !errors.Is(err, tt.errno) || tt.want == nil && err != nil {
+					t.Errorf("%v, want %v", err, tt.want)
 				}
 			})
 		})

@@ -206,22 +206,23 @@ func (e *statusError) Unwrap() []error {
 func (e *statusError) Timeout() bool   { return false }
 func (e *statusError) Temporary() bool { return false }
 
-// NoticeKind is the kind of a Notice.
+// NoticeKind is the kind of a Notice. It is an error, that of a CloseWait:
+// errors.Is(err, rds.NoSocket).
 type NoticeKind uint8
 
-// Notices.
+// Notices, and the errnos that they are. PeerDown, PeerUp and Unreachable are none.
 const (
-	Lost     NoticeKind = NoticeKind(shm.NoticeLost)     // Count sent messages were lost: the peer's daemon restarted
-	NoSocket NoticeKind = NoticeKind(shm.NoticeNoSocket) // Count messages found no socket at To
+	Lost     NoticeKind = NoticeKind(shm.NoticeLost)     // Count sent messages were lost: the peer's daemon restarted. EPIPE
+	NoSocket NoticeKind = NoticeKind(shm.NoticeNoSocket) // Count messages found no socket at To. ECONNREFUSED
 	PeerDown NoticeKind = NoticeKind(shm.NoticePeerDown) // the connection to the host of To broke
 	PeerUp   NoticeKind = NoticeKind(shm.NoticePeerUp)   // the connection to the host of To is complete again after it had broken
-	GaveUp   NoticeKind = NoticeKind(shm.NoticeGaveUp)   // Count messages to To reached their GiveUpAfter
+	GaveUp   NoticeKind = NoticeKind(shm.NoticeGaveUp)   // Count messages to To reached their GiveUpAfter. EPIPE
 	// NotGranted: Count messages with a Cookie, or calls of Expose, did not make
 	// their region usable to To. The user's quota, the region, or the table of To's host has no
 	// room for one more grant, or the region is for one use and was granted to
 	// another host. If this host's daemon found that, the message was not sent. If
 	// the peer's daemon found it, the message was delivered, and its cookie is
-	// useless there. Release other regions, then send or Expose again.
+	// useless there. Release other regions, then send or Expose again. EPIPE.
 	NotGranted NoticeKind = NoticeKind(shm.NoticeNotGranted)
 	// Unreachable: the host of To is not reached, for Reason. Messages wait. The
 	// notice comes again when the reason changes, and when a host that had been reached is not
@@ -229,24 +230,28 @@ const (
 	Unreachable NoticeKind = NoticeKind(shm.NoticeUnreachable)
 )
 
-func (k NoticeKind) String() string {
-	switch k {
-	case Lost:
-		return "lost"
-	case NoSocket:
-		return "no socket"
-	case PeerDown:
-		return "peer down"
-	case PeerUp:
-		return "peer up"
-	case GaveUp:
-		return "gave up"
-	case NotGranted:
-		return "not granted"
-	case Unreachable:
-		return "unreachable"
+var kinds = map[NoticeKind]struct {
+	text  string
+	errno syscall.Errno // of messages that were not delivered
+}{
+	Lost: {"lost", syscall.EPIPE}, NoSocket: {"no socket", syscall.ECONNREFUSED}, PeerDown: {"peer down", 0}, PeerUp: {"peer up", 0},
+	GaveUp: {"gave up", syscall.EPIPE}, NotGranted: {"not granted", syscall.EPIPE}, Unreachable: {"unreachable", 0},
+}
+
+// Error returns the kind in a word or two.
+func (k NoticeKind) Error() string {
+	if x, ok := kinds[k]; ok {
+		return x.text
 	}
 	return "notice?"
+}
+
+// Unwrap returns the errno of a kind that counts messages.
+func (k NoticeKind) Unwrap() error {
+	if x := kinds[k]; x.errno != 0 {
+		return x.errno
+	}
+	return nil
 }
 
 // Notice tells a socket what happened at a destination that it sent to.

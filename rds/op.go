@@ -276,7 +276,7 @@ const maxNotices = 1024
 // addNotice queues n. If a notice of the same kind and destination is queued, n is
 // added to it. rx.mu is held.
 func (s *Socket) addNotice(n Notice) {
-	counts := n.Kind == Lost || n.Kind == NoSocket || n.Kind == GaveUp || n.Kind == NotGranted
+	counts := n.Kind.Unwrap() != nil
 	if counts && s.foldNotice(n) {
 		return
 	}

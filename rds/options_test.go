@@ -123,7 +123,7 @@ func TestGiveUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	var n [4]Notice
-	if k := a.Notices(n[:]); k != 1 || n[0] != (Notice{GaveUp, to, 2, 0}) || n[0].Kind.String() != "gave up" {
+	if k := a.Notices(n[:]); k != 1 || n[0] != (Notice{GaveUp, to, 2, 0}) || n[0].Kind.Error() != "gave up" {
 		t.Errorf("%d notices: %+v", k, n)
 	}
 	d.do(func() {

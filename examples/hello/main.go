@@ -22,7 +22,7 @@ func main() {
 	s := must(c.Bind(me))
 	if len(os.Args) > 3 {
 		must(s.SendTo([]byte(os.Args[3]), netip.MustParseAddrPort(os.Args[2])))
-		must(0, s.CloseWait(ctx)) // until the other host has answered
+		must(0, s.CloseWait(ctx)) // waits for the other host; the error says what was not delivered
 		return
 	}
 	for m, err := range s.Messages(ctx) {
@@ -32,7 +32,8 @@ func main() {
 
 func must[T any](v T, err error) T {
 	if err != nil {
-		panic(err)
+		fmt.Fprintln(os.Stderr, "hello:", err)
+		os.Exit(1)
 	}
 	return v
 }

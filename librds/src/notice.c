@@ -52,6 +52,30 @@ ssize_t rds_notices(rds_socket *s, struct rds_notice *notices, size_t count)
 	return (ssize_t)n;
 }
 
+int rdsi_undelivered(rds_socket *s)
+{
+	static const uint32_t kinds[] = {RDS_NO_SOCKET, RDS_LOST, RDS_GAVE_UP, RDS_NOT_GRANTED};
+	static const uint32_t statuses[] = {RDS_REMOTE_ERROR, RDS_DROPPED, RDS_OTHER_ERROR, RDS_UNKNOWN};
+	int err = 0;
+	pthread_mutex_lock(&s->c->rx.mu);
+	for (uint32_t k = 0; k < 4 && !err; k++) {
+		for (uint32_t i = 0; i < s->notices.n && !err; i++) {
+			struct rds_notice *n = rdsi_queue_at(&s->notices, i, sizeof *n);
+			if (n->kind == kinds[k])
+				err = k ? -EPIPE : -ECONNREFUSED;
+		}
+	}
+	for (uint32_t k = 0; k < 4 && !err; k++) {
+		for (uint32_t i = 0; i < s->comps.n && !err; i++) {
+			struct rds_completion *c = rdsi_queue_at(&s->comps, i, sizeof *c);
+			if (c->status == statuses[k])
+				err = rds_status_error(statuses[k]);
+		}
+	}
+	pthread_mutex_unlock(&s->c->rx.mu);
+	return err;
+}
+
 void rdsi_zero_copied(rds_socket *s, uint32_t cookie)
 {
 	pthread_mutex_lock(&s->c->rx.mu);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "buffer.h"
+#include "notice.h"
 #include "pollfd.h"
 #include "region.h"
 #include "rx.h"
@@ -194,7 +195,7 @@ int rds_close_wait(rds_socket *s, int timeout_ms)
 	rdsi_rx_discard(s);
 	err = wait_returned(s, deadline);
 	finish(s);
-	return err;
+	return err ? err : rdsi_undelivered(s);
 }
 
 int rds_close(rds_socket *s)

@@ -119,7 +119,11 @@ func (e *endpoint) closeWait() {
 		if errors.Is(err, rds.ErrDaemonGone) && e.c.gone {
 			return
 		}
-		must(err)
+		var kind rds.NoticeKind
+		var status rds.Status
+		if !errors.As(err, &kind) && !errors.As(err, &status) { // else nobody has taken the news of a loss yet
+			must(err)
+		}
 		for _, f := range w.flowsV {
 			if f.src == e {
 				f.lingered = true

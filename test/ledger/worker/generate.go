@@ -331,7 +331,7 @@ func (k *sock) told() {
 		var ns [64]rds.Notice
 		for n := k.s.Notices(ns[:]); n > 0; n = k.s.Notices(ns[:]) {
 			for _, x := range ns[:n] {
-				k.note(book.Record{Kind: book.Notice, Peer: x.To, A: x.Count, B: uint64(x.Reason), Text: x.Kind.String()})
+				k.note(book.Record{Kind: book.Notice, Peer: x.To, A: x.Count, B: uint64(x.Reason), Text: x.Kind.Error()})
 			}
 		}
 		for _, z := range back {

@@ -135,6 +135,11 @@ func (k *sock) close(linger time.Duration) {
 	if linger > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), linger)
 		err = k.s.CloseWait(ctx)
+		var kind rds.NoticeKind
+		var status rds.Status
+		if errors.As(err, &kind) || errors.As(err, &status) {
+			err = nil // the book has them
+		}
 		cancel()
 	} else {
 		err = k.s.Close()
