@@ -25,8 +25,8 @@ type Atomic struct {
 	// CmpSwap: compare and swap. Otherwise it is a fetch-and-add.
 	CmpSwap   bool
 	Cookie    Cookie  // the remote region, with AllowAtomic
-	RemoteOff uint64  // offset in the region; the region's start and the offset are multiples of 8
-	Local     Segment // 8 bytes at a multiple of 8, for the old value
+	RemoteOff uint64  // offset in the region, bytes; the region's start and the offset are multiples of 8
+	Local     Segment // 8 bytes at a multiple of 8, for the old value; Socket.Atomic needs none
 
 	Add     uint64 // fetch-and-add: what to add
 	NoCarry uint64 // fetch-and-add: each bit set is the top bit of a field that the carry does not leave

@@ -12,8 +12,8 @@ import (
 )
 
 // Buffer is memory for RDMA that the process shares with the daemon: made by Alloc, or the
-// program's own and made known by Import. Operations move
-// data between it and the network without a copy in the process.
+// program's own and made known by Import. Operations move data between it and the network
+// without a copy in the process.
 type Buffer struct {
 	c     *Client
 	id    uint32     // changed with c.life and c.tx.mu held

@@ -70,9 +70,9 @@ const firstBuffer = 8 << 10
 // nothing for a message, except when one is longer than all before it.
 //
 // The last iteration has a nil Received and the error that ended the receiving: the
-// context's, or one of RecvFrom's. Several loops may run at a socket at once; each
-// message goes to one of them. A message is taken when its
-// iteration begins, so leaving the loop loses none.
+// context's, or one of RecvFrom's. Several loops may run at a socket at once; each message
+// goes to one of them. A message is taken when its iteration begins, so leaving the loop
+// loses none.
 func (s *Socket) Messages(ctx context.Context) iter.Seq2[*Received, error] {
 	return func(yield func(*Received, error) bool) {
 		stop := s.wakeReceivers(ctx)

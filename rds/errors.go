@@ -95,8 +95,8 @@ var (
 	// ErrMessageTooLong: the payload is above the send buffer limit or 1 MiB.
 	// EMSGSIZE. Retrying does not help.
 	ErrMessageTooLong error = &sentinel{"message too long", []error{syscall.EMSGSIZE}}
-	// ErrWouldBlock: nothing to read, or the send buffer is full. EAGAIN.
-	// Retry when Wait reports Message or SendSpace.
+	// ErrWouldBlock: the call would have to wait and was told not to. EAGAIN. A receive found
+	// nothing, a send a full send buffer: try again when Wait reports Message or SendSpace.
 	ErrWouldBlock error = &sentinel{"operation would block", []error{syscall.EAGAIN}}
 	// ErrCongested: the destination's receiver is over its limit, or the destination
 	// holds its share of the process's message ids and send memory. Retry when Wait

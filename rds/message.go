@@ -17,7 +17,8 @@ const MaxMessage = abi.MaxMessage
 // and the offset of its first byte in the upper 32 bits. 0 names no region.
 type Cookie uint64
 
-// Message is one datagram to send. It can be used again for the next send.
+// Message is one datagram to send, with up to MaxMessage bytes, and what goes with it. It can be
+// used again for the next send.
 type Message struct {
 	// Payload is the data. It is copied. Nil and empty send an empty message.
 	Payload []byte
@@ -33,8 +34,8 @@ type Message struct {
 	// notice or the status Dropped. 0 means the socket that took this socket's first
 	// message to Addr.
 	DstInc uint32
-	// Cookie is sent along: the RDMA_DEST of the message. It must be of a region registered
-	// on this client; its grant goes ahead of the message.
+	// Cookie is sent along and grants its region to Addr, ahead of the message. It must be of a
+	// live region of this client.
 	Cookie Cookie
 	// Op is an operation that runs ahead of this message: when the message is
 	// delivered, the data of the operation is there.
@@ -70,7 +71,7 @@ type Received struct {
 	// has none.
 	SrcInc uint32
 	Cookie Cookie    // of a region of the sender, if the message carried one
-	Time   time.Time // when the message reached the daemon
+	Time   time.Time // when the message reached this host's daemon, by this host's wall clock
 }
 
 // plain reports that m is only a payload to send.
@@ -104,7 +105,7 @@ func giveUpMs(d time.Duration) uint32 { return uint32((d + time.Millisecond - 1)
 type RDMA struct {
 	Write     bool      // local memory to the remote region; otherwise the remote region to local memory
 	Cookie    Cookie    // the remote region
-	RemoteOff uint64    // offset in it, bytes
+	RemoteOff uint64    // offset in the region, bytes
 	Local     []Segment // 1 to 1024 pieces of local memory, none of them empty, at most 1 GiB together
 	Token     uint64    // comes back in the Completion
 	Notify    bool      // queue a Completion when settled
@@ -118,12 +119,11 @@ type RDMA struct {
 	OwnerOnly bool
 }
 
-// Segment is a piece of a Buffer. It belongs to an operation until the operation is
-// locally complete.
+// Segment is a piece of a Buffer, Len bytes at offset Off. It belongs to an operation until the
+// operation is locally complete, or to a message until its zero-copy cookie has come back.
 type Segment struct {
-	Buf *Buffer
-	Off int
-	Len int
+	Buf      *Buffer
+	Off, Len int
 }
 
 // Status says how an operation ended. It is an error, that of a call that waited for the
@@ -166,9 +166,10 @@ func (s Status) Unwrap() error {
 	return nil
 }
 
-// Completion is the status of an operation. Each operation has one.
+// Completion is the status of an operation. Each operation has one. It is queued if the
+// operation asked for it: Notify, or Report.
 type Completion struct {
-	Token  uint64
+	Token  uint64     // that of the operation
 	ID     uint64     // barrier id
 	To     netip.Addr // destination host
 	Status Status

@@ -16,11 +16,11 @@ import (
 // Access says what remote peers may do with a region.
 type Access uint8
 
-// Rights of a region, those of package abi. At least one of the first three is needed.
+// Rights of a region. At least one of the first three is needed.
 const (
-	AllowRead   = Access(abi.RightRead)   // remote Read operations
-	AllowWrite  = Access(abi.RightWrite)  // remote Write operations
-	AllowAtomic = Access(abi.RightAtomic) // remote Atomic operations
+	AllowRead   = Access(abi.RightRead)   // peers may read
+	AllowWrite  = Access(abi.RightWrite)  // peers may write
+	AllowAtomic = Access(abi.RightAtomic) // peers may run atomic operations
 	UseOnce     = Access(abi.UseOnce)     // the region ends with the first message that has operations on it; it can be granted to one host
 
 	// pageOffset makes the cookie's upper half the offset of the first byte in its
@@ -45,8 +45,8 @@ type Region struct {
 	exposed map[netip.AddrPort]struct{}
 }
 
-// Register makes the n bytes at off of b a region of this socket. It is a call to
-// the daemon. Errors: ErrInvalid for a range outside b, or without a right; ENOBUFS,
+// Register makes the n bytes at offset off of b a region of this socket, with the rights a. It
+// is a call to the daemon. Nobody can use the region before it is granted: see Region. Errors: ErrInvalid for a range outside b, or without a right; ENOBUFS,
 // the quota; ErrClosed, ErrDaemonGone, ErrSession.
 //
 // Source: RDS_GET_MR, net/rds/rdma.c rds_get_mr; with registration and the
@@ -115,6 +115,11 @@ func (r *Region) Cookie() Cookie {
 // of that host. The grant reaches that host ahead of all messages that this region's
 // socket, or another socket of its lane, sends there later. A message that carries
 // the Cookie needs no Expose.
+//
+// It is a call to the daemon and does not wait for the peer: a NotGranted notice says that the
+// peer has no room. Errors: the context's; ErrInvalid for an address that no host has; EBUSY
+// for another host than the first, of a region for one use; EINVAL if that was used; ENOBUFS,
+// the quota; ErrClosed, ErrDaemonGone, ErrSession.
 func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
 	peer = normal(peer)
 	if err := r.s.checkDest(peer); err != nil {
@@ -152,7 +157,8 @@ func (r *Region) expose(ctx context.Context, peer netip.AddrPort) error {
 // and a peer that did not answer in time has been disconnected. If ctx ends first,
 // the release goes on, and the memory must be treated as in use. A second Release
 // returns ErrClosed. So does one after the socket's Close, which takes back all
-// regions of the socket.
+// regions of the socket. Errors: the context's; ErrClosed, ErrSession. It returns nil if the
+// daemon has gone, and its keys with it.
 //
 // Source: RDS_FREE_MR; between two rdsd REVOKE and REVOKED.
 func (r *Region) Release(ctx context.Context) error {

@@ -8,10 +8,9 @@ import (
 
 // RemoteRegion is a region of another process, which that process has registered and
 // granted to this host, as an [io.ReaderAt] and [io.WriterAt]. The other process is not
-// told of reads and writes. All methods may be called from many goroutines at once.
-// Each call is made of operations of up to 256 KiB, of which
-// 16 are in flight at a time. So a call is not atomic: what else reads or writes the
-// same bytes at the same time sees any mixture.
+// told of reads and writes. All methods may be called from many goroutines at once. Each
+// call is made of operations of up to 256 KiB, of which 16 are in flight at a time. So a
+// call is not atomic: what else reads or writes the same bytes at the same time sees any mixture.
 type RemoteRegion struct {
 	ctx    context.Context
 	s      *Socket
@@ -26,9 +25,8 @@ var (
 )
 
 // Remote returns the region of size bytes that c names, of the socket at to. Its calls wait
-// until ctx ends. A region of
-// another socket fails at the first use, with RemoteError and EACCES: see RDMA.OwnerOnly.
-// It sends nothing and holds nothing: whether the region exists shows at the first use.
+// until ctx ends. A region of another socket fails at the first use, with RemoteError and
+// EACCES: see RDMA.OwnerOnly. It sends nothing and holds nothing: whether the region exists shows at the first use.
 func (s *Socket) Remote(ctx context.Context, to netip.AddrPort, c Cookie, size int64) *RemoteRegion {
 	return &RemoteRegion{ctx: ctx, s: s, to: to, cookie: c, size: size}
 }

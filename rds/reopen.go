@@ -22,7 +22,7 @@ import (
 //   - Datagrams that were delivered to a socket and not received stay in its queue,
 //     ahead of those that come now. What the daemon had acknowledged and kept in its
 //     own memory, because the process had no room, is lost. Nobody can count it.
-//   - Datagrams that were sent and not acknowledged are counted in Unacked. Each has
+//   - Datagrams that were sent and not acknowledged are counted in SocketLoss.Unacked. Each has
 //     arrived once or not at all. None is sent again.
 //   - Each operation has the status that the daemon had published, or Unknown. These
 //     statuses are queued before Options.Reopen is called. No operation of the old

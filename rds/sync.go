@@ -16,10 +16,9 @@ import (
 // Completion.Err. The remote application is not told. Write, Notify, Report and
 // Silent of op are ignored, and op is not changed.
 //
-// ctx limits the wait, and its deadline is the
-// operation's GiveUpAfter as well. If ctx ends first, the error is the context's,
-// the outcome is unknown, and the local memory must be treated as in use until
-// BarrierAll returns nil. Other errors are those of Send and WaitOp.
+// ctx limits the wait, and its deadline is the operation's GiveUpAfter as well. If ctx
+// ends first, the error is the context's, the outcome is unknown, and the local memory must
+// be treated as in use until BarrierAll returns nil. Other errors are those of Send and WaitOp.
 func (s *Socket) RDMAWrite(ctx context.Context, to netip.AddrPort, op *RDMA) error {
 	return opErr("write", to, s.transfer(ctx, to, op, true))
 }
@@ -40,7 +39,9 @@ func (s *Socket) transfer(ctx context.Context, to netip.AddrPort, op *RDMA, writ
 }
 
 // Atomic runs a, as RDMAWrite runs its operation, and returns the value before it, in
-// this host's byte order. If a.Local is zero, the value is only returned.
+// this host's byte order. If a.Local is zero, the value is only returned. A fetch-and-add is
+// &Atomic{Cookie: c, Add: 1}. A compare-and-swap with CmpSwap, Compare and Swap has stored
+// Swap if the value before equals Compare.
 func (s *Socket) Atomic(ctx context.Context, to netip.AddrPort, a *Atomic) (old uint64, err error) {
 	old, err = s.atomic(ctx, to, *a)
 	return old, opErr("atomic", to, err)

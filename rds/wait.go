@@ -55,7 +55,7 @@ func (w *WaitSet) interest() interest {
 
 // Wait waits until at least one condition of w holds and returns those that hold. It
 // takes nothing: by the next call another goroutine may have taken the message or
-// filled the send buffer.
+// filled the send buffer. With DontWait it only looks: ErrWouldBlock if none holds.
 //
 // Errors: the context's; ErrInvalid for an empty set, for an operation in Op that
 // was not issued, and for an operation in Status whose completion will not come,
