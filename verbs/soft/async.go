@@ -15,7 +15,7 @@ type asyncQueue struct {
 func (d *Device) raise(ev verbs.AsyncEvent) {
 	if d.async.on && !d.closed {
 		d.async.ev = append(d.async.ev, ev)
-		d.updateWake(len(d.dirty) > 0)
+		d.updateWake(d.dirty.N > 0)
 	}
 }
 
@@ -30,7 +30,7 @@ func (d *Device) PollAsync(ev []verbs.AsyncEvent) int {
 	rest := copy(a.ev, a.ev[n:])
 	clear(a.ev[rest:])
 	a.ev = a.ev[:rest]
-	d.updateWake(len(d.dirty) > 0)
+	d.updateWake(d.dirty.N > 0)
 	return n
 }
 

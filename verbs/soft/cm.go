@@ -369,6 +369,6 @@ func (d *Device) PollCM(ev []verbs.CMEvent) int {
 	}
 	d.takeResults()
 	n := d.events.take(ev)
-	d.updateWake(len(d.dirty) > 0)
+	d.updateWake(d.dirty.N > 0)
 	return n
 }

@@ -131,7 +131,7 @@ func (c *cq) Notified() bool {
 	if was {
 		c.fired = false
 		c.dev.fired--
-		c.dev.updateWake(len(c.dev.dirty) > 0)
+		c.dev.updateWake(c.dev.dirty.N > 0)
 	}
 	return was
 }

@@ -53,6 +53,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
@@ -70,8 +71,8 @@ type Device struct {
 	epfd      int
 	wakeFD    int // readable while the owner has something to collect
 	timerFD   int
-	timed     []*qp // with a timer running
-	nextTimer int64 // that timerFD is set to; 0: none
+	timed     lists.List[qp] // with a timer running
+	nextTimer int64          // that timerFD is set to; 0: none
 	awake     bool
 	ctl       *control
 	closed    bool
@@ -83,13 +84,13 @@ type Device struct {
 	free []int32
 	qpn  uint32
 
-	dirty, flushing []*qp // with output to write
-	ready, resuming []*qp // with messages put aside that have a receive now
-	overruns        []*cq // whose queue pairs have to go
+	dirty    lists.List[qp] // with output to write
+	ready    lists.List[qp] // with messages put aside that have a receive now
+	overruns []*cq          // whose queue pairs have to go
 
 	lent   lending
-	grown  []*qp // with queues that have grown
-	trimAt int64 // when to take back what is not used, 0: nothing is
+	grown  lists.List[qp] // with queues that have grown
+	trimAt int64          // when to take back what is not used, 0: nothing is
 
 	records []byte // see scratchOf; nil without TLS
 
@@ -214,10 +215,9 @@ func (d *Device) Progress() bool {
 		return false
 	}
 	did := d.takeResults()
-	d.resuming, d.ready = d.ready, d.resuming[:0]
-	for i, q := range d.resuming {
-		d.resuming[i] = nil
-		q.onReady = false
+	ready := d.ready
+	d.ready = lists.List[qp]{}
+	for q := ready.Pop(); q != nil; q = ready.Pop() {
 		did = true
 		if q.state.connected() {
 			q.unpark()
@@ -231,7 +231,7 @@ func (d *Device) Progress() bool {
 	if len(d.overruns) > 0 {
 		d.failOverrun()
 	}
-	d.updateWake(len(d.dirty) > 0)
+	d.updateWake(d.dirty.N > 0)
 	return did
 }
 
@@ -239,35 +239,29 @@ func (d *Device) Progress() bool {
 func (d *Device) Flush() {
 	if !d.closed {
 		d.flushDirty()
-		d.updateWake(len(d.dirty) > 0)
+		d.updateWake(d.dirty.N > 0)
 	}
 }
 
 func (d *Device) flushDirty() bool {
-	if len(d.dirty) == 0 {
-		return false
-	}
 	did := false
-	d.flushing, d.dirty = d.dirty, d.flushing[:0]
-	for i, q := range d.flushing {
-		d.flushing[i] = nil
-		q.onDirty = false
+	dirty := d.dirty
+	d.dirty = lists.List[qp]{}
+	for q := dirty.Pop(); q != nil; q = dirty.Pop() {
 		did = q.flush() || did
 	}
 	return did
 }
 
 func (d *Device) markDirty(q *qp) {
-	if !q.onDirty {
-		q.onDirty = true
-		d.dirty = append(d.dirty, q)
+	if !q.on.dirty.On() {
+		d.dirty.Add(&q.on.dirty, q)
 	}
 }
 
 func (d *Device) markReady(q *qp) {
-	if !q.onReady {
-		q.onReady = true
-		d.ready = append(d.ready, q)
+	if !q.on.ready.On() {
+		d.ready.Add(&q.on.ready, q)
 		d.updateWake(false)
 	}
 }
@@ -320,7 +314,7 @@ func (d *Device) watch(op, fd int, slot int32, events uint32) error {
 // something to collect: connection events, completions of a CQ that it armed, input
 // that was read behind a stall, or, with more, unfinished output.
 func (d *Device) updateWake(more bool) {
-	want := more || d.events.len() > 0 || len(d.async.ev) > 0 || d.fired > 0 || len(d.ready) > 0 || len(d.overruns) > 0
+	want := more || d.events.len() > 0 || len(d.async.ev) > 0 || d.fired > 0 || d.ready.N > 0 || len(d.overruns) > 0
 	if want == d.awake || d.closed {
 		return
 	}

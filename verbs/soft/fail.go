@@ -302,10 +302,10 @@ func (q *qp) hangUp(last []byte, alert uint8) {
 	q.park = parking{}
 	q.timers = [timerKinds]int64{}
 	q.intake, q.held, q.meter = reading, false, nil
-	if q.onSRQ {
-		q.srq.forget(q)
+	if q.srq != nil {
+		q.srq.waiting.Del(&q.onSRQ)
 	}
-	q.starving, q.onSRQ = false, false
+	q.starving = false
 }
 
 // flushSends completes everything outstanding as flushed, except the request at pos

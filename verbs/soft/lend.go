@@ -101,9 +101,8 @@ func (l *lending) putSegs(s []piece) { l.segs.put(s) }
 
 // trimLater notes that q has more memory than an idle queue pair needs.
 func (q *qp) trimLater() {
-	if !q.onGrown {
-		q.onGrown = true
-		q.dev.grown = append(q.dev.grown, q)
+	if !q.on.grown.On() {
+		q.dev.grown.Add(&q.on.grown, q)
 		q.dev.trimSoon()
 	}
 }
@@ -126,23 +125,18 @@ func (d *Device) trim() {
 	d.lent.segs.trim()
 	d.lent.rests.trim()
 	d.lent.batches.trim()
-	keep := d.grown[:0]
-	for _, q := range d.grown {
-		if q.state != destroyed && !q.trim() {
-			keep = append(keep, q)
-			continue
+	for at := d.grown.Head; at != nil; {
+		q, next := at.Of, at.Next
+		if q.state == destroyed || q.trim() {
+			d.grown.Del(at)
 		}
-		q.onGrown = false
-	}
-	clear(d.grown[len(keep):])
-	if d.grown = keep; len(keep) == 0 {
-		d.grown = nil
+		at = next
 	}
 }
 
 // trimmed reports whether nothing is left to trim.
 func (d *Device) trimmed() bool {
-	return len(d.grown)+len(d.lent.small.free)+len(d.lent.large.free)+len(d.lent.segs.free)+len(d.lent.rests.free)+len(d.lent.batches.free) == 0
+	return d.grown.N+len(d.lent.small.free)+len(d.lent.large.free)+len(d.lent.segs.free)+len(d.lent.rests.free)+len(d.lent.batches.free) == 0
 }
 
 // trim gives up the memory that q does not need while it is idle. It returns false

@@ -110,9 +110,8 @@ func (q *qp) startRNR(f []byte) bool {
 // starve notes that q waits for a receive.
 func (q *qp) starve() {
 	q.starving = true
-	if q.srq != nil && !q.onSRQ {
-		q.onSRQ = true
-		q.srq.waiting = append(q.srq.waiting, q)
+	if q.srq != nil && !q.onSRQ.On() {
+		q.srq.waiting.Add(&q.onSRQ, q)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
 )
@@ -51,18 +52,21 @@ type qp struct {
 
 	mrs      [2]*mr // the last regions looked up: local, remote
 	timers   [timerKinds]int64
-	onDirty  bool
-	onReady  bool
-	onTimer  bool
-	onGrown  bool
-	busy     bool // since the device looked last for what is not used
-	onSRQ    bool // on its list of those that wait
-	starving bool // the head of park waits for a receive
-	held     bool // the owner wants nothing read
+	on       onLists
+	onSRQ    place // among those that wait for its receives
+	busy     bool  // since the device looked last for what is not used
+	starving bool  // the head of park waits for a receive
+	held     bool  // the owner wants nothing read
 	late     late
 	meter    func(n int)
 	stats    verbs.QPStats
 }
+
+// place is where a queue pair is on a list.
+type place = lists.Link[qp]
+
+// onLists is where a queue pair is on the lists of its device that have the same names.
+type onLists struct{ dirty, ready, timed, grown place }
 
 var _ verbs.QP = (*qp)(nil)
 
@@ -194,7 +198,7 @@ func (q *qp) reset() {
 	q.dev.events.forget(q)
 	q.dev.updateWake(false)
 	*q = qp{dev: q.dev, pd: q.pd, attr: q.attr, num: q.num, slot: q.slot, scq: q.scq, rcq: q.rcq, srq: q.srq,
-		onDirty: q.onDirty, onReady: q.onReady, onTimer: q.onTimer, onGrown: q.onGrown, stats: q.stats}
+		on: q.on, stats: q.stats}
 	q.init()
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -93,8 +94,8 @@ type srq struct {
 	sges    int
 	posted  []uint32 // slots, stack
 	free    []uint32
-	waiting []*qp // with a message for which there is none
-	limit   int   // of AsyncSRQLimit, 0: not armed
+	waiting lists.List[qp] // with a message for which there is none
+	limit   int            // of AsyncSRQLimit, 0: not armed
 	users   int
 	gone    bool
 }
@@ -119,13 +120,8 @@ func (s *srq) PostRecv(wr []verbs.RecvWR) (int, error) {
 		return 0, err
 	}
 	n, err := s.push(wr)
-	if n > 0 && len(s.waiting) > 0 {
-		for i, q := range s.waiting {
-			s.waiting[i] = nil
-			q.onSRQ = false
-			q.dev.markReady(q)
-		}
-		s.waiting = s.waiting[:0]
+	for n > 0 && s.waiting.N > 0 {
+		s.dev.markReady(s.waiting.Pop())
 	}
 	return n, err
 }
@@ -225,15 +221,6 @@ func (s *srq) checkLimit() {
 
 // put gives back the slot of a completed receive.
 func (s *srq) put(w *recvWR) { s.free = append(s.free, w.slot) }
-
-func (s *srq) forget(q *qp) {
-	for i, w := range s.waiting {
-		if w == q {
-			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
-			return
-		}
-	}
-}
 
 // Destroy implements verbs.SRQ: EBUSY while a QP uses it.
 func (s *srq) Destroy() error {

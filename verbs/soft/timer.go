@@ -27,9 +27,8 @@ func now() int64 {
 func (q *qp) startTimer(k timerKind, ns int64) {
 	d := q.dev
 	q.timers[k] = now() + max(ns, 1)
-	if !q.onTimer {
-		q.onTimer = true
-		d.timed = append(d.timed, q)
+	if !q.on.timed.On() {
+		d.timed.Add(&q.on.timed, q)
 	}
 	if d.nextTimer == 0 || q.timers[k] < d.nextTimer {
 		d.setTimer(q.timers[k])
@@ -51,10 +50,8 @@ func (d *Device) expire() {
 	t := now()
 	d.nextTimer = 0
 	var next int64
-	keep := 0
-	for i := 0; i < len(d.timed); i++ { // may grow meanwhile
-		q := d.timed[i]
-		waits := false
+	for at := d.timed.Head; at != nil; {
+		q, waits := at.Of, false
 		for k := range q.timers {
 			if at := q.timers[k]; at != 0 && at <= t {
 				q.timers[k] = 0
@@ -67,15 +64,12 @@ func (d *Device) expire() {
 				}
 			}
 		}
+		behind := at.Next // as it is now: a timer that went off may have started others
 		if !waits {
-			q.onTimer = false
-			continue
+			d.timed.Del(at)
 		}
-		d.timed[keep] = q
-		keep++
+		at = behind
 	}
-	clear(d.timed[keep:])
-	d.timed = d.timed[:keep]
 	if d.trimAt != 0 && d.trimAt <= t {
 		d.trim()
 		d.trimAt = 0
