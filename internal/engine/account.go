@@ -47,13 +47,19 @@ type userTable struct {
 	wanted   lists.List[account] // with destinations that wait for places
 }
 
+// account returns the account of a user, which it opens if there is none.
+func (u *userTable) account(uid uint32) *account {
+	a := u.accounts[uid]
+	if a == nil {
+		a = &account{uid: uid}
+		u.accounts[uid] = a
+	}
+	return a
+}
+
 // enter counts c to its user's account.
 func (u *userTable) enter(c *Client) {
-	a := u.accounts[c.user.Account]
-	if a == nil {
-		a = &account{uid: c.user.Account}
-		u.accounts[c.user.Account] = a
-	}
+	a := u.account(c.user.Account)
 	a.clients++
 	a.quota = c.user.Quota
 	c.acct = a
@@ -86,9 +92,9 @@ func (u *userTable) maySocket(c *Client) error {
 	return err
 }
 
-// opsBegun counts n operations of c, each of which ends with opEnded, and mayOperate says
-// whether they may go on: ENOBUFS, there are too many with them.
-func (u *userTable) opsBegun(c *Client, n int) {
+// operations counts n more or fewer operations of c. mayOperate says whether they may go on: ENOBUFS, there are
+// too many with them.
+func (u *userTable) operations(c *Client, n int) {
 	c.acct.ops += n
 	u.opsHeld(c)
 }
@@ -119,15 +125,18 @@ func (u *userTable) maySegment(c *Client) unix.Errno {
 	return 0
 }
 
+// useSegment gives o, an operation of c, one more local segment: n bytes of b at off.
+func (u *userTable) useSegment(c *Client, o *txOp, b *buffer, off uint64, n uint32) {
+	u.segments(c, 1)
+	o.Segs, o.bufs = append(o.Segs, rdmaop.Seg{LKey: b.mr.LKey(), Addr: off, Len: n}), append(o.bufs, b)
+	b.users++
+}
+
 // segments counts n more or fewer local segments of c's operations.
 func (u *userTable) segments(c *Client, n int) {
 	c.segs += n
 	c.acct.segs += n
 	u.opsHeld(c)
-}
-
-func (u *userTable) opEnded(c *Client) {
-	c.acct.ops--
 }
 
 func (u *userTable) mayOperate(c *Client) unix.Errno {
@@ -169,22 +178,8 @@ func (u *userTable) mayPeer(c *Client) error {
 	return err
 }
 
-// asked counts p, new, to c's user until it is met or forgotten.
-func (u *userTable) asked(p *peer, c *Client) {
-	if c != nil {
-		p.askedBy = c.acct
-		c.acct.peers++
-	}
-}
-
-// askedAgain counts p to the user that another engine counted it to, who may have no process
-// any more.
-func (u *userTable) askedAgain(p *peer, uid uint32) {
-	a := u.accounts[uid]
-	if a == nil {
-		a = &account{uid: uid}
-		u.accounts[uid] = a
-	}
+// asked counts p, new, to a until it is met or forgotten.
+func (u *userTable) asked(p *peer, a *account) {
 	p.askedBy = a
 	a.peers++
 }

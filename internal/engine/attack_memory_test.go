@@ -98,7 +98,7 @@ func TestSegmentBound(t *testing.T) {
 	r := w.attach(0, smallParams())
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
 	tm := w.es[0].pools.msgs.Get()
-	tm.cl = r.cl
+	tm.sock = &socket{cl: r.cl}
 	r.cl.refs++
 	op := w.es[0].pools.ops.Get()
 	tm.opv[0], tm.nops = op, 1
@@ -113,10 +113,11 @@ func TestSegmentBound(t *testing.T) {
 	other := w.attach(0, smallParams())
 	b2 := other.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
 	tm2 := w.es[0].pools.msgs.Get()
-	tm2.cl = other.cl
+	tm2.sock = &socket{cl: other.cl}
 	if errno := w.es[0].tx.addSegment(tm2, op, b2, 0, 1); errno != unix.ENOBUFS {
 		t.Error("another process of the user: ", errno)
 	}
+	tm2.sock = nil
 	w.es[0].pools.msgs.Put(tm2)
 	if n, least := w.es[0].Memory().Sum().Records, maxSegs*segBytes; n < least || n > least+opBytesStep {
 		t.Errorf("%d bytes of records, want %d", n, least)

@@ -23,7 +23,7 @@ func TestReturnOfUntoldID(t *testing.T) {
 		t.Fatal(v)
 	}
 	ret := b.seg.RecvRetProducer()
-	ret.Put(p.partials[0].rxid)
+	ret.Put(w.es[1].rx.unfinished.Head.Of.rxid)
 	ret.Publish()
 	b.at.RingDaemon()
 	w.run()

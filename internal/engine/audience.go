@@ -12,15 +12,13 @@ func (ds *destinations) tell(a *audience) {
 	if a.N == 0 {
 		return
 	}
-	if a.step == nil {
-		a.step = func() bool {
-			return e.chores.inSlices(func() bool {
-				sl := a.next()
-				if sl != nil {
-					ds.refresh(sl)
-				}
-				return sl != nil
-			})
+	if a.one == nil {
+		a.one = func() bool {
+			sl := a.next()
+			if sl != nil {
+				ds.refresh(sl)
+			}
+			return sl != nil
 		}
 	}
 	a.all()

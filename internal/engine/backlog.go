@@ -15,7 +15,7 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 	at := map[*slot]int{}
 	var slots []*slot // of out
 	err = b.eachMessage(func(t *txMsg) bool {
-		if !v.May(t.cl.user.UID) {
+		if !v.May(t.sock.cl.user.UID) {
 			return true
 		}
 		i, ok := at[t.slot]
@@ -44,10 +44,10 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 	for from := 0; from < len(slots) && err == nil; from += lookStep {
 		err = b.ask(func() {
 			for i := from; i < min(from+lookStep, len(slots)); i++ {
-				if sl := slots[i]; sl.cl.dead || sl.closed {
+				if sl := slots[i]; sl.sock.cl.dead || sl.closed {
 					out[i].WaitsFor = ctl.WaitsForNobody
 				} else {
-					out[i].Congested = sl.cl.table.Slot(sl.idx).LoadCongested() != 0
+					out[i].Congested = sl.sock.cl.table.Slot(sl.idx).LoadCongested() != 0
 					out[i].WaitsFor = e.watch.waitsFor(sl, out[i].QueuedMessages > 0, out[i].UnackedMessages > 0)
 				}
 			}

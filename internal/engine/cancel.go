@@ -32,24 +32,21 @@ func (tx *sender) cancelClosed(sl *slot) {
 	}
 }
 
-// withdraw is the chore that withdraws messages of the destinations in cancelling, one
+// withdrawNext is the chore that withdraws messages of the destinations in cancelling, one
 // message of each in turn. It looks at a message that a work request still uses once;
 // that message ends when the work request has completed.
-func (tx *sender) withdraw() bool {
-	e := tx.e
-	return e.chores.inSlices(func() bool {
-		if tx.cancelling.N == 0 {
-			return false
-		}
-		sl := tx.cancelling.Head.Of
-		if sl.txs.N == 0 || sl.txs.Head.Of.nth > sl.cancelTo {
-			tx.cancelling.Del(&sl.inCancel)
-			return true
-		}
-		t := sl.txs.Head.Of
-		sl.txs.Del(&t.inTo)
-		sl.way.end(t, cancelled)
-		tx.cancelling.TurnOver()
+func (tx *sender) withdrawNext() bool {
+	if tx.cancelling.N == 0 {
+		return false
+	}
+	sl := tx.cancelling.Head.Of
+	if sl.txs.N == 0 || sl.txs.Head.Of.nth > sl.cancelTo {
+		tx.cancelling.Del(&sl.inCancel)
 		return true
-	})
+	}
+	t := sl.txs.Head.Of
+	sl.txs.Del(&t.inTo)
+	sl.way.end(t, cancelled)
+	tx.cancelling.TurnOver()
+	return true
 }

@@ -80,10 +80,10 @@ func TestCarriedAcrossBreak(t *testing.T) {
 		for range i { // later in each round
 			turn()
 		}
-		ResetPeers(a.e, b.e.addrs.all[0].addr)
+		ResetPeers(a.e, b.e.addrs.all[0].addr, nil)
 		if i%2 == 1 {
 			turn()
-			ResetPeers(b.e, a.e.addrs.all[0].addr)
+			ResetPeers(b.e, a.e.addrs.all[0].addr, nil)
 		}
 		w.run()
 		w.run()

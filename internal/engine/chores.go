@@ -40,18 +40,18 @@ func (a *chores) mayLook(n int) bool {
 	return true
 }
 
-// chore is one such piece of work. Its step does a part while mayLook allows, and reports
-// whether any work is left.
+// chore is one such piece of work. Its one does a unit of it, and reports whether there was
+// any. A unit that has a varying number of parts asks mayLook for each, and goes on later.
 type chore struct {
-	in   lists.Link[chore] // Engine.chores
-	step func() bool
+	in  lists.Link[chore] // Engine.chores
+	one func() bool
 }
 
 // begin has c done: what this turn still allows at once, for the caller may be in
 // the middle of something that no other chore may disturb, and the rest later.
 func (a *chores) begin(c *chore) {
 	for a.looks() {
-		if !c.step() {
+		if !a.inSlices(c.one) {
 			a.Del(&c.in)
 			return
 		}
@@ -73,7 +73,7 @@ func (a *chores) run() (work bool) {
 	for a.N > 0 && a.left > 0 {
 		c := a.Head.Of
 		a.Del(&c.in)
-		if c.step() {
+		if a.inSlices(c.one) {
 			a.Add(&c.in, c)
 		}
 		work = true

@@ -20,10 +20,11 @@ import (
 // Engine-owned from attach to detach.
 type Client struct {
 	handover.InState
-	name string
-	pid  int
-	user quota.User
-	acct *account // from attach until nothing uses its memory
+	session uint32 // the number that it has in a state for the Heir
+	name    string
+	pid     int
+	user    quota.User
+	acct    *account // from attach until nothing uses its memory
 
 	rings
 	arenas
@@ -74,7 +75,6 @@ type attention struct {
 	idle     int                // turns without work from it
 	rung     atomic.Bool
 	publish  bool // rings have news
-	reap     bool // receive ids to release
 }
 
 // ending is how far the end of a process has come.
@@ -84,7 +84,6 @@ type ending struct {
 	ended     int                // sockets, by index
 	freeing   []uint32           // buffers to free
 	refs      int                // messages and buffers that still use its memory
-	freed     bool
 }
 
 // hooks are how the client's session is notified, see Attachment.
@@ -244,10 +243,9 @@ func (e *Engine) Expel(c *Client, err error) {
 func (cs *clientTable) unref(c *Client) {
 	e := cs.e
 	c.refs--
-	if c.refs > 0 || !c.dead || c.freed {
+	if c.refs > 0 || !c.dead {
 		return
 	}
-	c.freed = true
 	e.st.C[stats.SharedBytes] -= c.shared
 	cs.deregWindows(c)
 	e.users.leave(c)

@@ -64,7 +64,7 @@ func (rx *receiver) congestion(p *peer) {
 // client if it wants to know.
 func (rx *receiver) setSlotCongested(sl *slot, on bool) {
 	e := rx.e
-	t := sl.cl.table.Slot(sl.idx)
+	t := sl.sock.cl.table.Slot(sl.idx)
 	on = on || e.drains.toldToWait(sl)
 	if (t.LoadCongested() != 0) == on {
 		return

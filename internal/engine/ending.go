@@ -13,30 +13,26 @@ import (
 // turn goes on from there. A socket's port, quota and names are free before the end is
 // done, so nobody waits for it.
 
-// retireDead retires regions of which only that is left.
-func (cs *clientTable) retireDead() bool {
-	e := cs.e
-	return e.chores.inSlices(func() bool {
-		if e.keys.retiring.N == 0 {
-			return false
-		}
-		e.keys.retire(e.keys.retiring.Head.Of)
-		return true
-	})
+// retireNext is the chore that retires regions of which only that is left.
+func (ks *keyTable) retireNext() bool {
+	if ks.retiring.N == 0 {
+		return false
+	}
+	ks.retire(ks.retiring.Head.Of)
+	return true
 }
 
-// endClients ends processes, the oldest first.
-func (cs *clientTable) endClients() bool {
-	for cs.leaving.N > 0 {
-		c := cs.leaving.Head.Of
-		if !cs.endClient(c) {
-			return true
-		}
+// endNext is the chore that ends processes, the oldest first.
+func (cs *clientTable) endNext() bool {
+	if cs.leaving.N == 0 {
+		return false
+	}
+	if c := cs.leaving.Head.Of; cs.endClient(c) {
 		cs.leaving.Del(&c.inLeaving)
 		c.acct.leaving--
 		cs.unref(c)
 	}
-	return false
+	return true
 }
 
 // endAtOnce ends what there is without regard for the budget: the daemon ends.
@@ -48,18 +44,17 @@ func (cs *clientTable) endAtOnce() {
 
 // retireIfDead ends r if nobody can use its key any more, in this turn or a later
 // one.
-func (cs *clientTable) retireIfDead(r *region) bool {
-	e := cs.e
+func (ks *keyTable) retireIfDead(r *region) bool {
 	if r.exp.State() != rdmaop.ExportRevoked {
 		return false
 	}
 	switch {
 	case r.inDead.On():
-	case e.chores.mayLook(1):
-		e.keys.retire(r)
+	case ks.e.chores.mayLook(1):
+		ks.retire(r)
 	default:
-		e.keys.retiring.Add(&r.inDead, r)
-		e.chores.begin(&e.keys.retiring.chore)
+		ks.retiring.Add(&r.inDead, r)
+		ks.e.chores.begin(&ks.retiring.chore)
 	}
 	return true
 }

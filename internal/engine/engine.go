@@ -89,9 +89,9 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 	e.keys.e, e.peers.e, e.clients.e, e.users.e, e.devices.e, e.addrs.e = e, e, e, e, e, e
 	e.dests.e, e.dests.nowhere.e, e.tx.e, e.rx.e, e.loop.e = e, e, e, e, e
 	e.throttle.e, e.halt.e, e.dirty.e, e.drains.e, e.watch.e = e, e, e, e, e
-	e.keys.retiring.step, e.keys.pressing.step = e.clients.retireDead, e.keys.press
-	e.clients.leaving.step, e.tx.cancelling.step, e.loop.rousing.step = e.clients.endClients, e.tx.withdraw, e.loop.wakeRoused
-	e.tx.broken.step = e.tx.stopBroken
+	e.keys.retiring.one, e.keys.pressing.one = e.keys.retireNext, e.keys.pressNext
+	e.clients.leaving.one, e.tx.cancelling.one, e.loop.rousing.one = e.clients.endNext, e.tx.withdrawNext, e.loop.wakeNext
+	e.tx.broken.one = e.tx.stopNext
 	if _, err := e.devices.openRail(dev, cfg.RecvBufs, cfg.CQE, cfg.ArmCQ); err != nil {
 		return nil, err
 	}

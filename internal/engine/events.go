@@ -13,7 +13,7 @@ func (c *Client) ringError() error {
 
 // report tells the application an operation's status, if it wants to know.
 func (cs *clientTable) report(t *txMsg, o *txOp) {
-	c := t.cl
+	c := t.sock.cl
 	if c.dead || t.sock.closed || !o.WantsStatus() {
 		return
 	}
@@ -31,12 +31,12 @@ func (cs *clientTable) report(t *txMsg, o *txOp) {
 }
 
 func (cs *clientTable) putStatus(t *txMsg, o *txOp) {
-	if t.cl.dead || t.sock.closed {
+	if t.sock.cl.dead || t.sock.closed {
 		return
 	}
-	*t.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: o.Status(), Sock: t.sock.handle,
+	*t.sock.cl.ev.Reserve().Status() = shm.EventStatus{Kind: shm.EvStatus, Status: o.Status(), Sock: t.sock.handle,
 		Cell: t.slot.cell.idx, Errno: uint32(o.Errno()), Token: o.Token, OpID: o.ID}
-	cs.news(t.cl)
+	cs.news(t.sock.cl)
 }
 
 // putStatuses writes the statuses of t that wait; false: no room for all.
@@ -45,7 +45,7 @@ func (cs *clientTable) putStatuses(t *txMsg) bool {
 		if !o.tell {
 			continue
 		}
-		if t.cl.ev.Free() == 0 {
+		if t.sock.cl.ev.Free() == 0 {
 			return false
 		}
 		o.tell = false
@@ -56,18 +56,18 @@ func (cs *clientTable) putStatuses(t *txMsg) bool {
 
 // note queues the notices of a destination.
 func (cs *clientTable) note(sl *slot) {
-	if sl.pend.On() || sl.cl.dead || sl.sock.closed {
+	if sl.pend.On() || sl.sock.cl.dead || sl.sock.closed {
 		return
 	}
-	if sl.cl.pendNote.N == 0 && cs.putNotices(sl) {
+	if sl.sock.cl.pendNote.N == 0 && cs.putNotices(sl) {
 		return
 	}
-	if sl.closed && sl.cl.crowded() {
+	if sl.closed && sl.sock.cl.crowded() {
 		cs.foldNotices(sl)
 		return
 	}
-	sl.cl.pendNote.Add(&sl.pend, sl)
-	cs.pend(sl.cl)
+	sl.sock.cl.pendNote.Add(&sl.pend, sl)
+	cs.pend(sl.sock.cl)
 }
 
 // crowded reports that more destinations have something to tell than the client
@@ -79,24 +79,24 @@ func (c *Client) crowded() bool { return c.pendNote.N > len(c.slots) }
 func (cs *clientTable) foldNotices(sl *slot) {
 	r := sl.sock.folded
 	if r == nil {
-		r = &slot{cl: sl.cl, sock: sl.sock, cell: sl.cell, closed: true}
+		r = &slot{sock: sl.sock, cell: sl.cell, closed: true}
 		sl.sock.folded = r
 	}
-	sl.cl.pendNote.Del(&sl.pend)
+	sl.sock.cl.pendNote.Del(&sl.pend)
 	r.lost, r.nosock, r.gaveUp = r.lost+sl.lost, r.nosock+sl.nosock, r.gaveUp+sl.gaveUp
 	r.ungranted += sl.ungranted
 	sl.reachNews = false
 	sl.lost, sl.nosock, sl.gaveUp, sl.down, sl.up, sl.ungranted = 0, 0, 0, 0, 0, 0
 	if !r.pend.On() {
 		r.cell = sl.cell
-		sl.cl.pendNote.Add(&r.pend, r)
-		cs.pend(sl.cl)
+		sl.sock.cl.pendNote.Add(&r.pend, r)
+		cs.pend(sl.sock.cl)
 	}
 }
 
 // putNotices writes what sl has to tell; false: no room for all of it.
 func (cs *clientTable) putNotices(sl *slot) bool {
-	if sl.sock.closed || sl.cl.dead {
+	if sl.sock.closed || sl.sock.cl.dead {
 		return true
 	}
 	if !cs.putNotice(sl, shm.NoticeLost, &sl.lost) || !cs.putNotice(sl, shm.NoticeNoSocket, &sl.nosock) {
@@ -105,7 +105,7 @@ func (cs *clientTable) putNotices(sl *slot) bool {
 	sl.tellGone()
 	return cs.putNotice(sl, shm.NoticePeerDown, &sl.down) &&
 		cs.putNotice(sl, shm.NoticePeerUp, &sl.up) &&
-		cs.e.peers.putUnreachable(sl) &&
+		cs.putUnreachable(sl) &&
 		cs.putNotice(sl, shm.NoticeGaveUp, &sl.gaveUp) &&
 		cs.putNotice(sl, shm.NoticeNotGranted, &sl.ungranted) &&
 		cs.putWanted(sl, shm.EvCrowded, &sl.crowded, (*shm.WantSlot).TakeCrowded, (*shm.WantSlot).SetCrowded) &&
@@ -116,14 +116,22 @@ func (cs *clientTable) putNotice(sl *slot, kind uint8, count *uint64) bool {
 	if *count == 0 {
 		return true
 	}
-	r := sl.cl.ev.Reserve()
+	if !cs.put(sl, shm.EventNotice{Kind: shm.EvNotice, Notice: kind, Count: *count}) {
+		return false
+	}
+	*count = 0
+	return true
+}
+
+// put writes n, which is about sl; false: no room.
+func (cs *clientTable) put(sl *slot, n shm.EventNotice) bool {
+	r := sl.sock.cl.ev.Reserve()
 	if r == nil {
 		return false
 	}
-	*r.Notice() = shm.EventNotice{Kind: shm.EvNotice, Notice: kind, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx,
-		Cell: sl.cell.idx, Count: *count, Addr: sl.addr.As16()}
-	*count = 0
-	cs.news(sl.cl)
+	n.Port, n.Sock, n.Slot, n.Cell, n.Addr = sl.port, sl.sock.handle, sl.idx, sl.cell.idx, sl.addr.As16()
+	*r.Notice() = n
+	cs.news(sl.sock.cl)
 	return true
 }
 
@@ -136,19 +144,15 @@ func (cs *clientTable) putWanted(sl *slot, kind shm.EvKind, due *bool, take func
 		*due = false
 		return true
 	}
-	w := sl.cl.seg.WantSlot(sl.idx)
+	w := sl.sock.cl.seg.WantSlot(sl.idx)
 	if !take(w) {
 		*due = false
 		return true
 	}
-	r := sl.cl.ev.Reserve()
-	if r == nil {
+	if !cs.put(sl, shm.EventNotice{Kind: kind}) {
 		set(w)
 		return false
 	}
 	*due = false
-	*r.Notice() = shm.EventNotice{Kind: kind, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx, Cell: sl.cell.idx,
-		Addr: sl.addr.As16()}
-	cs.news(sl.cl)
 	return true
 }

@@ -135,7 +135,7 @@ func (h *remote) away() bool {
 // Kernel peers are none: they are named in the configuration, and cannot be told
 // that their sequences are forgotten.
 func (p *peer) idle() bool {
-	if !p.c.profile().learns || p.slots.N+p.flows.N+p.paused.N+p.ctls+len(p.partials) > 0 || p.breaking || p.emptying {
+	if !p.c.profile().learns || p.slots.N+p.flows.N+p.paused.N+p.ctls+p.partials > 0 || p.breaking || p.emptying {
 		return false
 	}
 	_, idle := p.c.IdleSince()

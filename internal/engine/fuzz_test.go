@@ -201,7 +201,7 @@ func (x *fuzzer) ask(what, where byte, n uint64) {
 		r := x.regions[int(where)%len(x.regions)]
 		if n%2 == 0 {
 			x.call(&ipc.Expose{Region: r, Addr: hostAddr(int(n / 2 % 3)), Port: uint16(n)})
-		} else if g := x.w.es[0].keys.by[r]; g != nil && g.cl == x.cl {
+		} else if g := x.w.es[0].keys.by[r]; g != nil && g.sock.cl == x.cl {
 			if err := x.w.es[0].keys.release(g, func(error) {}); err != nil && err != unix.EALREADY {
 				x.w.t.Error(err)
 			}

@@ -305,7 +305,7 @@ func (x *played) cut() {
 	x.net.Faults.Unreachable = 1e6
 	for _, e := range x.es {
 		for i := range x.es {
-			ResetPeers(e, hostAddr(i))
+			ResetPeers(e, hostAddr(i), nil)
 		}
 	}
 	x.run()

@@ -214,7 +214,7 @@ func noticesGoOn(x *played) {
 	x.send(a, 3, 10, shm.Sub{})
 	x.send(a, 4, 10, shm.Sub{GiveUp: 1})
 	for range 2 {
-		ResetPeers(x.es[1], hostAddr(0))
+		ResetPeers(x.es[1], hostAddr(0), nil)
 		x.settle(a)
 		x.world.run()
 	}
@@ -241,11 +241,11 @@ func foldedGoesOn(x *played) {
 	x.settle()
 	x.fill(a)
 	sl := a.cl.slots[1]
-	closed := &slot{cl: a.cl, sock: sl.sock, cell: sl.cell, addr: sl.addr, port: 9, closed: true, told: told{lost: 2, nosock: 3, gaveUp: 4, ungranted: 5}}
+	closed := &slot{sock: sl.sock, cell: sl.cell, addr: sl.addr, port: 9, closed: true, told: told{lost: 2, nosock: 3, gaveUp: 4, ungranted: 5}}
 	x.es[0].clients.foldNotices(closed)
 	x.settle(a)
 	x.pause()
-	x.es[0].clients.foldNotices(&slot{cl: a.cl, sock: a.cl.slots[1].sock, cell: a.cl.slots[1].cell, closed: true, told: told{lost: 1}})
+	x.es[0].clients.foldNotices(&slot{sock: a.cl.slots[1].sock, cell: a.cl.slots[1].cell, closed: true, told: told{lost: 1}})
 	x.settle(a)
 	x.settle()
 }

@@ -47,10 +47,9 @@ func (ks *keyTable) newKeys() verbs.PeerKey {
 }
 
 func (ks *keyTable) newAllowance() *allowance {
-	e := ks.e
 	s := &allowance{lanes: map[*peer]int{}}
-	s.voiding.step = func() bool { return e.chores.inSlices(func() bool { return ks.voidNext(s) }) }
-	s.looking.step = func() bool { return e.chores.inSlices(func() bool { return ks.lookNext(s) }) }
+	s.voiding.one = func() bool { return ks.voidNext(s) }
+	s.looking.one = func() bool { return ks.lookNext(s) }
 	return s
 }
 
@@ -86,7 +85,7 @@ func (ks *keyTable) noteGrants(r *region, p *peer, n int) {
 // addGrants notes that x is n more grants, and ends it with the last one.
 func (ks *keyTable) addGrants(x *grantee, n int) {
 	x.n += n
-	x.of.shares.count(x.r.cl.acct, n)
+	x.of.shares.count(x.r.sock.cl.acct, n)
 	if x.n > 0 {
 		return
 	}
@@ -146,9 +145,9 @@ func (ks *keyTable) void(x *grantee) {
 		r.spent = true // the old instance may have used it
 	}
 	r.exp.PeersGone(h.who, h.who+keysEach)
-	r.cl.acct.grants -= x.n
+	r.sock.cl.acct.grants -= x.n
 	ks.addGrants(x, -x.n)
-	ks.e.clients.retireIfDead(r)
+	ks.retireIfDead(r)
 }
 
 // current ends what a former instance of h's daemon has of r.
@@ -183,6 +182,6 @@ func (ks *keyTable) lookNext(s *allowance) bool {
 	if !h.attached() {
 		ks.giveUp(r, h)
 	}
-	ks.e.clients.retireIfDead(r)
+	ks.retireIfDead(r)
 	return true
 }

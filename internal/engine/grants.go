@@ -35,7 +35,7 @@ var errTaken = errors.New("the peer refused a grant")
 // This host keeps none, and its table is nil. ENOBUFS.
 func (ks *keyTable) mayGrant(r *region, host netip.Addr, table *shares) error {
 	e := ks.e
-	c := r.cl
+	c := r.sock.cl
 	err := c.user.May(config.Grants, uint64(c.acct.grants), 1)
 	if err == nil && table != nil {
 		if err = c.user.MayShare("grants", table.of[c.acct], table.all, e.cfg.MaxGrants); err != nil {
@@ -78,7 +78,7 @@ func (ks *keyTable) grant(r *region, host netip.Addr, table *shares, key verbs.P
 		return false, fmt.Errorf("%w: region %#x is granted to %d sockets, as many as it can be: register the memory again for more", errno, r.id, rdmaop.MaxGrantees)
 	}
 	r.once = once{true, host}
-	r.cl.acct.grants++
+	r.sock.cl.acct.grants++
 	return need, nil
 }
 
@@ -129,7 +129,7 @@ func (s *shares) count(a *account, n int) {
 // any more.
 func (ks *keyTable) gaveBack(r *region, p *peer) {
 	if n := r.exp.PeerRevoked(p.key); n > 0 {
-		r.cl.acct.grants -= n
+		r.sock.cl.acct.grants -= n
 		ks.noteGrants(r, p, -n)
 	}
 }
@@ -187,7 +187,7 @@ func (ks *keyTable) grantCookie(t *txMsg) bool {
 	sl := t.slot
 	r := ks.by[uint32(t.m.DestCookie)]
 	t.ungranted = false
-	if r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
+	if r == nil || r.sock.cl != t.sock.cl || r.exp.State() != rdmaop.ExportLive {
 		return true
 	}
 	err := sl.way.expose(r, sl.port, byCookie)
@@ -204,7 +204,7 @@ func (ks *keyTable) grantCookie(t *txMsg) bool {
 // once, however often the peer restarts.
 func (ks *keyTable) grantAgain(t *txMsg) {
 	r := ks.by[uint32(t.m.DestCookie)]
-	if r == nil || r.cl != t.cl || r.exp.State() != rdmaop.ExportLive {
+	if r == nil || r.sock.cl != t.sock.cl || r.exp.State() != rdmaop.ExportLive {
 		return
 	}
 	if err := t.slot.way.expose(r, t.slot.port, byCookie); err != nil && !t.toldUngranted {
@@ -271,7 +271,7 @@ func (ks *keyTable) ungrant(r *region, p *peer, port uint16) bool {
 	ks.current(r, p.remote)
 	ok := r.exp.State() == rdmaop.ExportLive && r.exp.Ungrant(p.key, port)
 	if ok {
-		r.cl.acct.grants--
+		r.sock.cl.acct.grants--
 		ks.noteGrants(r, p, -1)
 	}
 	return ok
@@ -331,5 +331,5 @@ func (ks *keyTable) grantRefused(p *peer, n *wire.GrantNak) {
 // tellNotGranted tells r's owner that the socket at port of p cannot use it. It may
 // never have had a destination there, or not any more.
 func (ks *keyTable) tellNotGranted(r *region, p *peer, port uint16) {
-	ks.e.clients.note(&slot{cl: r.cl, sock: r.sock, cell: &cell{sock: r.sock}, addr: p.addr, port: port, closed: true, told: told{ungranted: 1}})
+	ks.e.clients.note(&slot{sock: r.sock, cell: &cell{sock: r.sock}, addr: p.addr, port: port, closed: true, told: told{ungranted: 1}})
 }

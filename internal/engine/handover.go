@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -30,7 +31,6 @@ var (
 type crossing struct {
 	*Engine
 	s     *handover.State
-	names map[*Client]uint32
 	procs handover.Records[Client, *Client]
 	socks handover.Records[socket, *socket]
 	cells handover.Records[cell, *cell]
@@ -39,23 +39,18 @@ type crossing struct {
 	txs   handover.Records[txMsg, *txMsg]
 	parts handover.Records[piece, *piece]
 
-	last    *Client // of part
-	session uint32  // its number
-
-	// number names a client's message that a connection has: pieces follow whole messages. find finds it.
-	number func(*msg.Msg) uint32
-	find   func(uint32) *msg.Msg
-
-	name func(*Client) uint32 // of an engine that is written
-
 	// Of an engine that is made:
 	heir    Heir
-	msgs    []*msg.Msg // by number
+	msgs    []crossed // by number: pieces follow whole messages
 	sources map[[16]byte]*[16]byte
 	away    []away
-	untold  map[*Client]int   // messages in its arena that it has not been told of
 	used    map[*rxEntry]bool // those that wait for room
-	found   []bool            // of msgs: a connection has it
+}
+
+// crossed is a client's message, or a piece of one, that a connection may have had.
+type crossed struct {
+	m     *msg.Msg
+	found bool // a connection has it
 }
 
 // Encode writes what an engine needs that takes this one's place. The engine is Halted.
@@ -65,8 +60,7 @@ func (e *Engine) Encode(s *handover.State, number func(*Client) uint32) error {
 		return errMoving
 	}
 	e.EndDetached()
-	x := &crossing{Engine: e, s: s, name: number, names: map[*Client]uint32{}}
-	x.number = x.message
+	x := &crossing{Engine: e, s: s}
 	x.collect()
 	for _, so := range x.socks.All {
 		if so.cl.dead {
@@ -77,6 +71,9 @@ func (e *Engine) Encode(s *handover.State, number func(*Client) uint32) error {
 		if _, late := e.tcp.net.Left(); late > 0 {
 			return errAccepted
 		}
+	}
+	for _, c := range x.procs.All {
+		c.session = number(c)
 	}
 	x.handOver()
 	s.Faulty()
@@ -98,30 +95,81 @@ func (e *Engine) Adopt(s *handover.State, heir Heir) error {
 	if e.now != 0 || e.Halts() || len(e.clients.all)+len(e.peers.all) > 0 {
 		return errStarted
 	}
-	x := &crossing{Engine: e, s: s, heir: heir, names: map[*Client]uint32{}, untold: map[*Client]int{}, sources: map[[16]byte]*[16]byte{}}
-	x.find = x.messageOf
+	x := &crossing{Engine: e, s: s, heir: heir, used: map[*rxEntry]bool{}, sources: map[[16]byte]*[16]byte{}}
 	e.halt.stage, e.halt.adopted = haltStill, true
 	x.handOver()
 	return s.Err()
 }
 
-// handOver has the engine go over. One that is made stops at the first error of a part, and goes through
-// the parts of all processes before.
+// handOver has the engine go over. One that is made stops at the first section with an error, and goes through
+// all processes of a section before.
 func (x *crossing) handOver() {
 	s := x.s
 	s.Begin(handover.TagEngine)
-	for _, part := range []func(){x.handOverFrame, x.handOverAddresses, x.handOverClients, x.handOverSockets, x.handOverRegions,
-		x.handOverSlots, x.handOverMessages, x.handOverArrived, x.handOverLists, x.handOverRemotes} {
+	x.handOverFrame()
+	x.section(handover.TagAddresses, x.handOverAddresses)
+	x.section(handover.TagClients, x.handOverClients)
+	x.section(handover.TagSockets, func() {
+		each(x, x.socks.All, mostSocks, 4+4+4+2+4+1+2, x.handOverSocket)
+		x.made(x.checkSockets)
+	})
+	x.section(handover.TagRegions, func() {
+		each(x, elements(&x.keys.all), maxRegions, 4+4+4+4+8+8+4+4+2+4, x.handOverRegion)
+		x.made(x.register)
+	})
+	x.section(handover.TagSlots, func() {
+		each(x, x.cells.All, mostSlots, 4+4+4+1+6*8, x.handOverCell)
+		each(x, x.pins.All, mostSlots, 8+4+2+8, x.handOverPin)
+		each(x, x.slots.All, mostSlots, 4+4+4+4+2+4+2+1+1+8*8, x.handOverSlot)
+	})
+	x.section(handover.TagMessages, x.handOverMessages)
+	x.section(handover.TagArrived, x.handOverArrived)
+	x.section(handover.TagUsers, x.handOverLists)
+	x.section(handover.TagRemotes, x.handOverRemotes)
+	x.made(x.link)
+	s.End()
+}
+
+// section has a section go over, unless one of those ahead of it has an error.
+func (x *crossing) section(t handover.Tag, both func()) {
+	if x.s.Reads() && x.s.Faulty() {
+		return
+	}
+	x.s.Begin(t)
+	both()
+	x.part(nil)
+	x.s.End()
+}
+
+// made calls f if what went over so far was read, without an error.
+func (x *crossing) made(f func()) {
+	if x.s.Reads() && !x.s.Faulty() {
 		x.part(nil)
-		if part(); s.Reads() && s.Faulty() {
+		f()
+	}
+}
+
+// each has a list of records go over, each by one, up to the first error. One that is read gets new
+// records.
+func each[T any](x *crossing, all []*T, most, least int, one func(*T)) {
+	for i := range x.s.Count(len(all), most, least) {
+		r := handover.Nth(x.s, all, i)
+		if x.s.Reads() {
+			r = new(T)
+		}
+		if one(r); x.s.Err() != nil {
 			return
 		}
 	}
-	if s.Reads() {
-		x.part(nil)
-		x.link()
+}
+
+// elements are those of l, in order.
+func elements[T any](l *lists.List[T]) []*T {
+	all := make([]*T, 0, l.N)
+	for at := l.Head; at != nil; at = at.Next {
+		all = append(all, at.Of)
 	}
-	s.End()
+	return all
 }
 
 // handOverFrame has the engine's own values go over.
@@ -170,7 +218,6 @@ const mostAddresses = 1 << 16
 // An address that was none before gets another.
 func (x *crossing) handOverAddresses() {
 	s := x.s
-	s.Begin(handover.TagAddresses)
 	keys := map[netip.Addr]verbs.PeerKey{}
 	used := map[verbs.PeerKey]bool{}
 	for i := range s.Count(len(x.addrs.all), mostAddresses, 4+8) {
@@ -186,7 +233,7 @@ func (x *crossing) handOverAddresses() {
 		}
 		keys[a], used[k] = k, true
 	}
-	if s.End(); !s.Reads() {
+	if !s.Reads() {
 		return
 	}
 	for _, l := range x.addrs.all {
@@ -320,8 +367,8 @@ func (x *crossing) handOverSource(from **[16]byte) {
 	*from = x.sources[a]
 }
 
-// message returns the number of a client's message that a connection has.
-func (x *crossing) message(m *msg.Msg) uint32 {
+// number returns the number of a client's message that a connection has.
+func (x *crossing) number(m *msg.Msg) uint32 {
 	switch o := m.Owner.(type) {
 	case *txMsg:
 		if x.txs.Has(o) {

@@ -163,7 +163,7 @@ func (h *handedOver) pending(a, b *opSide) {
 	sl := a.cl.slots[0]
 	sl.lost, sl.relief = 3, true
 	a.e.clients.note(sl)
-	closed := &slot{cl: a.cl, sock: sl.sock, cell: sl.cell, addr: sl.addr, port: 9, closed: true, told: told{lost: 2}}
+	closed := &slot{sock: sl.sock, cell: sl.cell, addr: sl.addr, port: 9, closed: true, told: told{lost: 2}}
 	a.e.clients.foldNotices(closed)
 	a.e.rx.overrun(a.cl.sock(gone), netip.MustParseAddr("10.0.0.9"))
 	h.run()

@@ -26,22 +26,19 @@ func (c *Client) Inherit(windows ...[]byte) {
 // handOverClients has the processes go over, with their rings and buffers.
 func (x *crossing) handOverClients() {
 	s := x.s
-	s.Begin(handover.TagClients)
 	for i := range s.Count(len(x.procs.All), mostClients, 4+8) {
 		x.part(nil)
 		c, name := handover.Nth(s, x.procs.All, i), uint32(0)
 		if !s.Reads() {
-			name = x.name(c)
-			x.names[c] = name
+			name = c.session
 		}
 		if s.U32(&name); s.Reads() {
 			if c = x.adoptClient(name); c == nil {
 				return
 			}
 		}
-		s.Alone(handover.TagClient, name, func() { x.handOverClient(c, name) })
+		s.Alone(handover.TagClient, name, func() { x.handOverClient(c) })
 	}
-	s.End()
 }
 
 // adoptClient enters a process that was named. It returns nil after an error.
@@ -56,15 +53,15 @@ func (x *crossing) adoptClient(name uint32) *Client {
 	}
 	x.clients.all = append(x.clients.all, c)
 	x.procs.All = append(x.procs.All, c)
-	x.names[c] = name
+	c.session = name
 	return c
 }
 
-func (x *crossing) handOverClient(c *Client, name uint32) {
+func (x *crossing) handOverClient(c *Client) {
 	s := x.s
 	windows := len(c.send)
 	if s.Int(&windows, maxWindows); windows != len(c.send) {
-		s.Fail("client %d with %d send windows, mapped are %d", name, windows, len(c.send))
+		s.Fail("client %d with %d send windows, mapped are %d", c.session, windows, len(c.send))
 	}
 	if s.Reads() {
 		if err := failpoint.Hit(failpoint.Process); err != nil {
@@ -91,45 +88,33 @@ func (x *crossing) handOverClient(c *Client, name uint32) {
 		}
 		c.sockFree = append(c.sockFree, handle)
 	}
-	x.handOverBuffers(c, name)
-}
-
-func (x *crossing) handOverBuffers(c *Client, name uint32) {
-	s := x.s
 	s.Begin(handover.TagBuffers)
 	s.U32(&c.nextBuf)
-	all := c.sortedBuffers()
-	for i := range s.Count(len(all), MaxBuffers, 4+8+1+1) {
-		b := handover.Nth(s, all, i)
-		if s.Reads() {
-			b = &buffer{cl: c}
-		}
-		size, waits := uint64(len(b.mem)), b.waiting != nil
-		s.U32(&b.id)
-		s.U64(&size)
-		s.Bool(&b.freeing)
-		if s.Bool(&waits); !s.Reads() {
-			continue
-		}
-		if s.Err() != nil {
-			return
-		}
-		if b.id == 0 || c.buffers[b.id] != nil || waits && !b.freeing {
-			s.Fail("buffer %d of client %d is there twice, or is waited for and not freed", b.id, name)
-			return
-		}
-		if b.mem, b.onFree = x.heir.Buffer(name, b.id); b.mem == nil || uint64(len(b.mem)) != size {
-			s.Fail("buffer %d of client %d has %d bytes, mapped are %d", b.id, name, size, len(b.mem))
-			return
-		}
-		if waits {
-			b.waiting = x.later(c, Awaited{Number: b.id})
-		}
-		c.buffers[b.id] = b
-		c.refs++
-		x.st.C[stats.RegisteredBytes] += size
-	}
+	each(x, c.sortedBuffers(), MaxBuffers, 4+8+1+1, func(b *buffer) { x.handOverBuffer(c, b) })
 	s.End()
+}
+
+func (x *crossing) handOverBuffer(c *Client, b *buffer) {
+	s, size, waits := x.s, uint64(len(b.mem)), b.waiting != nil
+	s.U32(&b.id)
+	s.U64(&size)
+	s.Bool(&b.freeing)
+	if s.Bool(&waits); !s.Reads() || s.Err() != nil {
+		return
+	}
+	if b.id == 0 || c.buffers[b.id] != nil || waits && !b.freeing {
+		s.Fail("buffer %d of client %d is there twice, or is waited for and not freed", b.id, c.session)
+		return
+	}
+	if b.mem, b.onFree = x.heir.Buffer(c.session, b.id); b.mem == nil || uint64(len(b.mem)) != size {
+		s.Fail("buffer %d of client %d has %d bytes, mapped are %d", b.id, c.session, size, len(b.mem))
+		return
+	}
+	if waits {
+		b.waiting = x.later(c, Awaited{Number: b.id})
+	}
+	c.addBuffer(b)
+	x.st.C[stats.RegisteredBytes] += size
 }
 
 // register registers what clients have. Regions come first, because they have to have their
@@ -166,28 +151,9 @@ func (x *crossing) localOf(addr netip.Addr) *localAddr {
 	return l
 }
 
-func (x *crossing) handOverSockets() {
-	s := x.s
-	s.Begin(handover.TagSockets)
-	for i := range s.Count(len(x.socks.All), mostSocks, 4+4+4+2+4+1+2) {
-		x.part(nil)
-		so := handover.Nth(s, x.socks.All, i)
-		if s.Reads() {
-			so = &socket{}
-		}
-		if x.handOverSocket(so); s.Err() != nil {
-			return
-		}
-	}
-	if s.Reads() {
-		x.checkSockets()
-	}
-	x.part(nil)
-	s.End()
-}
-
 func (x *crossing) handOverSocket(so *socket) {
 	s := x.s
+	x.part(nil)
 	var addr netip.Addr
 	congested, sends, refused := so.congested, so.took != nil, so.forMemory.On()
 	if !s.Reads() {
@@ -238,7 +204,7 @@ func (x *crossing) checkSockets() {
 		}
 		for i, so := range c.socks {
 			if (so == nil) != free[uint32(i)] {
-				x.s.Fail("socket index %d of client %d is lost, or free and in use", i, x.names[c])
+				x.s.Fail("socket index %d of client %d is lost, or free and in use", i, c.session)
 			}
 		}
 		if x.s.Err() != nil {
@@ -274,11 +240,7 @@ func (x *crossing) bindAgain(s *socket, congested, refused bool) {
 		x.st.C[stats.CongestedPorts]++
 	}
 	if refused {
-		acc := s.cl.acct
-		acc.refused.Add(&s.forMemory, s)
-		if !acc.inShort.On() {
-			x.rx.overflow.short.Add(&acc.inShort, acc)
-		}
+		x.rx.awaitMemory(s)
 		x.rx.overflow.released = true
 	}
 }

@@ -11,8 +11,5 @@ func (x *crossing) part(c *Client) {
 		x.s.Shared()
 		return
 	}
-	if x.last != c {
-		x.last, x.session = c, x.names[c]
-	}
-	x.s.Of(x.session)
+	x.s.Of(c.session)
 }

@@ -20,28 +20,28 @@ func TestHandoverFault(t *testing.T) {
 		{"a socket handle that is lost", 1, func(_ *Engine, cl *Client) { cl.sockFree = nil }},
 		{"a status of an operation that is in progress", 0, func(_ *Engine, cl *Client) {
 			for _, m := range cl.msgs {
-				if m != nil && m.nops > 0 && !m.done {
+				if m != nil && m.nops > 0 && !m.done() {
 					m.opv[0].copied = m.opv[0].Len + 1
 				}
 			}
 		}},
 		{"a message that waits nowhere", 0, func(_ *Engine, cl *Client) {
 			for _, m := range cl.msgs {
-				if m != nil && !m.done {
+				if m != nil && !m.done() {
 					m.sum.Datagrams = 0
 				}
 			}
 		}},
 		{"a payload outside the arena", 0, func(_ *Engine, cl *Client) {
 			for _, m := range cl.msgs {
-				if m != nil && !m.done && m.buf == nil {
+				if m != nil && !m.done() && m.buf == nil {
 					m.m.Addr = 1 << 40
 				}
 			}
 		}},
 		{"a region without rights", 1, func(e *Engine, cl *Client) {
 			for at := e.keys.all.Head; at != nil; at = at.Next {
-				if at.Of.cl == cl {
+				if at.Of.sock.cl == cl {
 					at.Of.rights = 0
 				}
 			}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 )
 
@@ -92,11 +91,8 @@ func TestPeersGolden(t *testing.T) {
 func peersIn(t *testing.T, e *Engine, version uint16) []byte {
 	t.Helper()
 	s := handover.Write(version)
-	x := &crossing{Engine: e, s: s, number: func(m *msg.Msg) uint32 {
-		t.Fatalf("message %+v was handed over", m)
-		return 0
-	}}
-	if x.handOverRemotes(); s.Err() != nil {
+	x := &crossing{Engine: e, s: s}
+	if x.section(handover.TagRemotes, x.handOverRemotes); s.Err() != nil {
 		t.Fatal(s.Err())
 	}
 	return s.Bytes()

@@ -20,7 +20,7 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 	var wasUp, parted, asked, onTCP bool
 	var uid uint32
 	if !s.Reads() {
-		if len(p.partials) > 0 || p.breaking || p.emptying || p.isUp {
+		if p.partials > 0 || p.breaking || p.emptying || p.isUp {
 			s.Refuse(errNotStill)
 		}
 		onTCP = !p.c.profile().rdma
@@ -45,7 +45,7 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 		}
 		p = x.peers.newPeer(h, lane)
 		if p.wasUp, p.parted = wasUp, parted; asked {
-			x.users.askedAgain(p, uid)
+			x.users.asked(p, x.users.account(uid)) // who may have no process any more
 		}
 	}
 	s.U64(&p.begun)

@@ -12,7 +12,6 @@ import (
 // for a client's event ring, for a socket's room, for a place, and for one more peer.
 func (x *crossing) handOverLists() {
 	s := x.s
-	s.Begin(handover.TagUsers)
 	for _, c := range x.procs.All {
 		x.part(c)
 		if x.handOverPending(c); s.Err() != nil {
@@ -53,7 +52,6 @@ func (x *crossing) handOverLists() {
 		s.U32(&a.uid)
 		x.handOverPlaces(a)
 	}
-	s.End()
 }
 
 // withClients are the users with processes, in order.
@@ -95,14 +93,14 @@ func (x *crossing) handOverPlaces(a *account) {
 		if sl.counted || sl.closed || sl.lead != nil {
 			return false
 		}
-		sl.leadTo(&sl.cl.acct.waiting)
+		sl.leadTo(&sl.sock.cl.acct.waiting)
 		return true
 	})
 	handOverList(x, &a.idle, &x.slots, func(sl *slot) bool {
 		if !sl.counted || sl.inIdle.On() {
 			return false
 		}
-		sl.cl.acct.idle.Add(&sl.inIdle, sl)
+		sl.sock.cl.acct.idle.Add(&sl.inIdle, sl)
 		return true
 	})
 }
@@ -114,14 +112,14 @@ func (x *crossing) handOverPending(c *Client) {
 		for _, o := range t.ops() {
 			tells = tells || o.tell
 		}
-		if t.cl != c || !tells || t.inPend.On() {
+		if t.sock.cl != c || !tells || t.inPend.On() {
 			return false
 		}
 		c.pendOps.Add(&t.inPend, t)
 		return true
 	})
 	handOverList(x, &c.pendNote, &x.slots, func(sl *slot) bool {
-		if sl.cl != c || sl.pend.On() {
+		if sl.sock.cl != c || sl.pend.On() {
 			return false
 		}
 		c.pendNote.Add(&sl.pend, sl)

@@ -17,6 +17,7 @@ const (
 
 // txState is what a message's record says of it besides what its txMsg holds.
 type txState struct {
+	done     bool
 	waits    bool // in its destination's queue
 	asks     bool // its destination's socket, see slot.asks
 	uses     bool // a region for one use, on this host
@@ -28,7 +29,6 @@ type txState struct {
 
 func (x *crossing) handOverMessages() {
 	s := x.s
-	s.Begin(handover.TagMessages)
 	s.Grow(len(x.txs.All) * usualMsg)
 	n := s.Count(len(x.txs.All), mostMsgs, 5*4+8+2+8+8+8+4+8+8+4+1+4)
 	if s.Reads() {
@@ -46,26 +46,25 @@ func (x *crossing) handOverMessages() {
 			return
 		}
 	}
-	if s.End(); !s.Reads() {
+	if !s.Reads() {
 		return
 	}
-	x.msgs = make([]*msg.Msg, 0, n)
+	x.msgs = make([]crossed, 0, n)
 	for _, t := range x.txs.All {
-		x.msgs = append(x.msgs, &t.m)
+		x.msgs = append(x.msgs, crossed{m: &t.m})
 	}
 	for _, t := range x.txs.All {
 		if t.long != nil {
 			for l := t.long.pieces.Head; l != nil; l = l.Next {
-				x.msgs = append(x.msgs, &l.Of.m)
+				x.msgs = append(x.msgs, crossed{m: &l.Of.m})
 			}
 		}
 	}
-	x.found = make([]bool, len(x.msgs))
 }
 
 // of sets st to the state of a message that is written.
 func (st *txState) of(x *crossing, t *txMsg) {
-	st.waits, st.asks, st.long, st.inBuffer, st.limit, st.bad = t.inQ.On(), t.slot.asks == t, t.long != nil, t.buf != nil, t.limit.When(), t.bad()
+	st.done, st.waits, st.asks, st.long, st.inBuffer, st.limit, st.bad = t.done(), t.inQ.On(), t.slot.asks == t, t.long != nil, t.buf != nil, t.limit.When(), t.bad()
 	for _, o := range t.ops() {
 		g := x.keys.by[o.RKey()]
 		st.uses = st.uses || g != nil && g.user == t
@@ -76,7 +75,7 @@ func (st *txState) of(x *crossing, t *txMsg) {
 func (x *crossing) handOverMessage(t *txMsg) {
 	s, m, st := x.s, &t.m, txState{}
 	if !s.Reads() {
-		x.part(t.cl)
+		x.part(t.sock.cl)
 		st.of(x, t)
 	}
 	x.socks.Ref(s, &t.sock, "socket")
@@ -84,7 +83,7 @@ func (x *crossing) handOverMessage(t *txMsg) {
 	x.pins.Ref(s, &t.pin, "pin")
 	s.U32s(&t.id, &t.name)
 	s.U64(&t.nth)
-	f, known := s.Flags(&t.done, &t.handed, &t.ungranted, &t.toldUngranted, &st.waits, &st.asks,
+	f, known := s.Flags(&st.done, &t.handed, &t.ungranted, &t.toldUngranted, &st.waits, &st.asks,
 		&m.Silent, &m.AckNow, &st.uses, &st.long, &st.inBuffer)
 	s.Int(&t.sum.Datagrams, frames.MaxLen)
 	s.Int(&t.sum.Bytes, abi.MaxMessage)
@@ -97,7 +96,7 @@ func (x *crossing) handOverMessage(t *txMsg) {
 	if s.Reads() && !x.adoptMessage(t, &st, f, known) {
 		return
 	}
-	if !t.done {
+	if !st.done {
 		x.handOverPayload(t, st.inBuffer)
 	}
 	s.Begin(handover.TagOperations)
@@ -112,13 +111,12 @@ func (x *crossing) adoptMessage(t *txMsg, st *txState, f uint16, known bool) boo
 	if x.s.Err() != nil {
 		return false
 	}
-	t.cl = t.sock.cl
-	c, m := t.cl, &t.m
+	c, m := t.sock.cl, &t.m
 	x.part(c)
 	switch {
 	case t.slot.sock != t.sock, t.slot.pin == nil, t.id >= uint32(len(c.msgs)) || c.msgs[t.id] != nil, !known, t.nth > x.clock,
 		t.sum.Datagrams == 0, st.limit < 0:
-		x.s.Fail("message %d of client %d is there twice, or its flags are %#x", t.id, x.names[c], f)
+		x.s.Fail("message %d of client %d is there twice, or its flags are %#x", t.id, c.session, f)
 		return false
 	}
 	c.msgs[t.id] = t
@@ -138,7 +136,7 @@ func (x *crossing) messageAgain(t *txMsg, st *txState, f uint16) {
 	case st.bad != 0:
 		x.s.Fail("operation %d of %d is bad", st.bad, t.nops)
 	}
-	if !t.done {
+	if !st.done {
 		x.listAgain(t, st, f)
 	}
 }
@@ -180,7 +178,7 @@ func (x *crossing) handOverPayload(t *txMsg, inBuffer bool) {
 
 // payloadAgain finds the payload of t in shared memory again.
 func (x *crossing) payloadAgain(t *txMsg, inBuffer bool, buf uint32, addr uint64, n int) {
-	m, c := &t.m, t.cl
+	m, c := &t.m, t.sock.cl
 	m.Payload = t.sum.Bytes
 	switch {
 	case m.Run == 0 && (t.sum.Datagrams != 1 || t.sum.Bytes != n), m.Run != 0 && (m.Run != t.sum.Datagrams || n > frames.MaxLen || n == 0 || inBuffer),
@@ -189,7 +187,7 @@ func (x *crossing) payloadAgain(t *txMsg, inBuffer bool, buf uint32, addr uint64
 	case n == 0 && !inBuffer:
 	case inBuffer:
 		b := c.buffers[buf]
-		if b == nil || n == 0 || addr > uint64(len(b.mem)) || uint64(n) > uint64(len(b.mem))-addr {
+		if b == nil || n == 0 || !b.has(addr, uint64(n)) {
 			x.s.Fail("a payload of %d bytes at %d in buffer %d", n, addr, buf)
 			return
 		}
@@ -209,9 +207,7 @@ func (x *crossing) payloadAgain(t *txMsg, inBuffer bool, buf uint32, addr uint64
 func (x *crossing) listAgain(t *txMsg, st *txState, f uint16) {
 	sl := t.slot
 	x.tx.list(t)
-	t.sock.ops += t.nops
-	x.tx.queued.ops += t.nops
-	x.users.opsBegun(t.cl, t.nops)
+	x.tx.countOps(t, t.nops)
 	if st.limit != 0 {
 		x.due.limits.Set(&t.limit, t, st.limit)
 	}
@@ -230,52 +226,48 @@ func (x *crossing) listAgain(t *txMsg, st *txState, f uint16) {
 	switch {
 	case st.waits && t.handed, st.waits && t.long != nil && t.long.ended, st.asks && !t.handed,
 		!st.waits && !t.handed && (t.long == nil || !t.long.ended), t.sock.took == nil:
-		x.s.Fail("message %d of client %d is nowhere, or in two places: flags %#x", t.id, x.names[t.cl], f)
+		x.s.Fail("message %d of client %d is nowhere, or in two places: flags %#x", t.id, t.sock.cl.session, f)
 	}
 }
 
-// messageOf returns message n for a connection that had it. It returns nil if the connection
+// find returns message n for a connection that had it. It returns nil if the connection
 // cannot have had it.
-func (x *crossing) messageOf(n uint32) *msg.Msg {
-	if uint64(n) >= uint64(len(x.msgs)) {
+func (x *crossing) find(n uint32) *msg.Msg {
+	if uint64(n) >= uint64(len(x.msgs)) || !x.msgs[n].handed() {
 		return nil
 	}
-	m := x.msgs[n]
-	if t, ok := m.Owner.(*txMsg); ok {
-		if t.done || !t.handed || t.long != nil && t.long.ended {
-			return nil
-		}
-	}
-	x.found[n] = true
-	return m
+	x.msgs[n].found = true
+	return x.msgs[n].m
+}
+
+// handed reports whether a connection has to have m.
+func (m crossed) handed() bool {
+	t, whole := m.m.Owner.(*txMsg)
+	return !whole || !t.done() && t.handed && (t.long == nil || !t.long.ended)
 }
 
 // linkMessages checks that connections have all messages that they had.
 func (x *crossing) linkMessages() {
-	for n, m := range x.msgs {
-		t, ok := m.Owner.(*txMsg)
-		switch {
-		case x.found[n]:
-		case ok && (t.done || !t.handed || t.long != nil && t.long.ended):
-		default:
-			x.part(nil)
-			if ok {
-				x.part(t.cl)
-			} else if pc, is := m.Owner.(*piece); is {
-				x.part(pc.t.cl)
-			}
-			x.s.Fail("no connection has a message that was handed to one")
-			return
+	for _, m := range x.msgs {
+		if m.found || !m.handed() {
+			continue
 		}
+		t, whole := m.m.Owner.(*txMsg)
+		if !whole {
+			t = m.m.Owner.(*piece).t
+		}
+		x.part(t.sock.cl)
+		x.s.Fail("no connection has a message that was handed to one")
+		return
 	}
 	for _, t := range x.txs.All {
-		x.part(t.cl)
+		x.part(t.sock.cl)
 		_, away := t.slot.way.(*peer) // a state may say that others have handed messages to a connection
 		switch {
 		case t.inQ.On() && t.slot.lead == nil && t.slot.way == transport(&x.dests.nowhere):
-			x.s.Fail("message %d of client %d waits for nothing", t.id, x.names[t.cl])
-		case t.done && !t.inPend.On(), t.handed && !t.done && !away:
-			x.s.Fail("message %d of client %d was lost", t.id, x.names[t.cl])
+			x.s.Fail("message %d of client %d waits for nothing", t.id, t.sock.cl.session)
+		case t.done() && !t.inPend.On(), t.handed && !t.done() && !away:
+			x.s.Fail("message %d of client %d was lost", t.id, t.sock.cl.session)
 		}
 		if x.s.Err() != nil {
 			return

@@ -31,12 +31,12 @@ func (x *crossing) handOverOps(t *txMsg, st *txState) {
 		if n > 1 {
 			t.m.Op2 = &t.opv[1].Op
 		}
-	case t.m.Silent || st.uses || st.long || t.done:
-		s.Fail("a message without operations is silent %v, uses a region %v, is long %v, done %v", t.m.Silent, st.uses, st.long, t.done)
+	case t.m.Silent || st.uses || st.long || st.done:
+		s.Fail("a message without operations is silent %v, uses a region %v, is long %v, done %v", t.m.Silent, st.uses, st.long, st.done)
 		return
 	}
 	if st.long {
-		x.handOverLong(t)
+		x.handOverLong(t, st)
 	}
 }
 
@@ -51,7 +51,7 @@ func (x *crossing) handOverOp(t *txMsg, o *txOp, st *txState) {
 	}
 	pending := o.State() == rdmaop.StateQueued || o.State() == rdmaop.StatePosted || o.State() == rdmaop.StateTold
 	switch {
-	case o.State() == rdmaop.StateNew, pending && t.done, o.copied > o.Len, !t.done && (o.Validate() != 0 || o.Len > abi.MaxTransfer):
+	case o.State() == rdmaop.StateNew, pending && st.done, o.copied > o.Len, !st.done && (o.Validate() != 0 || o.Len > abi.MaxTransfer):
 		s.Fail("an operation in state %v of which %d of %d bytes were copied", o.State(), o.copied, o.Len)
 		return
 	}
@@ -61,7 +61,7 @@ func (x *crossing) handOverOp(t *txMsg, o *txOp, st *txState) {
 			return
 		}
 	}
-	if g := x.keys.by[o.RKey()]; st.uses && g != nil && g.rights&abi.UseOnce != 0 && !t.done {
+	if g := x.keys.by[o.RKey()]; st.uses && g != nil && g.rights&abi.UseOnce != 0 && !st.done {
 		if g.user != nil && g.user != t {
 			s.Fail("region %#x is used by two messages", g.id)
 		}
@@ -71,7 +71,7 @@ func (x *crossing) handOverOp(t *txMsg, o *txOp, st *txState) {
 
 // handOverSegments has the local memory of o go over.
 func (x *crossing) handOverSegments(t *txMsg, o *txOp) {
-	s, c := x.s, t.cl
+	s, c := x.s, t.sock.cl
 	for i := range s.Count(len(o.Segs), abi.MaxSegs, 4+8+4) {
 		g, id := handover.Nth(s, o.Segs, i), uint32(0)
 		if !s.Reads() {
@@ -86,20 +86,17 @@ func (x *crossing) handOverSegments(t *txMsg, o *txOp) {
 		if s.Err() != nil {
 			return
 		}
-		if b == nil || g.Len == 0 || g.Addr > uint64(len(b.mem)) || uint64(g.Len) > uint64(len(b.mem))-g.Addr || c.segs >= maxSegs {
+		if b == nil || g.Len == 0 || !b.has(g.Addr, uint64(g.Len)) || c.segs >= maxSegs {
 			s.Fail("a segment of %d bytes at %d in buffer %d", g.Len, g.Addr, id)
 			return
 		}
-		g.LKey = b.mr.LKey()
-		o.Segs, o.bufs = append(o.Segs, g), append(o.bufs, b)
-		b.users++
-		x.users.segments(c, 1)
+		x.users.useSegment(c, o, b, g.Addr, g.Len)
 	}
 }
 
 // handOverLong has the cutting of t's operation go over. What a piece is of it goes over as a
 // range.
-func (x *crossing) handOverLong(t *txMsg) {
+func (x *crossing) handOverLong(t *txMsg, st *txState) {
 	s, l, o := x.s, t.long, t.opv[0]
 	if s.Reads() {
 		l = x.pools.longs.Get()
@@ -118,7 +115,7 @@ func (x *crossing) handOverLong(t *txMsg) {
 	case !s.Reads():
 	case s.Err() != nil:
 		return
-	case o.Kind.Atomic(), t.done, t.slot.closed && t.sock.closed, carries && (done != o.Len || last == 0 || last > done), !carries && last != 0,
+	case o.Kind.Atomic(), st.done, t.slot.closed && t.sock.closed, carries && (done != o.Len || last == 0 || last > done), !carries && last != 0,
 		done > o.Len || done == 0, t.handed != carries, l.ended && n == 0, l.ended && !l.over, l.outcome > msg.GaveUp:
 		s.Fail("an operation of %d bytes of which %d were handed over", o.Len, done)
 		return
@@ -158,13 +155,8 @@ func (x *crossing) pieceAgain(t *txMsg, done, from, size uint64, dst uint32) boo
 		x.s.Fail("a piece of %d bytes at %d of an operation of %d", size, from, o.Len)
 		return false
 	}
-	pc := x.pools.pieces.Get()
 	l.seek(o, from)
-	l.cut(o, &pc.op, size)
-	pc.t = t
-	pc.m = msg.Msg{Owner: pc, SPort: t.m.SPort, DPort: t.m.DPort, SrcInc: t.m.SrcInc, DstInc: dst, Op: &pc.op, Silent: true, At: t.m.At}
-	l.pieces.Add(&pc.in, pc)
-	t.slot.pieces++
+	x.tx.newPiece(t, size, dst)
 	return true
 }
 

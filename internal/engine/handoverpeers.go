@@ -32,7 +32,6 @@ const (
 // and the messages that find finds went before.
 func (x *crossing) handOverRemotes() {
 	s := x.s
-	s.Begin(handover.TagRemotes)
 	hosts := slices.SortedFunc(maps.Values(x.peers.hosts), func(a, b *remote) int { return cmp.Compare(a.who, b.who) })
 	used := map[verbs.PeerKey]bool{}
 	for _, l := range x.addrs.all {
@@ -44,7 +43,6 @@ func (x *crossing) handOverRemotes() {
 		}
 	}
 	x.handOverExports()
-	s.End()
 }
 
 // handOverRemote has a host go over: h, if it is written. used are the keys that are given.
@@ -213,7 +211,7 @@ func (x *crossing) handOverExport(g *region, known func(verbs.PeerKey) bool) {
 // grantedAgain counts g's grants, and has its memory open for those who have some.
 func (e *Engine) grantedAgain(g *region) {
 	g.exp.Each(func(k verbs.PeerKey, _ uint16) {
-		g.cl.acct.grants++
+		g.sock.cl.acct.grants++
 		p := e.peers.byKey[k]
 		if p == nil { // of this host
 			return

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -54,7 +53,7 @@ func (w *world) heirOf(i int, old *Engine, c Config) (e *Engine, owner *opSide) 
 	for at := old.keys.all.Head; at != nil; at = at.Next {
 		o, s := at.Of, e.addrs.all[0].ports.get(30)
 		b := owner.cl.buffers[owner.buf]
-		g := &region{id: o.id, number: o.number, cl: owner.cl, sock: s, buf: b, off: o.off, n: o.n, cookie: o.cookie, rights: o.rights, once: o.once}
+		g := &region{id: o.id, number: o.number, sock: s, buf: b, off: o.off, n: o.n, cookie: o.cookie, rights: o.rights, once: o.once}
 		var err error
 		g.mr, err = e.devices.rails[0].pd.(verbs.Keyed).RegMRKey(b.mem[g.off:][:g.n], g.cookie>>32,
 			verbs.AccessRestricted|verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead, g.id)
@@ -64,7 +63,7 @@ func (w *world) heirOf(i int, old *Engine, c Config) (e *Engine, owner *opSide) 
 		b.users++
 		s.inc = o.sock.inc // operations mean it
 		e.keys.by[g.id] = g
-		g.cl.acct.regions++
+		g.sock.cl.acct.regions++
 		e.keys.all.Add(&g.inAll, g)
 		s.regions.Add(&g.inSock, g)
 	}
@@ -76,8 +75,8 @@ func adoptPeers(e *Engine, state []byte) error {
 	if err != nil {
 		return err
 	}
-	x := &crossing{Engine: e, s: r, find: func(uint32) *msg.Msg { return nil }}
-	x.handOverRemotes()
+	x := &crossing{Engine: e, s: r}
+	x.section(handover.TagRemotes, x.handOverRemotes)
 	return r.Close()
 }
 
@@ -223,7 +222,7 @@ func TestPeersRefused(t *testing.T) {
 		e.pools, e.due, e.keys.revoking, owner.cl.acct.grants = pools{}, deadlines{}, rounds[region]{}, 0
 		e.devices.recvLeft, e.throttle.held = e.cfg.RecvBufs, nil
 		regions(func(g *region) {
-			*g = region{id: g.id, number: g.number, cl: g.cl, sock: g.sock, buf: g.buf, off: g.off, n: g.n, mr: g.mr, cookie: g.cookie, rights: g.rights, inAll: g.inAll, inSock: g.inSock}
+			*g = region{id: g.id, number: g.number, sock: g.sock, buf: g.buf, off: g.off, n: g.n, mr: g.mr, cookie: g.cookie, rights: g.rights, inAll: g.inAll, inSock: g.inSock}
 		})
 		if err := adoptPeers(e, b); err != nil {
 			refused++
@@ -238,7 +237,7 @@ func TestPeersRefused(t *testing.T) {
 func TestPeersNotStill(t *testing.T) {
 	for name, change := range map[string]func(x *parting){
 		"a lane that is up":               func(x *parting) { x.h.lanes[0].isUp = true },
-		"a message in assembly":           func(x *parting) { x.h.lanes[0].partials = []*rxMsg{{}} },
+		"a message in assembly":           func(x *parting) { x.h.lanes[0].partials++ },
 		"an answer to a REVOKE":           func(x *parting) { x.h.owed[1] = x.h.lanes },
 		"a lane that is to confirm":       func(x *parting) { x.old.keys.all.Head.Of.flush = []flush{{lane: x.h.lanes[0]}} },
 		"a message that nobody has":       func(x *parting) { x.h.lanes[0].ctls++ },

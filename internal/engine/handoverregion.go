@@ -5,36 +5,15 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/failpoint"
-	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// handOverRegions has the regions go over in the order in which they were registered. Whom they are
+// handOverRegion has a region go over. Regions go in the order in which they were registered. Whom they are
 // granted to goes over with the hosts.
-func (x *crossing) handOverRegions() {
-	s := x.s
-	s.Begin(handover.TagRegions)
-	at := x.keys.all.Head
-	for range s.Count(x.keys.all.N, maxRegions, 4+4+4+4+8+8+4+4+2+4) {
-		x.part(nil)
-		g := &region{}
-		if !s.Reads() {
-			g = at.Of
-			at = at.Next
-		}
-		if x.handOverRegion(g); s.Err() != nil {
-			return
-		}
-	}
-	if s.End(); s.Reads() && s.Err() == nil {
-		x.register()
-	}
-}
-
 func (x *crossing) handOverRegion(g *region) {
 	s := x.s
+	x.part(nil)
 	var buf uint32
 	iova, waits := uint32(g.cookie>>32), g.waiting != nil
 	if !s.Reads() {
@@ -52,26 +31,23 @@ func (x *crossing) handOverRegion(g *region) {
 	if s.Addr(&g.once.host); !s.Reads() || s.Err() != nil {
 		return
 	}
-	g.cl = g.sock.cl
-	x.part(g.cl)
-	g.buf = g.cl.buffers[buf]
-	switch size := uint64(0); {
+	x.part(g.sock.cl)
+	g.buf = g.sock.cl.buffers[buf]
+	switch {
 	case g.buf == nil, g.sock.closed && g.waiting != nil:
 		s.Fail("region %#x in buffer %d", g.id, buf)
 	case x.keys.by[g.id] != nil || g.number == 0 || !known || g.once.host.IsValid() && !g.once.set,
 		g.rights&abi.AnyRight == 0 || g.rights&^(abi.AnyRight|abi.UseOnce) != 0:
 		s.Fail("region %#x of number %d, flags %#x, rights %#x", g.id, g.number, f, uint32(g.rights))
-	default:
-		if size = uint64(len(g.buf.mem)); g.n == 0 || g.off > size || g.n > size-g.off {
-			s.Fail("region %#x of %d bytes at %d in a buffer of %d", g.id, g.n, g.off, size)
-		}
+	case g.n == 0 || !g.buf.has(g.off, g.n):
+		s.Fail("region %#x of %d bytes at %d in a buffer of %d", g.id, g.n, g.off, len(g.buf.mem))
 	}
 	if s.Err() != nil {
 		return
 	}
 	g.cookie = rdmaop.MakeCookie(g.id, iova)
 	if waits {
-		g.waiting = x.later(g.cl, Awaited{true, g.id})
+		g.waiting = x.later(g.sock.cl, Awaited{true, g.id})
 	}
 	x.part(nil) // what a device refuses is no fault of the process
 	x.registerAgain(g, uint64(iova))
@@ -88,14 +64,7 @@ func (x *crossing) registerAgain(g *region, iova uint64) {
 		return
 	}
 	g.mr = mr
-	g.buf.users++
-	x.keys.by[g.id] = g
-	g.cl.acct.regions++
-	x.keys.all.Add(&g.inAll, g)
-	if !g.sock.closed {
-		g.sock.regions.Add(&g.inSock, g) // taken out again if its export is not live
-	}
-	x.st.C[stats.Regions]++
+	x.keys.list(g) // taken out of its socket's again if its export is not live
 }
 
 // errChooses says that a region cannot have a key of the daemon's choice.

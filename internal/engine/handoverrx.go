@@ -3,7 +3,6 @@ package engine
 import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
-	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -12,7 +11,6 @@ import (
 // Config.OverflowBytes, and the state as a whole travels in a memory file.
 func (x *crossing) handOverArrived() {
 	s := x.s
-	s.Begin(handover.TagArrived)
 	for _, c := range x.procs.All {
 		if x.handOverRxs(c); s.Err() != nil {
 			return
@@ -20,27 +18,19 @@ func (x *crossing) handOverArrived() {
 	}
 	for _, so := range x.socks.All {
 		x.part(so.cl)
-		at := so.over.Head
-		for range s.Count(so.over.N, mostMsgs, 16+2+4+8+8+8+4+8+24+1) {
-			var m *rxMsg
-			if !s.Reads() {
-				m = at.Of
-				at = at.Next
-			}
-			if x.handOverOver(so, m); s.Err() != nil {
+		if each(x, elements(&so.over), mostMsgs, 16+2+4+8+8+8+4+8+24+1, func(m *rxMsg) { x.handOverOver(so, m) }); s.Err() != nil {
+			return
+		}
+	}
+	for _, c := range x.procs.All {
+		for i := range c.rx {
+			if r := &c.rx[i]; r.sock != nil && !r.told && !x.used[r] {
+				x.part(c)
+				s.Fail("client %d has a message that nobody tells it of", c.session)
 				return
 			}
 		}
 	}
-	for _, c := range x.procs.All {
-		if n := x.untold[c]; n != 0 {
-			x.part(c)
-			s.Fail("client %d has %d messages that nobody tells it of", x.names[c], n)
-			return
-		}
-	}
-	x.part(nil)
-	s.End()
 }
 
 // handOverRxs has the messages in c's receive arena go over.
@@ -95,7 +85,7 @@ func (x *crossing) handOverRx(c *Client, id uint32) {
 		return
 	}
 	if s.Err() == nil && (uint32(e.sum.Bytes) > e.n || e.run == 0 && e.steps > 0 || e.sum.Datagrams > max(e.run, 1)) {
-		s.Fail("receive id %d of client %d has %d bytes in %d, a run of %d", id, x.names[c], e.sum.Bytes, e.n, e.run)
+		s.Fail("receive id %d of client %d has %d bytes in %d, a run of %d", id, c.session, e.sum.Bytes, e.n, e.run)
 	}
 	c.rx[id] = e
 	if !e.sock.closed {
@@ -111,7 +101,7 @@ func (x *crossing) adoptRx(c *Client, id uint32, e *rxEntry) bool {
 		return false
 	}
 	if id >= uint32(len(c.rx)) || c.rx[id].sock != nil || e.sock.cl != c || e.sock.closed && !e.told {
-		s.Fail("receive id %d of client %d is none, or is used twice", id, x.names[c])
+		s.Fail("receive id %d of client %d is none, or is used twice", id, c.session)
 		return false
 	}
 	if e.n > 0 {
@@ -125,8 +115,6 @@ func (x *crossing) adoptRx(c *Client, id uint32, e *rxEntry) bool {
 	e.sock.rxMem += shm.ChunkSize(int(e.n))
 	if e.told {
 		e.sock.rxTold++
-	} else {
-		x.untold[c]++
 	}
 	return true
 }
@@ -139,12 +127,10 @@ func (x *crossing) handOverSum(sum *frames.Sum) {
 	}
 }
 
-// handOverOver has a message go over that waits at so: m, if it is written.
+// handOverOver has a message go over that waits at so.
 func (x *crossing) handOverOver(so *socket, m *rxMsg) {
 	s := x.s
-	if s.Reads() {
-		m = &rxMsg{sock: so}
-	}
+	m.sock = so
 	x.handOverSource(&m.src)
 	s.U16(&m.sport)
 	s.U32(&m.srcInc)
@@ -196,23 +182,14 @@ func (x *crossing) overAgain(m *rxMsg, payload []byte) *rxMsg {
 	if x.s.Err() != nil {
 		return m
 	}
-	for i := 0; n > 0 && m.over == nil; i++ {
-		if i == len(acc.windows) {
-			last := len(o.free) - 1
-			if last < 0 {
-				x.part(nil)
-				x.s.Fail("the overflow's windows are full")
-				return m
-			}
-			acc.windows = append(acc.windows, o.free[last])
-			o.free = o.free[:last]
-		}
-		if chunk, ok := acc.windows[i].Alloc(n); ok {
-			m.over, m.chunk = acc.windows[i], chunk
+	if n > 0 {
+		if m.over, m.chunk = x.rx.takeOver(acc, n, 0); m.over == nil {
+			x.part(nil)
+			x.s.Fail("the overflow's windows are full")
+			return m
 		}
 	}
-	acc.overBytes += n + overCost
-	o.used += n + overCost
+	x.rx.countMemory(acc, n+overCost)
 	own := x.pools.rxs.Get()
 	*own = *m
 	copy(own.mem(), payload)
@@ -229,11 +206,7 @@ func (x *crossing) inArenaAgain(m *rxMsg) *rxMsg {
 		return nil
 	}
 	e := &c.rx[id]
-	if x.used == nil {
-		x.used = map[*rxEntry]bool{}
-	}
 	x.used[e] = true
-	x.untold[c]--
 	m.n, m.chunk = int(e.n), e.chunk
 	own := x.pools.rxs.Get()
 	*own = *m

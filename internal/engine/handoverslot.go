@@ -1,49 +1,27 @@
 package engine
 
-import "github.com/rdsd/rdsd/internal/handover"
-
 const mostSlots = 1 << 24 // in a state
 
-// handOverSlots has cells, pins and destinations go over.
-func (x *crossing) handOverSlots() {
+func (x *crossing) handOverPin(p *pin) {
 	s := x.s
-	s.Begin(handover.TagSlots)
-	for i := range s.Count(len(x.cells.All), mostSlots, 4+4+4+1+6*8) {
-		if x.handOverCell(handover.Nth(s, x.cells.All, i)); s.Err() != nil {
-			return
-		}
-	}
 	x.part(nil)
-	for i := range s.Count(len(x.pins.All), mostSlots, 8+4+2+8) {
-		p := handover.Nth(s, x.pins.All, i)
-		if s.Reads() {
-			p = &pin{}
-			x.pins.All = append(x.pins.All, p)
-		}
-		s.U64(&p.life)
-		s.U32(&p.inc)
-		if f, known := s.Flags(&p.gone, &p.told); !known || p.told && !p.gone {
-			s.Fail("a pin with flags %#x", f)
-		}
-		s.U64(&p.at)
+	s.U64(&p.life)
+	s.U32(&p.inc)
+	if f, known := s.Flags(&p.gone, &p.told); !known || p.told && !p.gone {
+		s.Fail("a pin with flags %#x", f)
 	}
-	for i := range s.Count(len(x.slots.All), mostSlots, 4+4+4+4+2+4+2+1+1+8*8) {
-		if x.handOverSlot(handover.Nth(s, x.slots.All, i)); s.Err() != nil {
-			return
-		}
+	if s.U64(&p.at); s.Reads() {
+		x.pins.All = append(x.pins.All, p)
 	}
-	s.End()
 }
 
-// handOverCell has a barrier cell go over: ce, if it is written.
+// handOverCell has a barrier cell go over.
 func (x *crossing) handOverCell(ce *cell) {
 	s := x.s
 	x.part(nil)
 	var used bool
 	var last uint64
-	if s.Reads() {
-		ce = &cell{}
-	} else {
+	if !s.Reads() {
 		c := ce.sock.cl
 		used, last = ce.idx < uint32(len(c.cells)) && c.cells[ce.idx] == ce, ce.mark.Last()
 	}
@@ -89,14 +67,13 @@ func (sl *slot) leading() (leads uint8, listed bool) {
 	return leadsNowhere, false
 }
 
-// handOverSlot has a destination go over: sl, if it is written.
+// handOverSlot has a destination go over.
 func (x *crossing) handOverSlot(sl *slot) {
 	s := x.s
 	x.part(nil)
 	var leads uint8
 	var listed, folded bool
 	if s.Reads() {
-		sl = &slot{}
 		sl.way = &x.dests.nowhere
 	} else {
 		leads, listed = sl.leading()
@@ -115,8 +92,7 @@ func (x *crossing) handOverSlot(sl *slot) {
 	if !s.Reads() || s.Err() != nil {
 		return
 	}
-	sl.cl = sl.sock.cl
-	x.part(sl.cl)
+	x.part(sl.sock.cl)
 	x.slots.All = append(x.slots.All, sl)
 	switch {
 	case !known, sl.reachNews && sl.reach == 0, listed && leads == leadsNowhere, sl.cell.sock != sl.sock && !folded,
@@ -138,7 +114,7 @@ func (x *crossing) handOverSlot(sl *slot) {
 
 // openAgain gives sl its place in its process's table.
 func (x *crossing) openAgain(sl *slot) bool {
-	c := sl.cl
+	c := sl.sock.cl
 	switch {
 	case sl.sock.closed, sl.idx >= uint32(len(c.slots)) || c.slots[sl.idx] != nil, !mayBePeer(sl.sock.local, sl.addr):
 		x.s.Fail("destination slot %d is none, or is used twice", sl.idx)

@@ -35,9 +35,9 @@ func AwaitedBy(r ipc.Request) (a Awaited) {
 
 // later returns what answers a request that waits, of client c.
 func (x *crossing) later(c *Client, what Awaited) func(error) {
-	done := x.heir.Later(x.names[c], what)
+	done := x.heir.Later(c.session, what)
 	if done == nil {
-		x.s.Fail("client %d has not asked for the end of %+v", x.names[c], what)
+		x.s.Fail("client %d has not asked for the end of %+v", c.session, what)
 	}
 	return done
 }

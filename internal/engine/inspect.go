@@ -68,7 +68,7 @@ func (w *watching) appendSockets(out []ctl.SocketInfo, took []times, page []*soc
 // socketInfo describes s, but for its distributions.
 func (w *watching) socketInfo(s *socket) ctl.SocketInfo {
 	return ctl.SocketInfo{Addr: s.local.addr, Port: s.port, Incarnation: s.inc,
-		Owner:        ctl.Owner{PID: s.cl.pid, UID: s.cl.user.UID, Name: s.cl.name},
+		Owner:        s.owner(),
 		SendMessages: uint64(s.sndMsgs), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
 		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops),
 		OldestUnacked: time.Duration(w.age(s.oldest())), Sent: s.sent.msgs, SentBytes: s.sent.bytes, Received: s.got.msgs, ReceivedBytes: s.got.bytes}
@@ -185,18 +185,7 @@ var stateNames = func() (names [conn.Error + 1]string) {
 func (b Inspector) PeerReset(addr netip.Addr, lane *uint8) (n int, err error) {
 	addr = addr.Unmap()
 	known := false
-	err = b.ask(func() {
-		e := b.e
-		for _, p := range e.peers.all {
-			if p.addr == addr && (lane == nil || p.lane == *lane) {
-				known = true
-				if p.c.State() != conn.Down {
-					n++
-				}
-				p.c.Reset(e.now, errAdmin)
-			}
-		}
-	})
+	err = b.ask(func() { n, known = ResetPeers(b.e, addr, lane) })
 	if err == nil && !known {
 		in := ""
 		if lane != nil {
@@ -205,6 +194,20 @@ func (b Inspector) PeerReset(addr netip.Addr, lane *uint8) (n int, err error) {
 		err = fmt.Errorf("%w: no connection to %v%s was ever made", ctl.ErrNotFound, addr, in)
 	}
 	return n, err
+}
+
+// ResetPeers is PeerReset for the goroutine that calls Turn. known: there was one.
+func ResetPeers(e *Engine, addr netip.Addr, lane *uint8) (n int, known bool) {
+	for _, p := range e.peers.all {
+		if p.addr == addr && (lane == nil || p.lane == *lane) {
+			known = true
+			if p.c.State() != conn.Down {
+				n++
+			}
+			p.c.Reset(e.now, errAdmin)
+		}
+	}
+	return n, known
 }
 
 // Use is what a user has of what its quotas bound.

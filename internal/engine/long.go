@@ -69,7 +69,7 @@ func (tx *sender) handPiece(p *peer, t *txMsg) bool {
 	case l == nil:
 		l = e.pools.longs.Get()
 		t.long = l
-	case l.over: // and stopBroken was not there yet
+	case l.over: // and stopNext was not there yet
 		tx.stopLong(p, t, msg.Dropped)
 		return true
 	}
@@ -79,14 +79,20 @@ func (tx *sender) handPiece(p *peer, t *txMsg) bool {
 		return false
 	}
 	p.means(t)
-	pc := e.pools.pieces.Get()
-	l.cut(o, &pc.op, uint64(e.cfg.MaxPiece))
-	pc.t = t
-	pc.m = msg.Msg{Owner: pc, SPort: t.m.SPort, DPort: t.m.DPort, SrcInc: t.m.SrcInc, DstInc: t.m.DstInc, Op: &pc.op, Silent: true, At: t.m.At}
-	l.pieces.Add(&pc.in, pc)
-	t.slot.pieces++
+	pc := tx.newPiece(t, uint64(e.cfg.MaxPiece), t.m.DstInc)
 	p.c.Send(&pc.m)
 	return true
+}
+
+// newPiece cuts the next n bytes off the operation of t, for the socket of incarnation dst.
+func (tx *sender) newPiece(t *txMsg, n uint64, dst uint32) *piece {
+	pc := tx.e.pools.pieces.Get()
+	t.long.cut(t.opv[0], &pc.op, n)
+	pc.t = t
+	pc.m = msg.Msg{Owner: pc, SPort: t.m.SPort, DPort: t.m.DPort, SrcInc: t.m.SrcInc, DstInc: dst, Op: &pc.op, Silent: true, At: t.m.At}
+	t.long.pieces.Add(&pc.in, pc)
+	t.slot.pieces++
+	return pc
 }
 
 // cut makes to the next n bytes of o.
@@ -183,11 +189,7 @@ func (tx *sender) freePiece(pc *piece) {
 	t := pc.t
 	t.long.pieces.Del(&pc.in)
 	t.slot.pieces--
-	segs := pc.op.Segs[:0]
-	if cap(segs) > keepSegs {
-		segs = nil
-	}
-	*pc = piece{op: rdmaop.Op{Segs: segs}}
+	*pc = piece{op: rdmaop.Op{Segs: kept(pc.op.Segs)}}
 	tx.e.pools.pieces.Put(pc)
 }
 
@@ -215,16 +217,14 @@ func (tx *sender) pieceFailed(t *txMsg, pc *piece, o msg.Outcome) {
 	tx.e.chores.later(&tx.broken.chore)
 }
 
-// stopBroken is the chore that withdraws what is left of operations that have failed.
-func (tx *sender) stopBroken() bool {
-	return tx.e.chores.inSlices(func() bool {
-		if tx.broken.N == 0 {
-			return false
-		}
-		t := tx.broken.Head.Of
-		t.slot.way.end(t, msg.Dropped)
-		return true
-	})
+// stopNext is the chore that withdraws what is left of operations that have failed.
+func (tx *sender) stopNext() bool {
+	if tx.broken.N == 0 {
+		return false
+	}
+	t := tx.broken.Head.Of
+	t.slot.way.end(t, msg.Dropped)
+	return true
 }
 
 // stopLong withdraws t, of whose operation a piece was handed over, with outcome o. t ends
@@ -329,11 +329,7 @@ func (tx *sender) freeLong(t *txMsg) {
 		t.m.Bad = whole
 	}
 	t.m.Op = whole
-	segs := l.last.Segs[:0]
-	if cap(segs) > keepSegs {
-		segs = nil
-	}
-	*l = long{last: rdmaop.Op{Segs: segs}}
+	*l = long{last: rdmaop.Op{Segs: kept(l.last.Segs)}}
 	t.long = nil
 	tx.e.pools.longs.Put(l)
 }

@@ -60,7 +60,7 @@ func (s *socket) owner() ctl.Owner {
 func (b Inspector) eachMessage(f func(*txMsg) bool) error {
 	return b.steps(func(c *Client) int { return len(c.msgs) }, func(c *Client, from, to int) bool {
 		for _, t := range c.msgs[from:to] {
-			if t != nil && !t.done && !t.sock.closed && !f(t) {
+			if t != nil && !t.done() && !t.sock.closed && !f(t) {
 				return false
 			}
 		}
@@ -182,7 +182,7 @@ func (b Inspector) Keys(v ctl.View) (out []ctl.KeyInfo, more bool, err error) {
 				return
 			}
 			for n := 0; at != nil && n < lookStep; n++ {
-				if r := at.Of; v.May(r.cl.user.UID) {
+				if r := at.Of; v.May(r.sock.cl.user.UID) {
 					if more = len(out) >= v.Limit; more {
 						at = nil
 						return

@@ -199,22 +199,20 @@ func (l *loop) rouse(s *socket) {
 	l.e.chores.begin(&l.rousing.chore)
 }
 
-// wakeRoused wakes those who wait for sockets with room, of one socket after the other.
-func (l *loop) wakeRoused() bool {
-	return l.e.chores.inSlices(func() bool {
-		if l.rousing.N == 0 {
-			return false
-		}
-		s := l.rousing.Head.Of
-		if s.toWake = min(s.toWake, s.waiters.N); s.toWake > 0 && (s.left || s.buffered() < s.limit) {
-			s.toWake--
-			l.wakeWaiter(s)
-			l.rousing.TurnOver()
-		} else { // full again: it comes back with room
-			l.rousing.Del(&s.inRoused)
-		}
-		return true
-	})
+// wakeNext is the chore that wakes those who wait for sockets with room, of one socket after the other.
+func (l *loop) wakeNext() bool {
+	if l.rousing.N == 0 {
+		return false
+	}
+	s := l.rousing.Head.Of
+	if s.toWake = min(s.toWake, s.waiters.N); s.toWake > 0 && (s.left || s.buffered() < s.limit) {
+		s.toWake--
+		l.wakeWaiter(s)
+		l.rousing.TurnOver()
+	} else { // full again: it comes back with room
+		l.rousing.Del(&s.inRoused)
+	}
+	return true
 }
 
 // wakeWaiter has the first that waits for s try again.

@@ -54,7 +54,7 @@ func (sl *slot) tellGone() {
 	}
 	if p := sl.now(sl.pin); p.gone && !p.told {
 		if !sl.gone.On() {
-			sl.cl.gone.Add(&sl.gone, sl)
+			sl.sock.cl.gone.Add(&sl.gone, sl)
 		}
 		p.told = true
 	}
@@ -73,7 +73,7 @@ func (c *Client) toldGone() {
 // meetAnew has sl meet another socket, if the application knew that the former one is
 // gone when it submitted the message being taken in, which has so many operations.
 func (sl *slot) meetAnew(ops int) {
-	if p := sl.pin; p.told && !sl.gone.On() && sl.cl.sub.Taken(p.at+1+uint64(ops)) {
+	if p := sl.pin; p.told && !sl.gone.On() && sl.sock.cl.sub.Taken(p.at+1+uint64(ops)) {
 		sl.pin = &pin{}
 	}
 }

@@ -69,7 +69,7 @@ func (n *nowhere) end(t *txMsg, o msg.Outcome) {
 func (n *nowhere) inform(sl *slot) (congested bool) { return sl.lead != nil }
 
 func (n *nowhere) waitsFor(sl *slot, _ bool) string {
-	if sl.lead == &sl.cl.acct.waiting {
+	if sl.lead == &sl.sock.cl.acct.waiting {
 		return ctl.WaitsForQuota
 	}
 	return ctl.WaitsForRoom

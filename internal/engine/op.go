@@ -29,7 +29,7 @@ func (tx *sender) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 	e := tx.e
 	for i := range ods {
 		if err := t.slot.cell.mark.Check(ods[i].OpID, uint64(i)); err != nil {
-			c := t.cl
+			c := t.sock.cl
 			tx.unlist(t)
 			tx.giveBack(t)
 			e.clients.kill(c, "operation id: %w", err)
@@ -48,9 +48,7 @@ func (tx *sender) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 		}
 		t.opv[i] = o
 		t.nops++
-		t.sock.ops++
-		tx.queued.ops++
-		e.users.opsBegun(t.cl, 1)
+		tx.countOps(t, 1)
 		tx.stepOp(t, o, rdmaop.Event{Type: rdmaop.EvQueue})
 		tx.countOp(o)
 		silent = silent && od.Flags&abi.FlagSilent != 0
@@ -73,7 +71,7 @@ func (tx *sender) submitOps(t *txMsg, d *shm.Sub, ods []shm.SubOp) bool {
 func (tx *sender) checkOp(t *txMsg, i int, d *shm.SubOp) unix.Errno {
 	e := tx.e
 	o := t.opv[i]
-	if errno := e.users.mayOperate(t.cl); errno != 0 {
+	if errno := e.users.mayOperate(t.sock.cl); errno != 0 {
 		return errno
 	}
 	if t.nops > 1 && o.Kind.Atomic() != (i == 1) {
@@ -155,6 +153,14 @@ func (tx *sender) opPosted(t *txMsg, o *txOp) {
 // keepSegs bounds the memory for segments that a record in the pool keeps.
 const keepSegs = 64
 
+// kept is the memory of s that a record keeps in its pool.
+func kept[T any](s []T) []T {
+	if cap(s) > keepSegs {
+		return nil
+	}
+	return s[:0]
+}
+
 // freeOp returns o to the pool.
 func (tx *sender) freeOp(c *Client, o *txOp) {
 	e := tx.e
@@ -164,10 +170,7 @@ func (tx *sender) freeOp(c *Client, o *txOp) {
 		b.users--
 		e.keys.maybeFreeBuffer(b)
 	}
-	o.bufs = o.bufs[:0]
-	if cap(o.Segs) > keepSegs {
-		o.Segs, o.bufs = nil, nil
-	}
+	o.Segs, o.bufs = kept(o.Segs), kept(o.bufs)
 	o.copied, o.tell, o.at = 0, false, 0
 	e.pools.ops.Put(o)
 }
@@ -220,9 +223,7 @@ func (tx *sender) opsDone(t *txMsg, o msg.Outcome) {
 		tx.atomicLocal(t)
 	}
 	for _, op := range t.ops() {
-		t.sock.ops--
-		tx.queued.ops--
-		e.users.opEnded(t.cl)
+		tx.countOps(t, -1)
 		tx.countStatus(op.Status(), o)
 		if t.traced != 0 {
 			e.traces.tx(t, trace.Settled, op.Status().String())

@@ -20,6 +20,13 @@ func (tx *sender) countOp(o *txOp) {
 	}
 }
 
+// countOps counts n more or fewer operations of t that have not settled.
+func (tx *sender) countOps(t *txMsg, n int) {
+	t.sock.ops += n
+	tx.queued.ops += n
+	tx.e.users.operations(t.sock.cl, n)
+}
+
 // countStatus counts how an operation ended.
 func (tx *sender) countStatus(s abi.Status, o msg.Outcome) {
 	c := stats.OpFailed

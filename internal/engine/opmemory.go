@@ -11,7 +11,7 @@ import (
 // atomic.
 func (tx *sender) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
 	if o.Kind.Atomic() {
-		b, ok := t.cl.sent(d.SegChunk, uint64(shm.AtomicEntrySize))
+		b, ok := t.sock.cl.sent(d.SegChunk, uint64(shm.AtomicEntrySize))
 		if !ok {
 			return unix.EFAULT
 		}
@@ -27,7 +27,7 @@ func (tx *sender) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
 	if d.NSeg == 1 {
 		return tx.addSegment(t, o, d.Region, d.Off, d.Len)
 	}
-	list, ok := t.cl.sent(d.SegChunk, uint64(int(d.NSeg)*shm.SegEntrySize))
+	list, ok := t.sock.cl.sent(d.SegChunk, uint64(int(d.NSeg)*shm.SegEntrySize))
 	if !ok {
 		return unix.EFAULT
 	}
@@ -57,21 +57,18 @@ func (c *Client) sent(chunk uint32, n uint64) ([]byte, bool) {
 }
 
 func (tx *sender) addSegment(t *txMsg, o *txOp, id uint32, off, n uint64) unix.Errno {
-	b := t.cl.buffers[id]
+	b := t.sock.cl.buffers[id]
 	switch {
 	case b == nil || b.freeing:
 		return unix.EFAULT
 	case n == 0 || n > 1<<31:
 		return unix.EINVAL
-	case off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off:
+	case !b.has(off, n):
 		return unix.EFAULT
 	}
-	if errno := tx.e.users.maySegment(t.cl); errno != 0 {
+	if errno := tx.e.users.maySegment(t.sock.cl); errno != 0 {
 		return errno
 	}
-	tx.e.users.segments(t.cl, 1)
-	o.Segs = append(o.Segs, rdmaop.Seg{LKey: b.mr.LKey(), Addr: off, Len: uint32(n)})
-	b.users++
-	o.bufs = append(o.bufs, b)
+	tx.e.users.useSegment(t.sock.cl, o, b, off, uint32(n))
 	return 0
 }

@@ -51,26 +51,31 @@ func (rx *receiver) newOver(s *socket, a *arrival) *rxMsg {
 	var over *shm.Arena
 	var chunk uint32
 	if a.n > 0 {
-		if over, chunk = rx.takeOver(acc, a.n); over == nil {
+		if over, chunk = rx.takeOver(acc, a.n, len(acc.windows)); over == nil {
 			return nil
 		}
 	}
 	m := e.pools.rxs.Get()
 	*m = rxMsg{arrival: *a, sock: s, chunk: chunk, inOver: true, over: over, began: e.now}
-	acc.overBytes += cost
-	rx.overflow.used += cost
+	rx.countMemory(acc, cost)
 	return m
 }
 
-// takeOver finds n bytes in the windows of acc, or in one more.
-func (rx *receiver) takeOver(acc *account, n int) (*shm.Arena, uint32) {
+// countMemory counts n bytes more or fewer of daemon memory that acc has.
+func (rx *receiver) countMemory(acc *account, n int) {
+	acc.overBytes += n
+	rx.overflow.used += n
+}
+
+// takeOver finds n bytes in the windows of acc, or in one more, as long as at least spare others are free.
+func (rx *receiver) takeOver(acc *account, n, spare int) (*shm.Arena, uint32) {
 	for _, w := range acc.windows {
 		if chunk, ok := w.Alloc(n); ok {
 			return w, chunk
 		}
 	}
 	last := len(rx.overflow.free) - 1
-	if last < len(acc.windows) {
+	if last < spare {
 		return nil, 0
 	}
 	w := rx.overflow.free[last]
@@ -93,8 +98,7 @@ func (rx *receiver) freeOver(m *rxMsg) {
 			rx.overflow.free = append(rx.overflow.free, m.over)
 		}
 	}
-	acc.overBytes -= m.n + overCost
-	rx.overflow.used -= m.n + overCost
+	rx.countMemory(acc, -m.n-overCost)
 	rx.overflow.released = true
 }
 
@@ -103,6 +107,11 @@ func (rx *receiver) freeOver(m *rxMsg) {
 // to clear, which no reader of the socket may bring about.
 func (rx *receiver) refuseForMemory(s *socket) {
 	rx.setCongested(s, true)
+	rx.awaitMemory(s)
+}
+
+// awaitMemory has s, which refused for want of memory, tried again when there is some.
+func (rx *receiver) awaitMemory(s *socket) {
 	acc := s.cl.acct
 	if !s.forMemory.On() {
 		acc.refused.Add(&s.forMemory, s)

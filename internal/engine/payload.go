@@ -32,7 +32,7 @@ func (c *Client) payload(d *shm.Sub) (p payload, err error) {
 		return p, fmt.Errorf("%d bytes, a message has at most %d", d.Len, abi.MaxMessage)
 	case d.Flags&shm.SubFromBuf != 0:
 		b := c.buffers[d.Buf]
-		if b == nil || b.freeing || d.Off > uint64(len(b.mem)) || uint64(d.Len) > uint64(len(b.mem))-d.Off {
+		if b == nil || b.freeing || !b.has(d.Off, uint64(d.Len)) {
 			return p, fmt.Errorf("%d bytes at %d are outside buffer %d", d.Len, d.Off, d.Buf)
 		}
 		end := d.Off + uint64(d.Len)

@@ -40,9 +40,9 @@ type peer struct {
 	parted  bool // it is down because of a pause: destinations know nothing of it yet
 	reach   reach
 
-	partials []*rxMsg // messages under assembly: one, on RDS/TCP of each of its lanes
-	ctls     int      // internal messages not ended
-	warned   uint64   // remote.untold up to here was queued on this lane
+	partials int    // messages under assembly: one, on RDS/TCP of each of its lanes
+	ctls     int    // internal messages not ended
+	warned   uint64 // remote.untold up to here was queued on this lane
 
 	took times
 	sharing
@@ -107,7 +107,9 @@ func (ps *peerTable) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client)
 		h = ps.newRemote(l, addr, e.keys.newKeys(), ps.newInstance())
 	}
 	p := ps.newPeer(h, lane)
-	e.users.asked(p, by)
+	if by != nil {
+		e.users.asked(p, by.acct)
+	}
 	if ps.crowdedPeers() {
 		ps.sweepSoon()
 	}

@@ -85,7 +85,7 @@ func (cs *clientTable) writeStatuses(c *Client) (n int) {
 // any more.
 func (cs *clientTable) told(t *txMsg) {
 	cs.statusTold(t.slot.cell)
-	if t.done {
+	if t.done() {
 		cs.e.tx.giveBack(t)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // openPlace gives sl, new, a place if one is left.
 func (ds *destinations) openPlace(sl *slot) {
-	if a := sl.cl.acct; a.waiting.N == 0 && uint64(a.dests) < sl.cl.user.Quota[config.Destinations] {
+	if a := sl.sock.cl.acct; a.waiting.N == 0 && uint64(a.dests) < sl.sock.cl.user.Quota[config.Destinations] {
 		ds.takePlace(sl)
 	}
 }
@@ -23,7 +23,7 @@ func (ds *destinations) openPlace(sl *slot) {
 // behind the others of its user.
 func (ds *destinations) needPlace(sl *slot) {
 	e := ds.e
-	a := sl.cl.acct
+	a := sl.sock.cl.acct
 	if a.waiting.N == 0 && ds.freePlace(sl) {
 		ds.takePlace(sl)
 		return
@@ -37,12 +37,12 @@ func (ds *destinations) needPlace(sl *slot) {
 // freePlace reports whether there is a place for sl, after another destination
 // gave one up if need be.
 func (ds *destinations) freePlace(sl *slot) bool {
-	a := sl.cl.acct
-	return uint64(a.dests) < sl.cl.user.Quota[config.Destinations] || ds.giveWay(a)
+	a := sl.sock.cl.acct
+	return uint64(a.dests) < sl.sock.cl.user.Quota[config.Destinations] || ds.giveWay(a)
 }
 
 func (ds *destinations) takePlace(sl *slot) {
-	sl.cl.acct.dests++
+	sl.sock.cl.acct.dests++
 	sl.counted = true
 	ds.mayGiveWay(sl)
 	ds.home(sl)
@@ -50,13 +50,13 @@ func (ds *destinations) takePlace(sl *slot) {
 
 // home leads sl, which has a place, to where it goes; nowhere, if there is no room for one more peer.
 func (ds *destinations) home(sl *slot) {
-	w, _ := ds.wayTo(sl.sock.local, sl.addr, sl.sock.lane, sl.cl)
+	w, _ := ds.wayTo(sl.sock.local, sl.addr, sl.sock.lane, sl.sock.cl)
 	ds.leadBy(sl, w)
 }
 
 // mayGiveWay lists sl if it has nothing under way.
 func (ds *destinations) mayGiveWay(sl *slot) {
-	a := sl.cl.acct
+	a := sl.sock.cl.acct
 	if sl.msgs > 0 || !sl.counted || sl.inIdle.On() {
 		return
 	}
@@ -96,13 +96,13 @@ func (ds *destinations) giveWay(a *account) bool {
 func (ds *destinations) leavePlace(sl *slot) {
 	ds.refresh(sl)
 	sl.counted = false
-	sl.cl.acct.dests--
+	sl.sock.cl.acct.dests--
 	ds.leadBy(sl, &ds.nowhere)
 }
 
 // destClosed ends sl's count and leads those that wait to where they go.
 func (ds *destinations) destClosed(sl *slot) {
-	a := sl.cl.acct
+	a := sl.sock.cl.acct
 	a.idle.Del(&sl.inIdle)
 	if !sl.counted {
 		return
@@ -129,7 +129,7 @@ func (ds *destinations) givePlaces(a *account) {
 			return false
 		}
 		switch sl := a.waiting.Head.Of; {
-		case sl.cl.dead || sl.sock.closed: // about to close, too
+		case sl.sock.cl.dead || sl.sock.closed: // about to close, too
 			sl.leadTo(nil)
 		case !ds.freePlace(sl):
 			return false

@@ -92,7 +92,7 @@ func (ps *peerTable) setSlotReach(sl *slot, why uint8) {
 		return
 	}
 	sl.reach, sl.reachNews = why, why != 0
-	sl.cl.table.Slot(sl.idx).StoreUnreachable(uint32(why))
+	sl.sock.cl.table.Slot(sl.idx).StoreUnreachable(uint32(why))
 	if sl.reachNews {
 		ps.e.clients.note(sl)
 	}
@@ -128,17 +128,10 @@ func (ps *peerTable) allowedAnew(p *peer) {
 }
 
 // putUnreachable writes the notice of a host that is not reached; false: no room.
-func (ps *peerTable) putUnreachable(sl *slot) bool {
-	if !sl.reachNews {
-		return true
-	}
-	r := sl.cl.ev.Reserve()
-	if r == nil {
+func (cs *clientTable) putUnreachable(sl *slot) bool {
+	if sl.reachNews && !cs.put(sl, shm.EventNotice{Kind: shm.EvNotice, Notice: shm.NoticeUnreachable, Count: 1, Reason: sl.reach}) {
 		return false
 	}
 	sl.reachNews = false
-	*r.Notice() = shm.EventNotice{Kind: shm.EvNotice, Notice: shm.NoticeUnreachable, Port: sl.port, Sock: sl.sock.handle, Slot: sl.idx,
-		Cell: sl.cell.idx, Count: 1, Addr: sl.addr.As16(), Reason: sl.reach}
-	ps.e.clients.news(sl.cl)
 	return true
 }

@@ -29,11 +29,15 @@ type buffer struct {
 	waiting func(error) // behind onFree, for a client that waits
 }
 
+// has reports whether b has n bytes at off.
+func (b *buffer) has(off, n uint64) bool {
+	return off <= uint64(len(b.mem)) && n <= uint64(len(b.mem))-off
+}
+
 // region is part of a buffer that peers may be granted.
 type region struct {
 	id     uint32 // = rkey
 	number uint32 // no other region of this daemon has it, not 0: a key may come back
-	cl     *Client
 	sock   *socket
 	buf    *buffer
 	off    uint64
@@ -85,11 +89,17 @@ func (e *Engine) AddBuffer(c *Client, mem []byte, onFree func()) (uint32, error)
 		return 0, err
 	}
 	c.nextBuf++
-	b := &buffer{id: c.nextBuf, cl: c, mem: mem, mr: mr, onFree: onFree}
-	c.buffers[b.id] = b
-	c.refs++
+	b := &buffer{id: c.nextBuf, mem: mem, mr: mr, onFree: onFree}
+	c.addBuffer(b)
 	e.st.C[stats.RegisteredBytes] += uint64(len(mem))
 	return b.id, nil
+}
+
+// addBuffer gives c a buffer, which uses its memory.
+func (c *Client) addBuffer(b *buffer) {
+	b.cl = c
+	c.buffers[b.id] = b
+	c.refs++
 }
 
 // DropBuffer ends a buffer that was added for c, which does not know of it.
@@ -135,7 +145,7 @@ const iovaTries = 16
 // abi.PageOffset the offset in the page alone.
 func (ks *keyTable) register(s *socket, b *buffer, off, n uint64, rights abi.Rights) (*region, error) {
 	e := ks.e
-	if n == 0 || off > uint64(len(b.mem)) || n > uint64(len(b.mem))-off {
+	if n == 0 || !b.has(off, n) {
 		return nil, unix.EINVAL
 	}
 	kernels := rights&abi.PageOffset != 0
@@ -165,15 +175,22 @@ func (ks *keyTable) register(s *socket, b *buffer, off, n uint64, rights abi.Rig
 	if ks.numbered++; ks.numbered == 0 {
 		ks.numbered = 1
 	}
-	r := &region{id: mr.RKey(), number: ks.numbered, cl: s.cl, sock: s, buf: b, off: off, n: n, mr: mr, rights: rights,
+	r := &region{id: mr.RKey(), number: ks.numbered, sock: s, buf: b, off: off, n: n, mr: mr, rights: rights,
 		cookie: rdmaop.MakeCookie(mr.RKey(), uint32(iova))}
-	b.users++
-	ks.by[r.id] = r
-	s.cl.acct.regions++
-	ks.all.Add(&r.inAll, r)
-	s.regions.Add(&r.inSock, r)
-	e.st.C[stats.Regions]++
+	ks.list(r)
 	return r, nil
+}
+
+// list has r found by its key, and counts it.
+func (ks *keyTable) list(r *region) {
+	r.buf.users++
+	ks.by[r.id] = r
+	r.sock.cl.acct.regions++
+	ks.all.Add(&r.inAll, r)
+	if !r.sock.closed {
+		r.sock.regions.Add(&r.inSock, r)
+	}
+	ks.e.st.C[stats.Regions]++
 }
 
 // release is releaseRegion for the client, which is told once: done runs when
@@ -223,7 +240,7 @@ func (ks *keyTable) retire(r *region) {
 		r.queued.Del(&m.inRegion)
 		m.region = nil
 	}
-	r.cl.acct.regions--
+	r.sock.cl.acct.regions--
 	ks.all.Del(&r.inAll)
 	ks.revoking.Del(&r.inRevoking)
 	ks.retiring.Del(&r.inDead)

@@ -39,7 +39,7 @@ func (ks *keyTable) tellRevoke(r *region, keys []verbs.PeerKey) {
 	for _, k := range keys {
 		switch p := e.peers.byKey[k]; {
 		case p == nil: // same host: no operation is in flight between turns
-			r.cl.acct.grants -= r.exp.PeerRevoked(k)
+			r.sock.cl.acct.grants -= r.exp.PeerRevoked(k)
 		case !p.c.profile().grants:
 			// It cannot be asked: the end of the registration is the end. An
 			// operation of its that comes later costs it the connection.
@@ -61,7 +61,7 @@ func (ks *keyTable) tellRevoke(r *region, keys []verbs.PeerKey) {
 			}
 		}
 	}
-	if !e.clients.retireIfDead(r) {
+	if !ks.retireIfDead(r) {
 		ks.pressFor(r)
 	}
 }
@@ -103,7 +103,7 @@ func (ks *keyTable) revoked(p *peer, rkey uint32) {
 		}
 		ks.endIfFlushed(r, p.remote)
 	}
-	e.clients.retireIfDead(r)
+	ks.retireIfDead(r)
 }
 
 // flushing reports whether lanes of h have yet to confirm.
@@ -236,34 +236,32 @@ func (ks *keyTable) tickRegions() {
 	}
 }
 
-// press does that for the next regions whose keys are being taken back.
-func (ks *keyTable) press() bool {
+// pressNext is the chore that does that, for the next region whose key is being taken back.
+func (ks *keyTable) pressNext() bool {
 	e := ks.e
-	return e.chores.inSlices(func() bool {
-		r := ks.revoking.next()
-		if r == nil {
-			return false
-		}
-		if at, ok := r.exp.Deadline(); !ok || e.now < at {
-			return true
-		}
-		for i := len(r.grantees) - 1; i >= 0; i-- {
-			ks.current(r, r.grantees[i].h)
-		}
-		e.chores.left -= len(r.exp.Waiting())
-		if ks.mayBeLate(r) {
-			return true
-		}
-		for _, k := range r.exp.Timeout(nil, e.now) {
-			if p := e.peers.byKey[k]; p != nil {
-				ks.breakOff(p.remote)
-				r.mr.Disallow(p.who)
-				ks.giveUp(r, p.remote)
-			}
-		}
-		e.clients.retireIfDead(r)
+	r := ks.revoking.next()
+	if r == nil {
+		return false
+	}
+	if at, ok := r.exp.Deadline(); !ok || e.now < at {
 		return true
-	})
+	}
+	for i := len(r.grantees) - 1; i >= 0; i-- {
+		ks.current(r, r.grantees[i].h)
+	}
+	e.chores.left -= len(r.exp.Waiting())
+	if ks.mayBeLate(r) {
+		return true
+	}
+	for _, k := range r.exp.Timeout(nil, e.now) {
+		if p := e.peers.byKey[k]; p != nil {
+			ks.breakOff(p.remote)
+			r.mr.Disallow(p.who)
+			ks.giveUp(r, p.remote)
+		}
+	}
+	ks.retireIfDead(r)
+	return true
 }
 
 // mayBeLate reports whether one who has not given r's key back is held by us: its

@@ -174,7 +174,7 @@ func (cs *clientTable) serveBind(c *Client, r *ipc.Bind) (ipc.Response, error) {
 
 // regionOf finds a region that belongs to c.
 func (cs *clientTable) regionOf(c *Client, id uint32) (*region, error) {
-	if r := cs.e.keys.by[id]; r != nil && r.cl == c {
+	if r := cs.e.keys.by[id]; r != nil && r.sock.cl == c {
 		return r, nil
 	}
 	return nil, fmt.Errorf("%w: region %#x", unix.EINVAL, id)

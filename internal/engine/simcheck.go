@@ -14,24 +14,6 @@ import (
 // the goroutine that does may use this. These are functions, so that the linker leaves them
 // out of the daemon, which does not call them.
 
-// ResetPeers breaks off the connections to addr, as rdsctl peer reset does.
-func ResetPeers(e *Engine, addr netip.Addr) {
-	for _, p := range e.peers.all {
-		if p.addr == addr {
-			p.c.Reset(e.now, errAdmin)
-		}
-	}
-}
-
-// ResetLane breaks off the connections to addr in one lane.
-func ResetLane(e *Engine, addr netip.Addr, lane uint8) {
-	for _, p := range e.peers.all {
-		if p.addr == addr && p.lane == lane {
-			p.c.Reset(e.now, errAdmin)
-		}
-	}
-}
-
 // Unpublished counts the events that this turn has written for the process and
 // not published yet.
 func (p *InProcess) Unpublished() int { return p.cl.ev.Unpublished() }
@@ -180,7 +162,7 @@ func Leaks(e *Engine) (found []string) {
 		say(p.shares.all+len(p.shares.of), name+"grants of ours")
 		say(len(p.owed), name+"revocations to be answered")
 		say(len(p.untold), name+"revocations to be told")
-		say(len(p.partials), name+"messages under assembly")
+		say(p.partials, name+"messages under assembly")
 		say(btoi(p.slots.N > 0), name+"destinations")
 	}
 	say(e.cfg.SendBufs-len(e.sendBufs.free), "send buffers")

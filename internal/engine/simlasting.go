@@ -67,7 +67,7 @@ func (p *Progress) client(c *Client) {
 func (p *Progress) message(t *txMsg) {
 	p.LongOperation = p.LongOperation || t.long != nil
 	p.Limit = p.Limit || t.limit.When() != 0
-	if t.done {
+	if t.done() {
 		return
 	}
 	p.Run = p.Run || t.m.Run > 1

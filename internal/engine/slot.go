@@ -19,7 +19,6 @@ type destinations struct {
 // slot is a destination (address and port) of one socket.
 type slot struct {
 	handover.InState
-	cl     *Client
 	idx    uint32
 	sock   *socket
 	inSock lists.Link[slot] // socket.slots
@@ -138,7 +137,7 @@ func (ds *destinations) openSlot(c *Client, d *shm.SubDest) {
 		e.clients.kill(c, "open destination: cell %d belongs to another destination", d.Cell)
 		return
 	}
-	sl := &slot{cl: c, idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, leads: leads{way: &ds.nowhere}, sends: sends{pin: &pin{}}}
+	sl := &slot{idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, leads: leads{way: &ds.nowhere}, sends: sends{pin: &pin{}}}
 	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
 	c.table.Slot(d.Slot).StoreUnreachable(0)
 	c.table.Slot(d.Slot).StoreLimits(e.limitsOf(s.local, addr))
@@ -174,14 +173,14 @@ func (ds *destinations) closeSlot(sl *slot) {
 	sl.way.left(sl)
 	switch {
 	case sl.sock.closed:
-		sl.cl.pendNote.Del(&sl.pend)
-	case sl.pend.On() && sl.cl.crowded():
+		sl.sock.cl.pendNote.Del(&sl.pend)
+	case sl.pend.On() && sl.sock.cl.crowded():
 		e.clients.foldNotices(sl)
 	} // else what it has to tell is still told
-	sl.cl.gone.Del(&sl.gone)
-	sl.cl.slots[sl.idx] = nil
+	sl.sock.cl.gone.Del(&sl.gone)
+	sl.sock.cl.slots[sl.idx] = nil
 	sl.sock.slots.Del(&sl.inSock)
-	sl.cl.table.Slot(sl.idx).StoreGen(0)
+	sl.sock.cl.table.Slot(sl.idx).StoreGen(0)
 	ds.destClosed(sl)
 }
 

@@ -37,7 +37,6 @@ type txMsg struct {
 	inTo   lists.Link[txMsg] // slot.txs
 	inQ    lists.Link[txMsg] // slot.q
 	inPend lists.Link[txMsg] // pending.pendOps: its operations have statuses to be told
-	cl     *Client
 	sock   *socket
 	slot   *slot
 	pin    *pin   // of slot, when it was submitted
@@ -57,7 +56,6 @@ type txMsg struct {
 	nops   int
 	long   *long      // its operation goes in pieces, of which the first was handed over
 	errno  unix.Errno // why m.Bad was refused
-	done   bool       // the connection is through with it
 	handed bool       // to its connection
 
 	ungranted     bool // the cookie it carries is to be granted when it is handed on
@@ -67,6 +65,9 @@ type txMsg struct {
 // ops are the operations of t: none, an RDMA operation, an atomic, or both in
 // this order.
 func (t *txMsg) ops() []*txOp { return t.opv[:t.nops] }
+
+// done reports whether t has ended. It stays while statuses of its operations wait for room.
+func (t *txMsg) done() bool { return !t.all.On() }
 
 // What descriptors cost against a client's bytes per turn, besides payload:
 // about the time it takes to copy so much.
@@ -123,6 +124,7 @@ func (tx *sender) pollClient(c *Client) bool {
 		e.clients.kill(c, "submission ring: %w", err)
 		return true
 	}
+	returned := false
 	for range 4 * subBudget {
 		id, ok := c.rret.Take()
 		if !ok {
@@ -132,10 +134,9 @@ func (tx *sender) pollClient(c *Client) bool {
 			e.clients.kill(c, "receive id %d returned twice or never given", id)
 			return true
 		}
-		c.reap = true
+		returned = true
 	}
-	if c.reap {
-		c.reap = false
+	if returned {
 		c.rret.Release()
 		work = true
 	}
@@ -194,7 +195,7 @@ func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 		return len(pay.mem)
 	}
 	t := e.pools.msgs.Get()
-	t.cl, t.sock, t.slot, t.id = c, s, sl, d.MsgID
+	t.sock, t.slot, t.id = s, sl, d.MsgID
 	t.pin, t.name = sl.pin, d.DstInc
 	// t.m is zero. Field by field: see arrival.
 	m := &t.m
@@ -237,7 +238,6 @@ func (tx *sender) countSent(s *socket, pay *payload) {
 // and the return of the id, which gives the payload back to the client.
 func (tx *sender) msgDone(t *txMsg, o msg.Outcome) {
 	e := tx.e
-	t.done = true
 	if t.traced != 0 {
 		e.traces.end(t, o)
 	}
@@ -287,7 +287,7 @@ func (tx *sender) msgDone(t *txMsg, o msg.Outcome) {
 // before its statuses have been written, so that the ids bound the statuses of a
 // client that does not take them.
 func (tx *sender) giveBack(t *txMsg) {
-	if c := t.cl; c.msgs[t.id] == t {
+	if c := t.sock.cl; c.msgs[t.id] == t {
 		c.msgs[t.id] = nil
 		if !c.dead {
 			c.sret.Put(t.id)
@@ -340,15 +340,15 @@ func (tx *sender) unlist(t *txMsg) {
 // freeMsg returns t to the pool.
 func (tx *sender) freeMsg(t *txMsg) {
 	e := tx.e
-	c := t.cl
+	c := t.sock.cl
 	for i, o := range t.ops() {
 		t.opv[i] = nil
 		tx.freeOp(c, o)
 	}
 	t.m = msg.Msg{}
-	t.cl, t.sock, t.slot, t.pin = nil, nil, nil, nil
+	t.sock, t.slot, t.pin = nil, nil, nil
 	t.sum, t.traced, t.traceSeq = frames.Sum{}, 0, 0
-	t.errno, t.nops, t.done, t.ungranted, t.toldUngranted = 0, 0, false, false, false
+	t.errno, t.nops, t.ungranted, t.toldUngranted = 0, 0, false, false
 	e.pools.msgs.Put(t)
 	e.clients.unref(c)
 }

@@ -91,7 +91,7 @@ func (p *peer) left(sl *slot) {
 
 func (p *peer) inform(sl *slot) (congested bool) {
 	e := p.c.e
-	sl.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
+	sl.sock.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
 	if sl.ups != p.ups || sl.downs != p.downs {
 		sl.up += p.ups - sl.ups
 		sl.down += p.downs - sl.downs

@@ -146,21 +146,20 @@ func (p *peer) takeBack(t *txMsg) {
 // lookReleased has destinations take turns again whose ports are stopped no more. A peer may
 // release ports as often as it is sent messages, and clients may have any number wait for others.
 func (tx *sender) lookReleased(p *peer) {
-	e := tx.e
 	n := p.c.Released()
 	if n == p.released {
 		return
 	}
 	p.released = n
-	if p.looking.step == nil {
-		p.looking.step = func() bool { return e.chores.inSlices(func() bool { return tx.lookNextPaused(p) }) }
+	if p.looking.one == nil {
+		p.looking.one = p.lookNextPaused
 	}
 	p.paused.all()
-	e.chores.begin(&p.looking)
+	tx.e.chores.begin(&p.looking)
 }
 
 // lookNextPaused does that for the next one that waits; false: there is none.
-func (tx *sender) lookNextPaused(p *peer) bool {
+func (p *peer) lookNextPaused() bool {
 	sl := p.paused.next()
 	if sl == nil {
 		return false

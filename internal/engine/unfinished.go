@@ -68,7 +68,7 @@ func (rx *receiver) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdic
 
 func (rx *receiver) beginPartial(p *peer, m *rxMsg) {
 	e := rx.e
-	p.partials = append(p.partials, m)
+	p.partials++
 	m.sock.partials.Add(&m.inSock, m)
 	p.unfinished += m.n
 	if !m.inOver {
@@ -81,7 +81,7 @@ func (rx *receiver) beginPartial(p *peer, m *rxMsg) {
 
 func (rx *receiver) endPartial(p *peer, m *rxMsg) {
 	m.sock.partials.Del(&m.inSock)
-	p.partials = remove(p.partials, m)
+	p.partials--
 	p.unfinished -= m.n
 	if !m.inOver {
 		m.sock.cl.unfinished -= m.n
