@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -169,6 +171,8 @@ func TestBatchErrors(t *testing.T) {
 			d.taken = nil
 			if n, err := a.SendBatch(DontWait, ms); n != tt.n || !errors.Is(err, tt.want) {
 				t.Errorf("%d sent, %v; want %d, %v", n, err, tt.n, tt.want)
+			} else if errors.Is(err, ErrMessageTooLong) && !strings.Contains(err.Error(), "room for "+strconv.Itoa(a.sndbuf)) {
+				t.Errorf("%v does not say how long it may be", err)
 			}
 			charged := 0
 			for _, x := range a.busy {

@@ -184,7 +184,7 @@ func (t *tx) toward(s *Socket, m *outMsg, arm bool) (*dest, error) {
 		}
 	}
 	if n > s.sndbuf || n > MaxMessage {
-		return nil, ErrMessageTooLong
+		return nil, tooLong("%d bytes; the socket's send buffer has room for %d (SetSndBuf), and a message has at most %d", n, s.sndbuf, MaxMessage)
 	}
 	d, err := t.dest(s, m.to)
 	if err != nil {

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -92,7 +94,7 @@ func (as *addresses) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, er
 	l := as.by[addr]
 	switch {
 	case l == nil:
-		return nil, unix.EADDRNOTAVAIL
+		return nil, as.notHere(addr)
 	case e.drains.all:
 		return nil, errDrained
 	}
@@ -120,6 +122,19 @@ func (as *addresses) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, er
 	l.ports.set(port, s)
 	e.watch.listSocket(s)
 	return s, nil
+}
+
+// mostNamed is how many addresses the error for another one names.
+const mostNamed = 8
+
+// notHere is EADDRNOTAVAIL, naming the addresses that there are.
+func (as *addresses) notHere(addr netip.Addr) error {
+	all := slices.SortedFunc(maps.Keys(as.by), netip.Addr.Compare)
+	more := ""
+	if len(all) > mostNamed {
+		all, more = all[:mostNamed], " and others"
+	}
+	return fmt.Errorf("%w: rdsd listens on %v%s, not on %v (listen in its configuration)", unix.EADDRNOTAVAIL, all, more, addr)
 }
 
 // fixLane says which lane s uses, once for all; false: it was fixed as another.

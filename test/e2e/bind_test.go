@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -35,6 +36,9 @@ func TestBind(t *testing.T) {
 			}
 			if err != nil && !strings.Contains(err.Error(), tc.at.String()) {
 				t.Errorf("%s: %q does not name the address", tc.name, err)
+			}
+			if tc.want == syscall.EADDRNOTAVAIL && !strings.Contains(fmt.Sprint(err), "listens on ["+h.addr().String()+"]") {
+				t.Errorf("%s: %v does not name those of the daemon", tc.name, err)
 			}
 		}
 		// The unspecified address is the daemon's one address.
