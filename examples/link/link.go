@@ -1,4 +1,4 @@
-// Package link is what rping and perftest share: a device of verbs/soft, and connections with
+// Package link is what rping, perftest and the bench share: a device of verbs/soft, and connections with
 // memory over it, for a program that waits for one thing at a time.
 package link
 
@@ -21,11 +21,12 @@ var ErrDisconnected = errors.New("the peer disconnected")
 // IOVA is the address of each Link's memory for the peer.
 const IOVA = 1 << 20
 
-// Options are the flags that both programs have.
+// Options are the flags that the examples have, and what the bench sets.
 type Options struct {
-	CRC     bool
-	Capture string
-	Timeout time.Duration
+	CRC        bool
+	Capture    string
+	Timeout    time.Duration
+	Congestion string // control of TCP, if not the device's own choice
 }
 
 // Flags adds the flags to f.
@@ -43,6 +44,7 @@ type End struct {
 	Alone bool
 
 	pd       verbs.PD
+	ev       [1]verbs.CMEvent
 	requests []verbs.CMEvent // to accept
 	links    []*Link
 	done     func() error // ends the capture
@@ -51,7 +53,7 @@ type End struct {
 // Open opens a device.
 func Open(o Options) (*End, error) {
 	e := &End{Options: o, done: func() error { return nil }}
-	var opt soft.Options
+	opt := soft.Options{Congestion: o.Congestion}
 	if !o.CRC {
 		opt.CRC = verbs.CRCOff
 	}
@@ -97,10 +99,9 @@ func (e *End) wait(timeout time.Duration) error {
 	for _, l := range e.links {
 		did = l.poll() || did
 	}
-	var ev [1]verbs.CMEvent
-	for e.Dev.PollCM(ev[:]) > 0 {
+	for e.Dev.PollCM(e.ev[:]) > 0 {
 		did = true
-		if err := e.event(ev[0]); err != nil {
+		if err := e.event(e.ev[0]); err != nil {
 			return err
 		}
 	}
@@ -135,7 +136,7 @@ func (e *End) event(ev verbs.CMEvent) error {
 		}
 		switch ev.Type {
 		case verbs.CMEstablished:
-			l.up = true
+			l.up, l.Private = true, ev.Private
 		case verbs.CMDisconnected:
 			l.fail(ErrDisconnected)
 		case verbs.CMRejected:
@@ -159,28 +160,32 @@ type Link struct {
 	Mem  []byte
 	Done [ids]int // completions by id, which Take counts down
 	N    uint32   // length of the last message received
+	// Private is what the peer said when it accepted the connection.
+	Private []byte
 
 	cq    verbs.CQ
+	wc    [128]verbs.WC
 	recv  uint64 // the id of receives
 	up    bool
 	err   error // why it ended
 	ended bool
 }
 
-// NewLink makes a queue pair that has as many work requests as limits says, and registers n
-// bytes of memory. recv is the id of its receives.
-func (e *End) NewLink(n int, limits verbs.QPCap, access verbs.Access, recv uint64) (*Link, error) {
+// NewLink makes a queue pair as attr says, with a completion queue of its own and one piece of
+// memory for a work request. It registers n bytes of memory, with attr's access and what else
+// access says. recv is the id of its receives.
+func (e *End) NewLink(n int, attr verbs.QPInitAttr, access verbs.Access, recv uint64) (*Link, error) {
 	l := &Link{End: e, Mem: make([]byte, n), recv: recv}
 	var err error
-	if l.cq, err = e.Dev.CreateCQ(limits.MaxSendWR + limits.MaxRecvWR); err != nil {
+	if l.cq, err = e.Dev.CreateCQ(attr.Cap.MaxSendWR + attr.Cap.MaxRecvWR); err != nil {
 		return nil, err
 	}
-	if l.MR, err = e.pd.RegMR(l.Mem, IOVA, verbs.AccessLocalWrite|access); err != nil {
+	if l.MR, err = e.pd.RegMR(l.Mem, IOVA, verbs.AccessLocalWrite|attr.Access|access); err != nil {
 		return nil, err
 	}
-	limits.MaxSendSGE, limits.MaxRecvSGE = 1, 1
-	l.QP, err = e.pd.CreateQP(verbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, Ack: verbs.AckLocal, Access: access, Cap: limits})
-	if err != nil {
+	attr.SendCQ, attr.RecvCQ = l.cq, l.cq
+	attr.Cap.MaxSendSGE, attr.Cap.MaxRecvSGE = 1, 1
+	if l.QP, err = e.pd.CreateQP(attr); err != nil {
 		return nil, err
 	}
 	e.links = append(e.links, l)
@@ -255,9 +260,10 @@ func (l *Link) Connect(p verbs.ConnectParam) error {
 	return l.established()
 }
 
-// Accept accepts a request and waits until the connection is up.
-func (l *Link) Accept(r verbs.CMEvent) error {
-	if err := l.Dev.Accept(r.Req, l.QP, nil); err != nil {
+// Accept accepts a request and waits until the connection is up. private is for the peer's
+// Private.
+func (l *Link) Accept(r verbs.CMEvent, private []byte) error {
+	if err := l.Dev.Accept(r.Req, l.QP, private); err != nil {
 		return err
 	}
 	return l.established()
@@ -286,11 +292,11 @@ func (l *Link) Left() error {
 
 // poll takes completions. The first one with an error ends the link.
 func (l *Link) poll() bool {
-	var wc [16]verbs.WC
-	n := l.cq.Poll(wc[:])
-	for _, c := range wc[:n] {
+	n := l.cq.Poll(l.wc[:])
+	for i := range l.wc[:n] {
+		c := &l.wc[i]
 		if c.Status != verbs.WCSuccess {
-			if c.Status != verbs.WCWRFlushErr {
+			if c.Status != verbs.WCWRFlushErr && c.Status != verbs.WCRetryExcErr { // an event says why the connection ended
 				l.fail(fmt.Errorf("work request %d completed with status %d", c.WRID, c.Status))
 			}
 			continue

@@ -77,7 +77,7 @@ func newEnd(c config) (*end, error) {
 
 // newLink makes a link with n bytes of memory, for depth work requests each way.
 func (e *end) newLink(n, depth int, access verbs.Access) (*link.Link, error) {
-	return e.NewLink(n, verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, ReadDepth: 16}, access, idRecv)
+	return e.NewLink(n, verbs.QPInitAttr{Ack: verbs.AckLocal, Access: access, Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, ReadDepth: 16}}, 0, idRecv)
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {

@@ -71,7 +71,7 @@ func acceptNext(l *link.Link, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return l.Accept(r)
+	return l.Accept(r, nil)
 }
 
 // receive takes the messages of send. Three times in each round of the receives it

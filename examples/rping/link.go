@@ -24,7 +24,8 @@ type conn struct{ *link.Link }
 
 // newConn makes a connection with one receive posted, and n bytes of data.
 func newConn(e *link.End, n int) (*conn, error) {
-	l, err := e.NewLink(dataOff+n, verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 2, ReadDepth: 1}, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, idRecv)
+	l, err := e.NewLink(dataOff+n, verbs.QPInitAttr{Ack: verbs.AckLocal, Access: verbs.AccessRemoteRead | verbs.AccessRemoteWrite,
+		Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 2, ReadDepth: 1}}, 0, idRecv)
 	if err != nil {
 		return nil, err
 	}

@@ -209,7 +209,7 @@ func accept(t *testing.T, e *link.End, l *conn) {
 	t.Helper()
 	req, err := e.Request(0)
 	if err == nil {
-		err = l.Accept(req)
+		err = l.Accept(req, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func serveOne(e *link.End, req verbs.CMEvent, c config, stdout io.Writer) error 
 		return err
 	}
 	defer l.Free()
-	if err := l.Accept(req); err != nil {
+	if err := l.Accept(req, nil); err != nil {
 		return err
 	}
 	for {
