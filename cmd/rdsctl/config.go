@@ -34,7 +34,7 @@ func configShowVerb(fs *flag.FlagSet) action {
 		if *changed {
 			l.keep = func(v *ctl.ConfigValue) bool { return v.Value != v.Default }
 		}
-		return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindConfig} })
+		return l.run(ctx, a, o, ctl.Request{})
 	}
 }
 

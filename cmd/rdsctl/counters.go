@@ -44,7 +44,6 @@ var gauges = func() map[string]bool {
 // countersVerb lists the counters. With -watch it adds their rates.
 func countersVerb(fs *flag.FlagSet) action {
 	all := fs.Bool("all", false, "those that are 0, too")
-	offline, path := offlineFlags(fs)
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		l := counterList()
 		if o.watch == 0 && o.columns == "" {
@@ -58,8 +57,8 @@ func countersVerb(fs *flag.FlagSet) action {
 		return a.repeat(ctx, o, func() int {
 			var s *ctl.Status
 			gone := exitOK
-			if *offline {
-				if s, gone, err = a.offline(*path); err != nil {
+			if o.offline {
+				if s, gone, err = a.offline(o.stats); err != nil {
 					return a.fail(o, l.kind, err)
 				}
 			} else {

@@ -40,11 +40,10 @@ func eventList() *listing[ctl.EventInfo] {
 
 func eventsVerb(fs *flag.FlagSet) action {
 	follow := fs.Bool("f", false, "go on with what happens from now on, until interrupted")
-	limit := limitFlag(fs)
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		l := eventList()
 		if !*follow {
-			return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindEvents, Limit: *limit} })
+			return l.run(ctx, a, o, ctl.Request{})
 		}
 		p, err := l.plan(o)
 		switch {
@@ -55,12 +54,12 @@ func eventsVerb(fs *flag.FlagSet) action {
 		case o.output == asJSON:
 			return a.wrong("events", "-f has no end for one document: -o jsonl")
 		}
-		return p.follow(ctx, a, o, *limit)
+		return p.follow(ctx, a, o)
 	}
 }
 
 // follow prints new events until ctx ends.
-func (p *plan[T]) follow(ctx context.Context, a *app, o *options, limit int) int {
+func (p *plan[T]) follow(ctx context.Context, a *app, o *options) int {
 	var after uint64
 	c, err := a.connect(ctx, o)
 	if err != nil {
@@ -68,7 +67,7 @@ func (p *plan[T]) follow(ctx context.Context, a *app, o *options, limit int) int
 	}
 	defer c.Close()
 	for {
-		raw, resp, err := call(ctx, c, o, ctl.Request{Kind: p.kind, After: after, Limit: limit})
+		raw, resp, err := call(ctx, c, o, ctl.Request{Kind: p.kind, After: after, Limit: o.limit})
 		if ctx.Err() != nil {
 			return exitOK
 		}

@@ -138,8 +138,10 @@ type row[T any] struct {
 	values []string
 }
 
-// run asks and shows the answer. With --watch it repeats that.
-func (l *listing[T]) run(ctx context.Context, a *app, o *options, req func() ctl.Request) int {
+// run asks and shows the answer. With --watch it repeats that. req need not have the kind and the
+// limit.
+func (l *listing[T]) run(ctx context.Context, a *app, o *options, req ctl.Request) int {
+	req.Kind, req.Limit = l.kind, o.limit
 	p, err := l.plan(o)
 	if err != nil {
 		return a.wrong(string(l.kind), "%v", err)
@@ -148,7 +150,7 @@ func (l *listing[T]) run(ctx context.Context, a *app, o *options, req func() ctl
 		if l.offline != nil && o.offline {
 			return p.showOffline(a, o)
 		}
-		raw, resp, err := a.once(ctx, o, req())
+		raw, resp, err := a.once(ctx, o, req)
 		if err != nil {
 			return a.fail(o, l.kind, err)
 		}
@@ -296,20 +298,11 @@ func (p *plan[T]) csv(a *app, o *options, list []row[T]) int {
 // verb makes l's entry in the table of verbs.
 func (l *listing[T]) verb(v verb) verb {
 	v.forms, v.names, v.watch = allForms, l.names, true
+	v.offline = v.offline || l.offline != nil
 	if v.prepare == nil {
-		v.prepare = l.plain
+		v.prepare = func(*flag.FlagSet) action {
+			return func(ctx context.Context, a *app, o *options, _ string) int { return l.run(ctx, a, o, ctl.Request{}) }
+		}
 	}
 	return v
-}
-
-// plain is the action of a list without flags of its own.
-func (l *listing[T]) plain(fs *flag.FlagSet) action {
-	offline, path := new(bool), new(string)
-	if l.offline != nil {
-		offline, path = offlineFlags(fs)
-	}
-	return func(ctx context.Context, a *app, o *options, _ string) int {
-		o.offline, o.stats = *offline, *path
-		return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: l.kind} })
-	}
 }

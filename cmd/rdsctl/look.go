@@ -13,19 +13,6 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// limitFlag declares the flag for the limit on the daemon's list.
-func limitFlag(fs *flag.FlagSet) *int {
-	return fs.Int("limit", ctl.DefaultLimit, fmt.Sprintf("at most this `number` of rows, up to %d", ctl.MaxLimit))
-}
-
-// limited is the action of a list with a limit and without an argument.
-func (l *listing[T]) limited(fs *flag.FlagSet) action {
-	limit := limitFlag(fs)
-	return func(ctx context.Context, a *app, o *options, _ string) int {
-		return l.run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: l.kind, Limit: *limit} })
-	}
-}
-
 func place(a netip.Addr, port uint16) string {
 	if !a.IsValid() {
 		return "none"
@@ -57,15 +44,14 @@ func queueList() *listing[ctl.MessageInfo] {
 }
 
 // queuesVerb takes the queue as its argument.
-func queuesVerb(fs *flag.FlagSet) action {
-	limit := limitFlag(fs)
+func queuesVerb(*flag.FlagSet) action {
 	return func(ctx context.Context, a *app, o *options, queue string) int {
 		switch queue {
 		case "", ctl.QueueSend, ctl.QueueRetrans, ctl.QueueRecv:
 		default:
 			return a.wrong("queues", "%q is none of send, retrans, recv", queue)
 		}
-		return queueList().run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindQueues, Queue: queue, Limit: *limit} })
+		return queueList().run(ctx, a, o, ctl.Request{Queue: queue})
 	}
 }
 
@@ -203,7 +189,7 @@ func stallsVerb(fs *flag.FlagSet) action {
 			}
 			o.filter += "oldest_ns>=" + over.String()
 		}
-		return stallList().run(ctx, a, o, func() ctl.Request { return ctl.Request{Kind: ctl.KindStalls} })
+		return stallList().run(ctx, a, o, ctl.Request{})
 	}
 }
 

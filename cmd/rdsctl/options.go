@@ -59,8 +59,9 @@ func oneOf(forms []output) string {
 
 // options are the flags that verbs share.
 type options struct {
-	offline bool   // read lists from the daemon's mapping
+	offline bool   // read the daemon's mapping
 	stats   string // which mapping
+	limit   int    // rows of the daemon's list; 0: that of the daemon
 
 	output  output
 	socket  string
@@ -94,6 +95,13 @@ func (o *options) declare(fs *flag.FlagSet, v *verb) {
 		fs.StringVar(&o.sort, "sort", "", "order by these `names`, -NAME: the largest first")
 		fs.BoolVar(&o.noHeader, "no-header", false, "no header line (table, wide, csv)")
 	}
+	if v != nil && v.limit {
+		fs.IntVar(&o.limit, "limit", ctl.DefaultLimit, fmt.Sprintf("at most this `number` of rows, up to %d", ctl.MaxLimit))
+	}
+	if v != nil && v.offline {
+		fs.BoolVar(&o.offline, "offline", false, "read the statistics mapping instead of asking: works while the daemon is stuck, and after it died")
+		fs.StringVar(&o.stats, "stats", "", "statistics mapping for -offline (default: the control socket's `path` with .stats appended)")
+	}
 	if v != nil && v.watch {
 		fs.DurationVar(&o.watch, "watch", 0, "again after this `time`, until interrupted")
 	}
@@ -110,24 +118,9 @@ func (o *options) check(v *verb) error {
 		return usagef("%s: -timeout %v is not positive", v.name, o.timeout)
 	case o.watch < 0 || o.watch > 0 && o.watch < 10*time.Millisecond:
 		return usagef("%s: -watch %v: want 10ms or more", v.name, o.watch)
-	}
-	return nil
-}
-
-// checkShared returns a usage error if flags that several verbs declare have values that do not
-// fit.
-func checkShared(fs *flag.FlagSet, v *verb) error {
-	value := func(name string) any {
-		if f := fs.Lookup(name); f != nil {
-			return f.Value.(flag.Getter).Get()
-		}
-		return nil
-	}
-	limit, limited := value("limit").(int)
-	switch stats := value("stats"); {
-	case limited && (limit < 1 || limit > ctl.MaxLimit):
-		return usagef("%s: -limit %d is not between 1 and %d", v.name, limit, ctl.MaxLimit)
-	case stats != nil && stats != "" && value("offline") == false:
+	case v.limit && (o.limit < 1 || o.limit > ctl.MaxLimit):
+		return usagef("%s: -limit %d is not between 1 and %d", v.name, o.limit, ctl.MaxLimit)
+	case o.stats != "" && !o.offline:
 		return usagef("%s: -stats is for -offline", v.name)
 	}
 	return nil

@@ -17,28 +17,21 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
-// offlineFlags declares the flags of verbs that can work without the daemon.
-func offlineFlags(fs *flag.FlagSet) (offline *bool, path *string) {
-	return fs.Bool("offline", false, "read the statistics mapping instead of asking: works while the daemon is stuck, and after it died"),
-		fs.String("stats", "", "statistics mapping for -offline (default: the control socket's `path` with .stats appended)")
-}
-
 func statusVerb(fs *flag.FlagSet) action {
-	offline, path := offlineFlags(fs)
 	counters := fs.Bool("counters", false, "also list the counters that are not 0")
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		show := func(r *ctl.Response) { showStatus(a.stdout, r.Status, *counters) }
 		return a.repeat(ctx, o, func() int {
-			if *offline {
-				return a.offlineStatus(o, *path, show)
+			if o.offline {
+				return a.offlineStatus(o, show)
 			}
 			return a.ask(ctx, o, ctl.Request{Kind: ctl.KindStatus}, show)
 		})
 	}
 }
 
-func (a *app) offlineStatus(o *options, path string, show func(*ctl.Response)) int {
-	s, code, err := a.offline(path)
+func (a *app) offlineStatus(o *options, show func(*ctl.Response)) int {
+	s, code, err := a.offline(o.stats)
 	if err != nil {
 		return a.fail(o, ctl.KindStatus, err)
 	}

@@ -34,7 +34,6 @@ func topVerb(fs *flag.FlagSet) action {
 	every := fs.Duration("d", time.Second, "`time` between two looks")
 	once := fs.Bool("once", false, "look twice, -d apart, print one screen without colours, and end; that is also what happens if standard output is no terminal")
 	view := fs.String("view", "peers", "what to show first: "+viewNames())
-	offline, path := offlineFlags(fs)
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		t := newTop()
 		switch {
@@ -44,8 +43,8 @@ func topVerb(fs *flag.FlagSet) action {
 			return a.wrong("top", "-view %s: want one of %s", *view, viewNames())
 		}
 		see := func() look { return lookOnline(ctx, a, o) }
-		if *offline {
-			see = func() look { return lookOffline(a, *path) }
+		if o.offline {
+			see = func() look { return lookOffline(a, o.stats) }
 		}
 		if *once || a.screen == nil {
 			return t.once(ctx, a, *every, see)

@@ -26,14 +26,16 @@ type verb struct {
 	// rawFlags writes what the manual says of the flags of raw.
 	rawFlags func(p *page)
 
-	forms []output                                       // of -o; a verb with one form has none here
-	names func() (columns, fields []string)              // for a list
-	watch bool                                           // may be repeated
-	many  bool                                           // takes several words
-	alone bool                                           // asks no daemon
-	words func(context.Context, *app, *options) []string // what its argument may be
-	about string                                         // more than the summary, for the manual
-	tries []string                                       // examples, without "rdsctl"
+	forms   []output                                       // of -o; a verb with one form has none here
+	names   func() (columns, fields []string)              // for a list
+	watch   bool                                           // may be repeated
+	limit   bool                                           // of the rows of its list
+	offline bool                                           // may work without the daemon
+	many    bool                                           // takes several words
+	alone   bool                                           // asks no daemon
+	words   func(context.Context, *app, *options) []string // what its argument may be
+	about   string                                         // more than the summary, for the manual
+	tries   []string                                       // examples, without "rdsctl"
 }
 
 // Groups of verbs, in the order of the manual.
@@ -57,7 +59,7 @@ const offlineAbout = "With -offline rdsctl does not ask the daemon. It reads the
 func verbs() []verb {
 	return []verb{
 		{name: "status", summary: "the daemon, the state of its engine, and what it holds", group: groupLook,
-			prepare: statusVerb, forms: allForms, watch: true,
+			prepare: statusVerb, offline: true, forms: allForms, watch: true,
 			about: "Warnings come first. With -offline rdsctl does not ask the daemon, but reads its statistics mapping.",
 			tries: []string{"status", "status -offline -counters", "status -o json"}},
 		{name: "devices", summary: "the RDMA devices of this host, which of them each address of the daemon uses, and if none, why", group: groupLook,
@@ -72,29 +74,29 @@ func verbs() []verb {
 		peerList(time.Now).verb(verb{name: "peers", summary: "the connections to other hosts", group: groupLook,
 			tries: []string{"peers", "peers -columns remote,state,rtt,rtt-min,p50,p99,oldest", "peers -filter 'remote=10.0.0.0/24,state!=up'", "peers -o wide -watch 1s", "peers -offline"},
 			about: offlineAbout + " QUEUED then lacks messages that wait for their turn at a connection, and WHY is not known."}),
-		counterList().verb(verb{name: "counters", summary: "the daemon's counters; with -watch also their rates", group: groupLook, prepare: countersVerb,
+		counterList().verb(verb{name: "counters", summary: "the daemon's counters; with -watch also their rates", group: groupLook, prepare: countersVerb, offline: true,
 			tries: []string{"counters", "counters -watch 1s -sort -rate -filter 'rate>0'", "counters -offline -all"}}),
-		eventList().verb(verb{name: "events", summary: "what happened: connections, refusals, processes that broke a rule", group: groupLook, prepare: eventsVerb,
+		eventList().verb(verb{name: "events", summary: "what happened: connections, refusals, processes that broke a rule", group: groupLook, prepare: eventsVerb, limit: true,
 			about: "The daemon keeps the latest 4096 events. Only administrators see events about processes of other users.",
 			tries: []string{"events", "events -f -o jsonl", "events -filter 'level!=info'"}}),
 		errorList(time.Now).verb(verb{name: "errors", summary: "distinct errors since the daemon started, with count, first and last time", group: groupLook,
-			prepare: errorList(time.Now).limited, tries: []string{"errors", "errors -sort -count"}}),
-		{name: "top", summary: "a live screen: what is wrong, traffic both ways, peers, processes, sockets, backlog, events, counters", group: groupLook, prepare: topVerb,
+			limit: true, tries: []string{"errors", "errors -sort -count"}}),
+		{name: "top", summary: "a live screen: what is wrong, traffic both ways, peers, processes, sockets, backlog, events, counters", group: groupLook, prepare: topVerb, offline: true,
 			about: topAbout, tries: []string{"top", "top -view processes", "top -once -view backlog", "top -offline"}},
 		queueList().verb(verb{name: "queues", args: "[send|retrans|recv]", summary: "single messages: not sent, sent and not acked, arrived and not read", group: groupWaiting,
-			prepare: queuesVerb, words: fixed("send", "retrans", "recv"),
+			prepare: queuesVerb, limit: true, words: fixed("send", "retrans", "recv"),
 			tries: []string{"queues", "queues retrans -sort -age", "queues recv -filter 'bytes>64K'"}}),
 		backlogList().verb(verb{name: "backlog", summary: "for each socket and destination: messages in progress, how old the oldest is, and who has to act", group: groupWaiting,
-			prepare: backlogList().limited,
+			limit: true,
 			about: "WAITS-FOR: nobody; reader (the process that owns the socket); receiver (the socket there is congested); connection (rdsctl peers says why " +
 				"there is none); credits and ack (the peer's daemon); turn (others on the same connection); copy (same host); quota.destinations (messages to other destinations of the user hold all of it); room (the daemon has as many peers as it can); administrator (drained).",
 			tries: []string{"backlog", "backlog -filter 'waits-for!=nobody,oldest>1s'"}}),
 		keyList().verb(verb{name: "keys", summary: "memory registered for RDMA: owner, size, rights, number of grants", group: groupWaiting,
-			prepare: keyList().limited, about: "The keys themselves are not shown, because whoever has a key may use the memory.", tries: []string{"keys", "keys -filter 'state!=live'"}}),
+			limit: true, about: "The keys themselves are not shown, because whoever has a key may use the memory.", tries: []string{"keys", "keys -filter 'state!=live'"}}),
 		barrierList().verb(verb{name: "barriers", summary: "for each socket and address: operations issued, high-water mark, pending", group: groupWaiting,
-			prepare: barrierList().limited, tries: []string{"barriers -filter 'pending>0'"}}),
+			limit: true, tries: []string{"barriers -filter 'pending>0'"}}),
 		congestedList(time.Now).verb(verb{name: "cong", summary: "congested ports, since when, and how many destinations wait for them", group: groupWaiting,
-			prepare: congestedList(time.Now).limited, tries: []string{"cong", "cong -watch 1s"}}),
+			limit: true, tries: []string{"cong", "cong -watch 1s"}}),
 		stallList().verb(verb{name: "stalls", summary: "connections with messages in progress, the oldest first", group: groupWaiting, prepare: stallsVerb,
 			tries: []string{"stalls -over 1ms", "stalls -over 1s -watch 1s"}}),
 		traceMergeEntry(), traceEntry(), captureEntry(),
@@ -223,7 +225,7 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (code int
 	case len(words) > 1 && !v.many:
 		return 0, usagef("%s takes one argument, %q is one too many", v.name, words[1])
 	}
-	if err := cmp.Or(o.check(v), checkShared(fs, v)); err != nil {
+	if err := o.check(v); err != nil {
 		return 0, err
 	}
 	if o.socket != "" {
