@@ -53,12 +53,9 @@ func (s *Socket) barrier(val []byte) error {
 	if err := a.Parse(val); err != nil {
 		return err
 	}
-	rs, err := s.socket()
-	switch {
-	case err != nil:
+	rs, err := s.boundSocket()
+	if err != nil {
 		return err
-	case rs == nil:
-		return syscall.ENOTCONN
 	}
 	ctx, cancel := s.patience(int(a.Flags), new(timeout))
 	defer cancel()

@@ -60,23 +60,20 @@ func (s *Socket) getMRForDest(val []byte) error {
 }
 
 func (s *Socket) registerBound(a *cmsg.GetMRArgs) (*rds.Region, error) {
-	rs, err := s.socket()
+	rs, err := s.boundSocket()
 	if err != nil {
 		return nil, err
 	}
 	return s.register(rs, a)
 }
 
-// register makes a region and stores its cookie (rdma.c __rds_rdma_map). ENOTCONN:
-// the socket is not bound. EINVAL: the range is empty or wraps around. EMSGSIZE: it
-// is longer than 1 MiB and a page. EFAULT: the range, or the place for the cookie,
-// is not in a buffer. ENOBUFS, ENOMEM: limits of the daemon.
+// register makes a region and stores its cookie (rdma.c __rds_rdma_map). EINVAL: the range
+// is empty or wraps around. EMSGSIZE: it is longer than 1 MiB and a page. EFAULT: the range,
+// or the place for the cookie, is not in a buffer. ENOBUFS, ENOMEM: limits of the daemon.
 func (s *Socket) register(rs *rds.Socket, a *cmsg.GetMRArgs) (*rds.Region, error) {
 	end := a.Vec.Addr + a.Vec.Bytes
 	pages := (end+pageSize-1)/pageSize - a.Vec.Addr/pageSize
 	switch {
-	case rs == nil:
-		return nil, syscall.ENOTCONN
 	case end < a.Vec.Addr, end > math.MaxUint64-pageSize+1, a.Vec.Bytes == 0, a.Vec.Bytes > math.MaxUint32:
 		return nil, syscall.EINVAL
 	case pages-1 > maxPages:

@@ -155,16 +155,16 @@ func (s *Socket) setSocketOption(opt int, val []byte) error {
 	case soReuseAddr: // kept, without effect: a port has one socket
 		o.reuse = truth(v)
 	case soSndBuf:
-		return s.setSndBuf(doubled(v, minSndBuf))
+		return s.setBuf(&o.sndbuf, doubled(v, minSndBuf), (*rds.Socket).SetSndBuf)
 	case soRcvBuf:
-		return s.setRcvBuf(doubled(v, minRcvBuf))
+		return s.setBuf(&o.rcvbuf, doubled(v, minRcvBuf), (*rds.Socket).SetRcvBuf)
 	case soZeroCopy:
 		if v != 0 && v != 1 {
 			return syscall.EINVAL
 		}
 		o.zerocopy = int(v)
 	case soTimestamp, soTimestampNew:
-		o.setTimestamp(opt, v)
+		o.timestamp = opt * truth(v)
 	case soSndTimeo, soSndTimeoNew, soRcvTimeo, soRcvTimeoNew:
 		t, err := parseTimeval(val)
 		if err != nil {
@@ -181,30 +181,14 @@ func (s *Socket) setSocketOption(opt int, val []byte) error {
 	return nil
 }
 
-func (o *options) setTimestamp(opt int, v int32) {
-	o.timestamp = 0
-	if v != 0 {
-		o.timestamp = opt
-	}
-}
-
-func (s *Socket) setSndBuf(n int) error {
+// setBuf sets the buffer size keep to n, at the bound socket by set.
+func (s *Socket) setBuf(keep *int, n int, set func(*rds.Socket, int) error) error {
 	if s.rs != nil {
-		if err := s.rs.SetSndBuf(n / 2); err != nil {
+		if err := set(s.rs, n/2); err != nil {
 			return errno(err)
 		}
 	}
-	s.opts.sndbuf = n
-	return nil
-}
-
-func (s *Socket) setRcvBuf(n int) error {
-	if s.rs != nil {
-		if err := s.rs.SetRcvBuf(n / 2); err != nil {
-			return errno(err)
-		}
-	}
-	s.opts.rcvbuf = n
+	*keep = n
 	return nil
 }
 

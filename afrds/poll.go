@@ -175,12 +175,8 @@ func (s *Socket) repoll() (int, error) {
 // the monitor, is reported until Poll has reported it or Recvmsg has found nothing.
 // Room in the send buffer is not reported: try to send.
 func (s *Socket) PollFD() (int, error) {
-	rs, err := s.socket()
-	switch {
-	case err != nil:
+	if _, err := s.boundSocket(); err != nil {
 		return -1, err
-	case rs == nil:
-		return -1, syscall.ENOTCONN
 	}
 	s.mu.Lock()
 	s.polled = true

@@ -33,7 +33,7 @@ func (s *Socket) setRDSOption(opt int, val []byte) error {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.opts.setTimestamp(opt, int32(host.Uint32(val)))
+		s.opts.timestamp = opt * truth(int32(host.Uint32(val)))
 		return nil
 	}
 	return syscall.ENOPROTOOPT
@@ -130,19 +130,17 @@ func (s *Socket) setMonitor(val []byte) error {
 		krds.Of(s.rs).SetCongMonitor(on)
 	}
 	s.mu.Unlock()
-	s.repoll()
+	_, _ = s.repoll()
 	return nil
 }
 
 // cancelSentTo is RDS_CANCEL_SENT_TO. ENOTCONN: the socket is not bound. EINVAL: val
 // is too short.
 func (s *Socket) cancelSentTo(val []byte) error {
-	rs, err := s.socket()
+	rs, err := s.boundSocket()
 	switch {
 	case err != nil:
 		return err
-	case rs == nil:
-		return syscall.ENOTCONN
 	case len(val) < sockaddr4Len:
 		return syscall.EINVAL
 	}
@@ -153,15 +151,8 @@ func (s *Socket) cancelSentTo(val []byte) error {
 	} else {
 		parse6(val, &a)
 	}
-	if !unicast(a.ip) || a.ip.Is4() != s.v4() {
+	if !unicast(a.ip) || a.ip.Is4() != rs.LocalAddrPort().Addr().Is4() {
 		return nil // nothing can have been sent there
 	}
 	return errno(rs.CancelSentTo(a.addrPort()))
-}
-
-// v4 reports whether the address of the bound socket is IPv4.
-func (s *Socket) v4() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.bound.ip.Is4()
 }

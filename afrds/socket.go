@@ -96,6 +96,15 @@ func (s *Socket) socket() (*rds.Socket, error) {
 	return s.rs, nil
 }
 
+// boundSocket is socket; ENOTCONN before bind.
+func (s *Socket) boundSocket() (*rds.Socket, error) {
+	rs, err := s.socket()
+	if err == nil && rs == nil {
+		err = syscall.ENOTCONN
+	}
+	return rs, err
+}
+
 // Bind is bind(2). EINVAL: a short or malformed address, an address that no socket
 // can have, port 1, or a second bind. EADDRNOTAVAIL: not an address of this host's
 // daemon; ENOPROTOOPT instead if SO_RDS_TRANSPORT was chosen. EADDRINUSE: the port

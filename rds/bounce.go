@@ -1,7 +1,6 @@
 package rds
 
 import (
-	"context"
 	"slices"
 	"sync"
 )
@@ -44,7 +43,7 @@ func (x *bounces) put(b *Buffer, inUse bool) {
 	}
 	x.mu.Unlock() // forgetFreed takes it with c.life held
 	if !keep {
-		_ = b.FreeWait(ended)
+		_ = b.FreeWait(DontWait)
 	}
 }
 
@@ -54,13 +53,6 @@ func (x *bounces) forgetFreed() {
 	defer x.mu.Unlock()
 	x.free = slices.DeleteFunc(x.free, func(b *Buffer) bool { return b.Bytes() == nil })
 }
-
-// ended is a context that has ended.
-var ended = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
 
 // bounced is the memory p of a caller.
 type bounced struct {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/krds"
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // What package afrds and the tools for kernel RDS need of this package.
@@ -16,14 +15,7 @@ var _ = krds.Provide(func(s any) krds.Socket { return kernelSocket{s.(*Socket)} 
 type kernelSocket struct{ *Socket }
 
 func (s kernelSocket) Recv(m any, peek bool) (assembly time.Duration, err error) {
-	r := m.(*Received)
-	var e shm.Event
-	n, err := s.recv(DontWait, receive{p: r.Payload, e: &e, peek: peek})
-	if err != nil {
-		return 0, recvError(err)
-	}
-	describe(r, &e, n)
-	return time.Duration(e.Assembly), nil
+	return s.recvInto(DontWait, m.(*Received), peek)
 }
 
 // congMonitor is what a socket knows about congestion that its sends met. Guarded by

@@ -16,8 +16,14 @@ var DontWait context.Context = dontWait{}
 
 type dontWait struct{}
 
+var ended = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
 func (dontWait) Deadline() (at time.Time, ok bool) { return time.Time{}, false }
-func (dontWait) Done() <-chan struct{}             { return ended.Done() }
+func (dontWait) Done() <-chan struct{}             { return ended }
 func (dontWait) Err() error                        { return ErrWouldBlock }
 func (dontWait) Value(any) any                     { return nil }
 

@@ -5,8 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // FakePair makes two sockets of one client on a fake daemon, for tests outside
@@ -35,10 +33,6 @@ func tryRecv(s *Socket, p []byte) (int, netip.AddrPort, error) {
 func look(ctx context.Context, s *Socket, m *Received) error { return recvOr(ctx, s, m, true) }
 
 func recvOr(ctx context.Context, s *Socket, m *Received, peek bool) error {
-	var e shm.Event
-	n, err := s.recv(ctx, receive{p: m.Payload, e: &e, peek: peek})
-	if err == nil {
-		describe(m, &e, n)
-	}
+	_, err := s.recvInto(ctx, m, peek)
 	return err
 }

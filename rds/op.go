@@ -179,7 +179,7 @@ func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
 func (t *tx) commitRDMA(ce *cell, op *RDMA, list uint32) (id uint64) {
 	ce.last++
 	d := t.sub.Reserve().SubOp()
-	*d = shm.SubOp{Op: abi.OpRead, Flags: opFlags(op.Notify, op.Report, op.Silent) | ownerFlag(op.OwnerOnly), NSeg: uint16(len(op.Local)),
+	*d = shm.SubOp{Op: abi.OpRead, Flags: opFlags(op.Notify, op.Report, op.Silent, op.OwnerOnly), NSeg: uint16(len(op.Local)),
 		Cookie: uint64(op.Cookie), RemoteOff: op.RemoteOff, Token: op.Token, OpID: ce.last - ce.base}
 	if op.Write {
 		d.Op = abi.OpWrite
@@ -197,20 +197,16 @@ func (t *tx) commitRDMA(ce *cell, op *RDMA, list uint32) (id uint64) {
 
 func (t *tx) commitAtomic(ce *cell, a *Atomic, operands uint32) (id uint64) {
 	ce.last++
-	*t.sub.Reserve().SubOp() = shm.SubOp{Op: a.kind(), Flags: opFlags(a.Notify, a.Report, a.Silent), NSeg: 1,
+	*t.sub.Reserve().SubOp() = shm.SubOp{Op: a.kind(), Flags: opFlags(a.Notify, a.Report, a.Silent, false), NSeg: 1,
 		Region: a.Local.Buf.id, Off: uint64(a.Local.Off), Len: atomicSize, SegChunk: operands,
 		Cookie: uint64(a.Cookie), RemoteOff: a.RemoteOff, Token: a.Token, OpID: ce.last - ce.base}
 	return ce.last
 }
 
-func ownerFlag(only bool) abi.OpFlags {
-	if only {
-		return abi.FlagOwner
+func opFlags(notify, report, silent, owner bool) (f abi.OpFlags) {
+	if owner {
+		f |= abi.FlagOwner
 	}
-	return 0
-}
-
-func opFlags(notify, report, silent bool) (f abi.OpFlags) {
 	if silent {
 		f |= abi.FlagSilent
 	}
@@ -245,10 +241,7 @@ func (s *Socket) Completions(dst []Completion) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.takeEvents()
-	n := 0
-	for ; n < len(dst) && s.comps.len() > 0; n++ {
-		dst[n] = s.comps.pop()
-	}
+	n := s.comps.move(dst)
 	s.queuedComps.Add(int32(-n))
 	s.taken()
 	return n
@@ -261,12 +254,8 @@ func (s *Socket) Notices(dst []Notice) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.takeEvents()
-	n := 0
-	for ; n < len(dst) && s.notices.len() > 0; n++ {
-		dst[n] = s.notices.pop()
-	}
-	s.taken()
-	return n
+	defer s.taken()
+	return s.notices.move(dst)
 }
 
 // maxNotices bounds a socket's queue of notices. Beyond it, messages are counted

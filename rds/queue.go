@@ -62,6 +62,14 @@ func (q *queue[T]) pop() T {
 	return v
 }
 
+// move moves elements into dst and returns how many.
+func (q *queue[T]) move(dst []T) (n int) {
+	for ; n < len(dst) && q.n > 0; n++ {
+		dst[n] = q.pop()
+	}
+	return n
+}
+
 // remove takes out the i-th element and keeps the order of the others.
 func (q *queue[T]) remove(i int) T {
 	v := *q.at(i)

@@ -234,13 +234,19 @@ func (s *Socket) RecvFrom(p []byte) (n int, from netip.AddrPort, err error) {
 // has ended already, it takes no message. With DontWait it does not wait: ErrWouldBlock. It
 // allocates only if it has to wait and ctx can end.
 func (s *Socket) Recv(ctx context.Context, m *Received) error {
+	_, err := s.recvInto(ctx, m, false)
+	return err
+}
+
+// recvInto is Recv, of a message that stays in the queue if peek is set.
+func (s *Socket) recvInto(ctx context.Context, m *Received, peek bool) (assembly time.Duration, err error) {
 	var e shm.Event
-	n, err := s.recv(ctx, receive{p: m.Payload, e: &e})
+	n, err := s.recv(ctx, receive{p: m.Payload, e: &e, peek: peek})
 	if err != nil {
-		return recvError(err)
+		return 0, recvError(err)
 	}
 	describe(m, &e, n)
-	return nil
+	return time.Duration(e.Assembly), nil
 }
 
 // RecvBatch receives as many messages as are there into ms, at least one, and returns

@@ -24,10 +24,7 @@ func (s *Socket) ZeroCopyDone(dst []uint32) int {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := 0
-	for ; n < len(dst) && s.zcDone.len() > 0; n++ {
-		dst[n] = s.zcDone.pop()
-	}
+	n := s.zcDone.move(dst)
 	s.zcOpen -= n
 	s.taken()
 	return n

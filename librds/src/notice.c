@@ -40,13 +40,11 @@ bool rdsi_add_notice(rds_socket *s, struct rds_notice n)
 
 ssize_t rds_notices(rds_socket *s, struct rds_notice *notices, size_t count)
 {
-	size_t n = 0;
 	if (rdsi_forked(s->c))
 		return -ESTALE;
 	pthread_mutex_lock(&s->c->rx.mu);
 	rdsi_take_events(s->c);
-	for (; n < count && s->notices.n; n++)
-		rdsi_queue_pop(&s->notices, &notices[n], sizeof *notices);
+	size_t n = rdsi_queue_move(&s->notices, notices, count, sizeof *notices);
 	rdsi_taken(s);
 	pthread_mutex_unlock(&s->c->rx.mu);
 	return (ssize_t)n;
@@ -89,14 +87,12 @@ void rdsi_zero_copied(rds_socket *s, uint32_t cookie)
 ssize_t rds_zero_copy_done(rds_socket *s, uint32_t *cookies, size_t count)
 {
 	rds_client *c = s->c;
-	size_t n = 0;
 	if (rdsi_forked(c))
 		return -ESTALE;
 	pthread_mutex_lock(&c->tx.mu);
 	rdsi_tx_reap(c);
 	pthread_mutex_lock(&c->rx.mu);
-	for (; n < count && s->zc_done.n; n++)
-		rdsi_queue_pop(&s->zc_done, &cookies[n], sizeof *cookies);
+	size_t n = rdsi_queue_move(&s->zc_done, cookies, count, sizeof *cookies);
 	s->zc_open -= (uint32_t)n;
 	rdsi_taken(s);
 	pthread_mutex_unlock(&c->rx.mu);

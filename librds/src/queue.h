@@ -56,6 +56,15 @@ static inline void rdsi_queue_pop(struct rdsi_queue *q, void *v, size_t size)
 		rdsi_queue_end(q);
 }
 
+/* rdsi_queue_move moves up to count elements to dst and returns how many. */
+static inline size_t rdsi_queue_move(struct rdsi_queue *q, void *dst, size_t count, size_t size)
+{
+	size_t n = 0;
+	for (; n < count && q->n; n++)
+		rdsi_queue_pop(q, (uint8_t *)dst + n * size, size);
+	return n;
+}
+
 /* rdsi_queue_remove takes out element i and keeps the order of the others. */
 static inline void rdsi_queue_remove(struct rdsi_queue *q, uint32_t i, void *v, size_t size)
 {

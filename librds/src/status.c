@@ -187,13 +187,11 @@ int rds_status_error(uint32_t status)
 
 ssize_t rds_completions(rds_socket *s, struct rds_completion *completions, size_t count)
 {
-	size_t n = 0;
 	if (rdsi_forked(s->c))
 		return -ESTALE;
 	pthread_mutex_lock(&s->c->rx.mu);
 	rdsi_take_events(s->c);
-	for (; n < count && s->comps.n; n++)
-		rdsi_queue_pop(&s->comps, &completions[n], sizeof *completions);
+	size_t n = rdsi_queue_move(&s->comps, completions, count, sizeof *completions);
 	atomic_fetch_sub(&s->queued_comps, (int)n);
 	rdsi_taken(s);
 	pthread_mutex_unlock(&s->c->rx.mu);

@@ -164,21 +164,14 @@ func (g *staging) put(b *rds.Buffer, inUse bool) {
 		g.kept = append(g.kept, b)
 		return
 	}
-	free(b)
+	_ = b.FreeWait(rds.DontWait) // when nothing uses it any more
 }
 
 func (g *staging) free() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, b := range g.kept {
-		free(b)
+		_ = b.FreeWait(rds.DontWait)
 	}
 	g.kept = nil
-}
-
-// free frees b when nothing uses it any more, and does not wait for that.
-func free(b *rds.Buffer) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = b.FreeWait(ctx) // its error is that of ctx
 }
