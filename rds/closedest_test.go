@@ -48,9 +48,6 @@ func TestCloseDest(t *testing.T) {
 			t.Errorf("operation %d, %d destinations are open", next, open())
 		}
 		// One that the daemon does not know yet.
-		if err := a.openFirst(stuckAt(1)); err != nil {
-			t.Fatal(err)
-		}
 		a.c.tx.mu.Lock()
 		_, err := a.c.tx.dest(a, stuckAt(2))
 		a.c.tx.mu.Unlock()

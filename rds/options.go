@@ -38,8 +38,29 @@ func (s *Socket) setLane(l uint8) error {
 // fixLane makes the daemon learn the socket's lane before the control request that
 // follows. The lane goes with the first destination that is opened.
 func (s *Socket) fixLane(ctx context.Context, to netip.AddrPort) error {
+	return s.openDest(ctx, to, func() bool {
+		s.exposed = true
+		return s.lane != 0 && len(s.dests) == 0
+	})
+}
+
+// openDest opens the destination to, unless s has ended or needed says no, with tx.mu held.
+func (s *Socket) openDest(ctx context.Context, to netip.AddrPort, needed func() bool) error {
+	t := &s.c.tx
 	for {
-		err := s.openFirst(to)
+		t.mu.Lock()
+		need, err := needed(), s.state()
+		if s.closed.Load() {
+			err = ErrClosed
+		}
+		if need && err == nil {
+			_, err = t.dest(s, to)
+		}
+		ring := t.publish()
+		t.mu.Unlock()
+		if ring {
+			s.c.ringDaemon()
+		}
 		switch {
 		case err != errRingFull:
 			return err
@@ -48,26 +69,6 @@ func (s *Socket) fixLane(ctx context.Context, to netip.AddrPort) error {
 		}
 		_ = s.ringWait(false)
 	}
-}
-
-// openFirst opens the destination to if s is in a lane other than 0 and has no
-// destination yet.
-func (s *Socket) openFirst(to netip.AddrPort) error {
-	t := &s.c.tx
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s.exposed = true
-	switch err := s.state(); {
-	case s.closed.Load():
-		return ErrClosed
-	case s.lane == 0 || err != nil || len(s.dests) > 0:
-		return err
-	}
-	_, err := t.dest(s, to)
-	if t.publish() {
-		s.c.ringDaemon()
-	}
-	return err
 }
 
 // noticeSet is a set of NoticeKinds.

@@ -271,7 +271,8 @@ func (c *Client) reopenOnce(ctx context.Context, o *outage) (*Reopened, error) {
 // does not wait for a daemon that does not answer once ctx has ended: Close waits for it.
 func (c *Client) again(ctx context.Context, r *Reopened) {
 	for _, d := range r.dests {
-		c.openAgain(d.sock, d.to)
+		// Something else in its way: then the next send opens it, or fails.
+		_ = d.sock.openDest(context.Background(), d.to, func() bool { return d.sock.dests[d.to] == nil })
 	}
 	live := slices.DeleteFunc(slices.Collect(maps.Keys(r.Regions)), func(g *Region) bool { return g.Cookie() == 0 })
 	slices.SortFunc(live, func(a, b *Region) int { return cmp.Compare(a.Cookie(), b.Cookie()) })
@@ -284,28 +285,6 @@ func (c *Client) again(ctx context.Context, r *Reopened) {
 				r.Regions[g] = fmt.Errorf("expose to %v at the next daemon: %w", peer, err)
 			}
 		}
-	}
-}
-
-// openAgain opens the destination to, unless something else is in its way: then the next
-// send opens it, or fails.
-func (c *Client) openAgain(s *Socket, to netip.AddrPort) {
-	t := &c.tx
-	for {
-		var err error
-		t.mu.Lock()
-		if s.state() == nil && !s.closed.Load() && s.dests[to] == nil {
-			_, err = t.dest(s, to)
-		}
-		ring := t.publish()
-		t.mu.Unlock()
-		if ring {
-			c.ringDaemon()
-		}
-		if err != errRingFull {
-			return
-		}
-		_ = s.ringWait(false)
 	}
 }
 
