@@ -44,17 +44,17 @@ type GetMRForDestArgs struct {
 
 // Append appends a in the kernel's layout. EINVAL: Dest is not an address, or its
 // zone is not a scope id.
-func (a *GetMRForDestArgs) Append(b []byte) ([]byte, error) {
-	b, err := appendSockaddr(b, a.Dest)
+func (d *GetMRForDestArgs) Append(b []byte) ([]byte, error) {
+	b, err := appendSockaddr(b, d.Dest)
 	if err != nil {
 		return b, err
 	}
-	return a.GetMRArgs.Append(b), nil
+	return d.GetMRArgs.Append(b), nil
 }
 
 // Parse decodes b, of which it uses GetMRForDestArgsSize bytes. EINVAL: too
 // short, or the destination is neither IPv4 nor IPv6.
-func (a *GetMRForDestArgs) Parse(b []byte) error {
+func (d *GetMRForDestArgs) Parse(b []byte) error {
 	if err := need("rds_get_mr_for_dest_args", b, GetMRForDestArgsSize); err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func (a *GetMRForDestArgs) Parse(b []byte) error {
 	if err != nil {
 		return err
 	}
-	a.Dest = dest
-	return a.GetMRArgs.Parse(b[sockaddrStorage:])
+	d.Dest = dest
+	return d.GetMRArgs.Parse(b[sockaddrStorage:])
 }
 
 // FreeMRArgs is struct rds_free_mr_args: it frees one region, or with a Cookie of 0
@@ -74,16 +74,16 @@ type FreeMRArgs struct {
 }
 
 // Append appends a in the kernel's layout.
-func (a FreeMRArgs) Append(b []byte) []byte {
-	return order.AppendUint64(order.AppendUint64(b, a.Cookie), a.Flags)
+func (f FreeMRArgs) Append(b []byte) []byte {
+	return order.AppendUint64(order.AppendUint64(b, f.Cookie), f.Flags)
 }
 
 // Parse decodes b, of which it uses FreeMRArgsSize bytes. EINVAL: too short.
-func (a *FreeMRArgs) Parse(b []byte) error {
+func (f *FreeMRArgs) Parse(b []byte) error {
 	if err := need("rds_free_mr_args", b, FreeMRArgsSize); err != nil {
 		return err
 	}
-	*a = FreeMRArgs{order.Uint64(b), order.Uint64(b[8:])}
+	*f = FreeMRArgs{order.Uint64(b), order.Uint64(b[8:])}
 	return nil
 }
 

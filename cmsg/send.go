@@ -11,8 +11,8 @@ func Of(types ...Type) (s Set) {
 	return s
 }
 
-// Has reports whether t is in s.
-func (s Set) Has(t Type) bool { return t >= 0 && t < 32 && s&(1<<t) != 0 }
+// Has reports whether t is in the set.
+func (m Set) Has(t Type) bool { return t >= 0 && t < 32 && m&(1<<t) != 0 }
 
 // The kernel sorts what a message may carry into two groups that exclude each
 // other: operations (1), and what describes the message itself (2).

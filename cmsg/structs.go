@@ -132,38 +132,38 @@ type AtomicArgs struct {
 }
 
 // Append appends a in the kernel's layout.
-func (a *AtomicArgs) Append(b []byte) []byte {
-	b = order.AppendUint64(b, a.Cookie)
-	b = order.AppendUint64(b, a.LocalAddr)
-	b = order.AppendUint64(b, a.RemoteAddr)
-	for _, w := range a.Word {
+func (x *AtomicArgs) Append(b []byte) []byte {
+	b = order.AppendUint64(b, x.Cookie)
+	b = order.AppendUint64(b, x.LocalAddr)
+	b = order.AppendUint64(b, x.RemoteAddr)
+	for _, w := range x.Word {
 		b = order.AppendUint64(b, w)
 	}
-	b = order.AppendUint64(b, a.Flags)
-	return order.AppendUint64(b, a.UserToken)
+	b = order.AppendUint64(b, x.Flags)
+	return order.AppendUint64(b, x.UserToken)
 }
 
 // Parse decodes b, of which it uses AtomicArgsSize bytes. EINVAL: too short.
-func (a *AtomicArgs) Parse(b []byte) error {
+func (x *AtomicArgs) Parse(b []byte) error {
 	if err := need("atomic", b, AtomicArgsSize); err != nil {
 		return err
 	}
-	*a = AtomicArgs{
+	*x = AtomicArgs{
 		Cookie:     order.Uint64(b),
 		LocalAddr:  order.Uint64(b[8:]),
 		RemoteAddr: order.Uint64(b[16:]),
 		Flags:      order.Uint64(b[56:]),
 		UserToken:  order.Uint64(b[64:]),
 	}
-	for i := range a.Word {
-		a.Word[i] = order.Uint64(b[24+8*i:])
+	for i := range x.Word {
+		x.Word[i] = order.Uint64(b[24+8*i:])
 	}
 	return nil
 }
 
 // Check returns EFAULT unless LocalAddr is a multiple of 8.
-func (a *AtomicArgs) Check() error {
-	if a.LocalAddr%8 != 0 {
+func (x *AtomicArgs) Check() error {
+	if x.LocalAddr%8 != 0 {
 		return &Error{unix.EFAULT, "local address of an atomic is not 8-aligned"}
 	}
 	return nil

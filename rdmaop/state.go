@@ -58,17 +58,17 @@ const (
 var eventNames = [numEvents]string{"Queue", "Post", "Local", "Ack", "Less", "NoSocket",
 	"Restarted", "Timeout", "WCError", "Refuse", "Cancel", "Sibling"}
 
-func (e EventType) String() string {
-	if e < numEvents {
-		return eventNames[e]
+func (t EventType) String() string {
+	if t < numEvents {
+		return eventNames[t]
 	}
 	return "invalid event"
 }
 
 // settles reports whether e decides the status of an operation that has been
 // posted.
-func (e EventType) settles() bool {
-	switch e {
+func (t EventType) settles() bool {
+	switch t {
 	case EvAck, EvLess, EvNoSocket, EvRestarted, EvTimeout, EvWCError, EvCancel, EvSibling:
 		return true
 	}
@@ -112,8 +112,8 @@ type EventError struct {
 	Event EventType
 }
 
-func (e *EventError) Error() string {
-	return fmt.Sprintf("rdmaop: event %v in state %v", e.Event, e.State)
+func (x *EventError) Error() string {
+	return fmt.Sprintf("rdmaop: event %v in state %v", x.Event, x.State)
 }
 
 // State returns the state of o.

@@ -70,15 +70,15 @@ func (r RNRRetry) Valid() bool { return r >= RNRNever && r <= 7 }
 type RNRTimer uint8
 
 // Valid reports whether t is a valid code.
-func (t RNRTimer) Valid() bool { return t < 32 }
+func (n RNRTimer) Valid() bool { return n < 32 }
 
 // Ns returns the time in nanoseconds.
-func (t RNRTimer) Ns() int64 {
+func (n RNRTimer) Ns() int64 {
 	const ten = 10_000 // of the InfiniBand specification's table, in units of 10 us
 	return ten * [32]int64{
 		65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
 		256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-	}[t&31]
+	}[n&31]
 }
 
 // QPStats are counters of a QP since it was made.

@@ -59,7 +59,7 @@ const (
 	CapGlobalAtomics                  // atomics are atomic towards the instructions of the processor, too (IBV_ATOMIC_GLOB)
 )
 
-// Device is one RDMA device with its connection manager.
+// Device is one RDMA device with its connection manager. Only its owner's thread may use it.
 type Device interface {
 	Attr() DeviceAttr
 	// AllocPD makes a protection domain.

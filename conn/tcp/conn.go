@@ -16,7 +16,7 @@ import (
 // to eight lanes, each a TCP connection with sequence numbers of its own. A socket's
 // messages stay in one lane. The rules are the kernel's (net/rds/tcp*.c): the host
 // with the smaller address connects; a message is acked when the peer's TCP has it;
-// there are no operations. Only the owner's thread may call its methods.
+// there are no operations. Only its owner's thread may call its methods.
 //
 // A Conn must not be dropped and made anew for the same peer: messages could arrive
 // twice.

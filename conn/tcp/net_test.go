@@ -116,33 +116,33 @@ func (p *pipe) carry(side int) {
 
 // read hands up to r's owner what has arrived, in cuts, all of it or a part; then
 // the end of the connection.
-func (r *pipeEnd) read(all bool) {
-	w, h := r.p.w, r.in()
-	if !r.handed {
+func (s *pipeEnd) read(all bool) {
+	w, h := s.p.w, s.in()
+	if !s.handed {
 		return
 	}
-	for len(h.arrived) > 0 && !r.closed && (all || w.rng.IntN(8) > 0) {
+	for len(h.arrived) > 0 && !s.closed && (all || w.rng.IntN(8) > 0) {
 		k := 1 + w.rng.IntN(len(h.arrived))
-		if dst := r.owner.c.Want(r.lane); len(dst) > 0 && w.rng.IntN(2) == 0 {
+		if dst := s.owner.c.Want(s.lane); len(dst) > 0 && w.rng.IntN(2) == 0 {
 			k = copy(dst, h.arrived[:k])
 			h.arrived = h.arrived[k:]
-			r.owner.c.HandlePlaced(w.now, r.lane, k)
+			s.owner.c.HandlePlaced(w.now, s.lane, k)
 			continue
 		}
 		b := append([]byte(nil), h.arrived[:k]...)
 		h.arrived = h.arrived[k:]
-		r.owner.c.HandleData(w.now, r.lane, b)
+		s.owner.c.HandleData(w.now, s.lane, b)
 	}
-	if r.closed || r.done || len(h.arrived) > 0 {
+	if s.closed || s.done || len(h.arrived) > 0 {
 		return
 	}
 	switch {
-	case r.reset:
-		r.done = true
-		r.owner.c.HandleClosed(w.now, r.lane, errors.New("reset"))
+	case s.reset:
+		s.done = true
+		s.owner.c.HandleClosed(w.now, s.lane, errors.New("reset"))
 	case h.finDone:
-		r.done = true
-		r.owner.c.HandleClosed(w.now, r.lane, nil)
+		s.done = true
+		s.owner.c.HandleClosed(w.now, s.lane, nil)
 	}
 }
 

@@ -177,10 +177,10 @@ type GrantNak struct {
 }
 
 // Append encodes n behind b.
-func (n *GrantNak) Append(b []byte) []byte {
-	b = binary.BigEndian.AppendUint32(b, n.RKey)
-	b = binary.BigEndian.AppendUint16(b, n.Grantee)
-	return binary.BigEndian.AppendUint16(b, n.Reason)
+func (k *GrantNak) Append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, k.RKey)
+	b = binary.BigEndian.AppendUint16(b, k.Grantee)
+	return binary.BigEndian.AppendUint16(b, k.Reason)
 }
 
 // ParseGrantNak decodes a GRANT_NAK body.

@@ -40,7 +40,7 @@ func (l *loop) ask(ctx context.Context, f func()) error {
 // askTimeout bounds how long rdsctl and a reload wait for the engine.
 const askTimeout = 5 * time.Second
 
-// askFor is ask with a limit of time.
+// askFor runs f on the engine's thread as ask does, with a limit of time.
 func (l *loop) askFor(timeout time.Duration, f func()) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

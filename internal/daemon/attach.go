@@ -78,7 +78,8 @@ func (s *session) free() {
 	s.memory.free()
 }
 
-// watch has the engine wake up when the process rings for c.
+// watch has the engine wake up when the process rings for c. Only the engine's thread calls it, or who has
+// the engine before that thread runs.
 func (s *session) watch(c *engine.Client) error {
 	return s.d.loop.watchBell(s.memory.daemon.Recv, c)
 }

@@ -33,7 +33,7 @@ type localAddr struct {
 var errNotWanted = errors.New("the key transport names another")
 
 // choose decides which transports carry each address of cfg, and opens the adapter with
-// open if there is one. built says whether this build can use adapters.
+// open if there is one. built says whether this build can use adapters. The engine's thread does not run yet.
 func choose(cfg *config.Config, host *rdmadev.Host, built bool, open func(netip.Addr) (verbs.Device, error)) (*transport, error) {
 	t := &transport{host: host}
 	for _, a := range cfg.Listen {

@@ -130,7 +130,7 @@ func (a *admission) inherit(s *session, role ipc.Role) {
 	}
 }
 
-// Client implements engine.Heir.
+// Client implements engine.Heir. The engine's thread does not run yet.
 func (h *heirs) Client(number uint32) *engine.Client {
 	if uint64(number) >= uint64(len(h.all)) {
 		return nil
@@ -197,8 +197,8 @@ func (h *heirs) start() {
 	}
 }
 
-// leave gives the sessions up, whose processes are with the other daemon. The engine must not
-// work.
+// leave gives the sessions up, whose processes are with the other daemon. The engine's thread
+// does not run.
 func (h *heirs) leave() {
 	for _, s := range h.all {
 		if s.cl != nil {

@@ -45,9 +45,9 @@ type holed struct {
 type suspicion chan struct{}
 
 // note has the daemon look for holes soon.
-func (s suspicion) note() {
+func (u suspicion) note() {
 	select {
-	case s <- struct{}{}:
+	case u <- struct{}{}:
 	default: // it has not looked yet
 	}
 }

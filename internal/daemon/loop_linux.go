@@ -54,6 +54,7 @@ const (
 	deviceRestNs = 20_000 // for Engine.DrivenBy
 )
 
+// newLoop makes what drives e. The engine's thread does not run yet.
 func newLoop(e *engine.Engine, block *stats.Block, c *config.Config) (*loop, error) {
 	l := &loop{engine: e, stats: block, done: make(chan struct{}), long: make(suspicion, 1), ep: -1, bell: -1, bells: map[int32]*engine.Client{}}
 	l.waits = wait.New(c.Wait, int64(c.Spin), wait.Yield)
@@ -107,7 +108,7 @@ func (l *loop) watch(fd int) error {
 	return nil
 }
 
-// watchBell adds the doorbell that c rings when it is parked.
+// watchBell adds the doorbell that c rings when it is parked. Only the engine's thread calls it.
 func (l *loop) watchBell(fd int, c *engine.Client) error {
 	err := l.watch(fd)
 	if err == nil {
@@ -116,14 +117,15 @@ func (l *loop) watchBell(fd int, c *engine.Client) error {
 	return err
 }
 
-// unwatchBell ends what watchBell began. The descriptor must still be open.
+// unwatchBell ends what watchBell began. The descriptor must still be open. Only the
+// engine's thread calls it.
 func (l *loop) unwatchBell(fd int) {
 	_ = unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, fd, nil)
 	delete(l.bells, int32(fd))
 }
 
 // collect waits up to ms milliseconds for doorbells and unparks the clients that rang. It
-// returns how many descriptors were ready.
+// returns how many descriptors were ready. Only the engine's thread calls it.
 func (l *loop) collect(ms int) int {
 	n := epollWait(l.ep, l.evs[:], ms)
 	for i := range n {
@@ -219,7 +221,7 @@ func (l *loop) run(ctx context.Context) {
 	e.PublishStats(engine.Wall(time.Now().UnixNano()))
 }
 
-// publish copies statistics and lists to the files that rdsctl reads.
+// publish copies statistics and lists to the files that rdsctl reads. Only the engine's thread calls it.
 func (l *loop) publish(now int64) {
 	l.published, l.worked = now, false
 	l.followWall(now)
@@ -247,6 +249,7 @@ func (l *loop) followWall(now int64) {
 
 // sleep announces sleep to everybody who could have work for the engine, looks once more,
 // and blocks until a doorbell rings or a timer is due. It returns the time after it.
+// Only the engine's thread calls it.
 func (l *loop) sleep(now int64, clock func() int64) int64 {
 	e := l.engine
 	l.asleep.Store(true)

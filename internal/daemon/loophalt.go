@@ -55,20 +55,22 @@ func (l *loop) leave(p *pause) {
 }
 
 // show publishes what the engine has adopted, so that no reader finds statistics in which the
-// daemon has no clients. The loop does not run yet.
+// daemon has no clients. The engine's thread does not run yet.
 func (l *loop) show() {
 	l.reportWay()
 	l.publishNow()
 }
 
-// publishNow publishes the statistics of an engine that stands still.
+// publishNow publishes the statistics of an engine that stands still. Only the engine's thread calls it,
+// or who has the engine before that thread runs.
 func (l *loop) publishNow() {
 	wall := engine.Wall(time.Now().UnixNano())
 	l.engine.PublishLists(wall)
 	l.engine.PublishStats(wall)
 }
 
-// begins notes that the engine takes nothing in any more, if that is so.
+// begins notes that the engine takes nothing in any more, if that is so. Only the engine's thread
+// calls it.
 func (l *loop) begins() {
 	if p := l.pause; p.began != nil && l.engine.Halts() {
 		p.began()
@@ -76,7 +78,8 @@ func (l *loop) begins() {
 	}
 }
 
-// pauses is what the loop does while there is a pause. It reports whether that is over.
+// pauses is what the loop does while there is a pause. It reports whether that is over. Only the
+// engine's thread calls it.
 func (l *loop) pauses() bool {
 	p := l.pause
 	l.begins()

@@ -121,7 +121,8 @@ func (o *opening) openStats() (err error) {
 	return err
 }
 
-// openEngine opens the devices and makes the engine on the first of them.
+// openEngine opens the devices and makes the engine on the first of them. The engine's thread does not run
+// yet.
 func (o *opening) openEngine() (err error) {
 	if err = failpoint.Hit(failpoint.Device); err != nil {
 		return err
@@ -180,14 +181,15 @@ func (o *opening) tlsRefused(local, remote netip.Addr, why error) {
 	o.peerEvents.put(local, remote, "connection refused: TLS", why)
 }
 
-// warnOfCgroup adds the warning of a cgroup that is too small.
+// warnOfCgroup adds the warning of a cgroup that is too small. The engine's thread does not run yet.
 func (o *opening) warnOfCgroup() {
 	if w := o.populator.cgroups.tooSmallFor(o.engine.OwnMemory()); w != "" {
 		o.warnings = append(o.warnings, w)
 	}
 }
 
-// openTCP opens RDS/TCP if a setting names a host that is reached by it.
+// openTCP opens RDS/TCP if a setting names a host that is reached by it. The engine's thread
+// does not run yet.
 func (o *opening) openTCP() (err error) {
 	if !o.cfg.Needs(config.TransportTCP) {
 		return nil
@@ -218,7 +220,7 @@ func (o *opening) openMetrics() error {
 	return nil
 }
 
-// openLoop makes the engine's thread, which Run starts.
+// openLoop makes what Run starts. The engine's thread does not run yet.
 func (o *opening) openLoop() (err error) {
 	if o.loop, err = newLoop(o.engine, o.block, o.cfg); err == nil && o.tcp != nil {
 		err = o.loop.watch(o.tcp.FD())

@@ -68,7 +68,7 @@ func (s *session) handle(m *ipc.Message) error {
 	return fmt.Errorf("unexpected message %T", m.Body)
 }
 
-// inPlace has the engine carry out a request behind what the client has submitted. A recess
+// inPlace runs f on the engine's thread, behind what the client has submitted. A recess
 // breaks it off only before the engine has begun with it.
 func (s *session) inPlace(f func(*engine.RingPlace) error) error {
 	ctx := s.now

@@ -188,6 +188,7 @@ func (s *session) detach() {
 // does not run.
 func (s *session) ask(f func() error) error { return s.askIn(s.now, f) }
 
+// askIn runs f on the engine's thread and returns its error. If ctx ends first, f does not run.
 func (s *session) askIn(ctx context.Context, f func() error) error {
 	if ctx == nil {
 		ctx = context.Background()

@@ -17,9 +17,8 @@ const tagSessions = handover.TagDaemon + 2
 // tagSession is what a client has, in that list.
 const tagSession = handover.TagDaemon + 9
 
-// sessionsToHand returns the control connections that go over to another daemon. There is a recess, and
-// the caller has the engine, which stands still. Connections of rdsctl with a trace or a capture are
-// left out.
+// sessionsToHand returns the control connections that go over to another daemon. There is a recess.
+// The engine's thread stands still. Connections of rdsctl with a trace or a capture are left out.
 func (d *Daemon) sessionsToHand() *heirs {
 	d.admission.answerAll()
 	for gone := map[*session]bool{}; d.admission.endRest(gone); {
@@ -32,7 +31,8 @@ func (d *Daemon) sessionsToHand() *heirs {
 }
 
 // endRest has the engine let go of processes whose sessions have ended in the recess, and
-// adds them to gone. It returns false if there were none.
+// adds them to gone. It returns false if there were none. Only the engine's thread calls it, or who
+// has the engine while it stands still.
 func (a *admission) endRest(gone map[*session]bool) (any bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

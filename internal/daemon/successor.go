@@ -66,7 +66,7 @@ func (s *Successor) Open(_ uint16, p succession.Parcel) (err error) {
 	return nil
 }
 
-// Adopt implements succession.Successor.
+// Adopt implements succession.Successor. The engine's thread does not run yet.
 func (s *Successor) Adopt(_ uint16, p succession.Parcel) error {
 	f := &handover.Files{All: p.Files}
 	defer f.Close()

@@ -83,7 +83,7 @@ func (t *transport) fallbacks() (out []localAddr) {
 	return out
 }
 
-// configure sets in c what follows from the devices.
+// configure sets in c what follows from the devices. The engine's thread does not run yet.
 func (t *transport) configure(c *engine.Config) {
 	if t.adapter != nil {
 		if c.Port == kernelPort4 {
@@ -100,7 +100,8 @@ func (t *transport) configure(c *engine.Config) {
 	}
 }
 
-// addTo gives e its second device, if there is one, and the daemon's addresses.
+// addTo gives e its second device, if there is one, and the daemon's addresses. The engine's thread
+// does not run yet.
 func (t *transport) addTo(e *engine.Engine, port uint16) error {
 	if t.softBesideAdapter() {
 		if err := e.AddRail(t.soft, secondRecvBufs, secondCQE); err != nil {
@@ -119,7 +120,8 @@ func (t *transport) addTo(e *engine.Engine, port uint16) error {
 	return nil
 }
 
-// close closes the devices. A nil transport has none.
+// close closes the devices. A nil transport has none. The engine's thread has ended or never
+// ran.
 func (t *transport) close() {
 	if t == nil {
 		return

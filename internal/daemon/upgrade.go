@@ -261,7 +261,7 @@ func (p *predecessor) Park(version uint16) (parcel succession.Parcel, err error)
 	return parcel, err
 }
 
-// still has the engine stand still and returns the state.
+// still brings the engine to a stand and returns the state. The engine's thread stands still then.
 func (p *predecessor) still(version uint16) (parcel succession.Parcel, err error) {
 	ctx, cancel := context.WithTimeout(p.handing.ctx, haltTime)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 )
 
 // Client is one attached process: its shared memory and its state in the engine.
-// Engine-owned from attach to detach.
+// Only the engine's thread may use it, from attach to detach.
 type Client struct {
 	handover.InState
 	session uint32 // the number that it has in a state for the Heir
@@ -140,7 +140,7 @@ type Attachment struct {
 	Shared uint64     // bytes of all this, and of the send windows
 
 	Bell   func()             // rings the client's doorbell
-	OnEnd  func()             // runs first when it is detached; may be nil, as the others below
+	OnEnd  func()             // run on the engine's thread, first when it is detached; may be nil, as the others below
 	OnKill func(reason error) // the engine ended it because it broke a rule; must not block
 	OnFree func()             // nothing uses the memory any more
 }

@@ -17,8 +17,8 @@ import (
 )
 
 // Engine is the daemon's data path: every socket, connection, queue pair and
-// memory region of the host. All of it belongs to the goroutine that calls
-// Turn; other goroutines reach it only through Do. Most of it is in parts, which are
+// memory region of the host. Only the engine's thread may use it: the goroutine that
+// calls Turn. Others reach it through Do. Most of it is in parts, which are
 // types of their own: docs/architecture.md has a table of them.
 type Engine struct {
 	cfg Config

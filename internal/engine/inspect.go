@@ -25,7 +25,7 @@ type Inspector struct {
 	ask Ask
 }
 
-// Inspect returns an Inspector that asks with ask.
+// Inspect returns an Inspector that asks with ask. Any goroutine may call it.
 func (e *Engine) Inspect(ask Ask) Inspector { return Inspector{e, ask} }
 
 // Sockets lists the bound sockets by address and port.

@@ -14,7 +14,7 @@ import (
 // errReplaced is why a ping ends that is in progress when the engine is to stand still.
 var errReplaced = errors.New("the daemon is being replaced by another one: try again")
 
-// Ping is a ping in progress. Only the engine's goroutine uses it.
+// Ping is a ping in progress. Only the engine's thread may use it.
 type Ping struct {
 	e      *Engine
 	sock   *socket

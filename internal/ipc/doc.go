@@ -87,13 +87,13 @@ type VersionError struct {
 	Client, Daemon uint32
 }
 
-func (e *VersionError) Error() string {
+func (v *VersionError) Error() string {
 	return fmt.Sprintf("the client speaks version %d of the control protocol and the daemon version %d; "+
-		"install both from the same release", e.Client, e.Daemon)
+		"install both from the same release", v.Client, v.Daemon)
 }
 
 // Unwrap returns the errno.
-func (e *VersionError) Unwrap() error { return syscall.EPROTONOSUPPORT }
+func (v *VersionError) Unwrap() error { return syscall.EPROTONOSUPPORT }
 
 // SessionError says that the daemon ended the session, and why. It unwraps to ErrGone if
 // the daemon itself has ended, else to ECONNABORTED.
@@ -102,11 +102,11 @@ type SessionError struct {
 	Ends bool // the daemon itself has ended
 }
 
-func (e *SessionError) Error() string { return "session ended by the daemon: " + e.Text }
+func (s *SessionError) Error() string { return "session ended by the daemon: " + s.Text }
 
 // Unwrap returns ErrGone or ECONNABORTED.
-func (e *SessionError) Unwrap() error {
-	if e.Ends {
+func (s *SessionError) Unwrap() error {
+	if s.Ends {
 		return ErrGone
 	}
 	return syscall.ECONNABORTED

@@ -17,5 +17,5 @@ func (*ImportOK) Type() Type { return TypeImportOK }
 func (m *Import) append(b []byte) []byte { return le.AppendUint64(le.AppendUint64(b, m.Off), m.Len) }
 func (m *Import) parse(r *reader)        { *m = Import{Off: r.u64(), Len: r.u64()} }
 
-func (m *ImportOK) append(b []byte) []byte { return le.AppendUint32(b, m.Buffer) }
-func (m *ImportOK) parse(r *reader)        { m.Buffer = r.u32() }
+func (k *ImportOK) append(b []byte) []byte { return le.AppendUint32(b, k.Buffer) }
+func (k *ImportOK) parse(r *reader)        { k.Buffer = r.u32() }

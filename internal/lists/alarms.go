@@ -58,25 +58,25 @@ func (h *Alarms[T]) Due(now int64) *T {
 // alarmHeap implements heap.Interface.
 type alarmHeap[T any] []*Alarm[T]
 
-func (h alarmHeap[T]) Len() int           { return len(h) }
-func (h alarmHeap[T]) Less(i, j int) bool { return h[i].at < h[j].at }
+func (b alarmHeap[T]) Len() int           { return len(b) }
+func (b alarmHeap[T]) Less(i, j int) bool { return b[i].at < b[j].at }
 
-func (h alarmHeap[T]) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].pos, h[j].pos = i, j
+func (b alarmHeap[T]) Swap(i, j int) {
+	b[i], b[j] = b[j], b[i]
+	b[i].pos, b[j].pos = i, j
 }
 
-func (h *alarmHeap[T]) Push(x any) {
+func (b *alarmHeap[T]) Push(x any) {
 	a := x.(*Alarm[T])
-	a.pos = len(*h)
-	*h = append(*h, a)
+	a.pos = len(*b)
+	*b = append(*b, a)
 }
 
-func (h *alarmHeap[T]) Pop() any {
-	last := len(*h) - 1
-	a := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
+func (b *alarmHeap[T]) Pop() any {
+	last := len(*b) - 1
+	a := (*b)[last]
+	(*b)[last] = nil
+	*b = (*b)[:last]
 	a.at = 0
 	return a
 }

@@ -57,7 +57,7 @@ type Handler interface {
 	Closed(c *Conn, err error)
 }
 
-// Net is the TCP connections of one owner.
+// Net is the TCP connections of one owner. Only its owner's thread may use it.
 type Net struct {
 	opt   Options
 	sys   System
@@ -134,6 +134,7 @@ func (n *Net) Dial(local, remote netip.Addr, lane int, must bool, ctx any) {
 	})
 }
 
+// adopt makes a connection. Any goroutine may call it.
 func (n *Net) adopt(s Socket) *Conn {
 	return &Conn{n: n, fd: s.FD, Local: s.Local, Remote: s.Remote, Chosen: s.Chosen}
 }

@@ -40,13 +40,14 @@ type mark struct {
 	to uint64
 }
 
-// leave queues d for Poll. It closes an accepted connection if too many wait.
+// leave queues d for Poll. It closes an accepted connection if too many wait. Any goroutine
+// may call it.
 func (n *Net) leave(d dialed) {
 	n.mu.Lock()
 	if n.ended || d.ctx == nil && !n.mayWait(d.c) {
 		n.mu.Unlock()
 		if d.c != nil {
-			d.c.Close(true)
+			n.sys.End(d.c.fd, true) // the owner has never had it
 		}
 		return
 	}
@@ -57,6 +58,7 @@ func (n *Net) leave(d dialed) {
 }
 
 // mayWait reports whether there is room for c, an accepted connection. mu must be held.
+// Any goroutine may call it.
 func (n *Net) mayWait(c *Conn) bool {
 	all, same := 0, 0
 	for _, d := range n.waiting {

@@ -61,6 +61,7 @@ func (n *Net) mayDial() {
 	}
 }
 
+// dialing counts attempts. Any goroutine may call it.
 func (n *Net) dialing(by int) {
 	n.mu.Lock()
 	n.pause.dialing += by

@@ -24,27 +24,27 @@ func (s *Segment) HandOverRings(st *handover.State) {
 	s.recvRetConsumer.handOver(st)
 }
 
-func (p *producer[T]) handOver(s *handover.State) {
-	s.U64(&p.tail)
-	s.U64(&p.head)
-	s.Bool(&p.isBad)
-	s.U64(&p.bad)
+func (w *producer[T]) handOver(s *handover.State) {
+	s.U64(&w.tail)
+	s.U64(&w.head)
+	s.Bool(&w.isBad)
+	s.U64(&w.bad)
 	if s.Reads() {
-		p.next = p.tail
+		w.next = w.tail
 	}
-	if size := uint64(len(p.ring.entries)); p.tail-p.head > size {
-		s.Fail("%d entries published and %d taken of a ring of %d", p.tail, p.head, size)
+	if size := uint64(len(w.ring.entries)); w.tail-w.head > size {
+		s.Fail("%d entries published and %d taken of a ring of %d", w.tail, w.head, size)
 	}
 }
 
-func (c *consumer[T]) handOver(s *handover.State) {
-	s.U64(&c.head)
-	s.U64(&c.next)
-	s.U64(&c.tail)
-	s.Bool(&c.isBad)
-	s.U64(&c.bad)
-	if size := uint64(len(c.ring.entries)); c.tail-c.head > size || c.next-c.head > c.tail-c.head {
-		s.Fail("%d entries released, %d taken and %d published of a ring of %d", c.head, c.next, c.tail, size)
+func (t *consumer[T]) handOver(s *handover.State) {
+	s.U64(&t.head)
+	s.U64(&t.next)
+	s.U64(&t.tail)
+	s.Bool(&t.isBad)
+	s.U64(&t.bad)
+	if size := uint64(len(t.ring.entries)); t.tail-t.head > size || t.next-t.head > t.tail-t.head {
+		s.Fail("%d entries released, %d taken and %d published of a ring of %d", t.head, t.next, t.tail, size)
 	}
 }
 

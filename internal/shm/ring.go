@@ -35,55 +35,55 @@ type producer[T any] struct {
 
 // look reads the consumer's index again. A correct one lies between the last one seen and
 // what was published.
-func (p *producer[T]) look() {
-	h := p.ring.head.Load()
-	if h-p.head > p.tail-p.head {
-		p.bad, p.isBad = h, true
+func (w *producer[T]) look() {
+	h := w.ring.head.Load()
+	if h-w.head > w.tail-w.head {
+		w.bad, w.isBad = h, true
 		return
 	}
-	p.head = h
+	w.head = h
 }
 
 // free is how many entries can be filled. It reads the consumer's index only if its copy
 // leaves a quarter of the ring or less. So a result up to a quarter is exact, and a larger
 // one may be too low.
-func (p *producer[T]) free() int {
-	size := uint64(len(p.ring.entries))
-	if p.next-p.head >= size-size/4 && !p.isBad {
-		p.look()
+func (w *producer[T]) free() int {
+	size := uint64(len(w.ring.entries))
+	if w.next-w.head >= size-size/4 && !w.isBad {
+		w.look()
 	}
-	if p.isBad {
+	if w.isBad {
 		return 0
 	}
-	return int(size - (p.next - p.head))
+	return int(size - (w.next - w.head))
 }
 
-func (p *producer[T]) reserve() *T {
-	if p.next-p.head >= uint64(len(p.ring.entries)) || p.isBad {
-		if p.free() == 0 {
+func (w *producer[T]) reserve() *T {
+	if w.next-w.head >= uint64(len(w.ring.entries)) || w.isBad {
+		if w.free() == 0 {
 			return nil
 		}
 	}
-	e := p.ring.at(p.next)
-	p.next++
+	e := w.ring.at(w.next)
+	w.next++
 	return e
 }
 
 // Publish makes all reserved entries visible to the consumer.
-func (p *producer[T]) Publish() {
-	if p.next != p.tail {
-		p.tail = p.next
-		p.ring.tail.Store(p.tail)
+func (w *producer[T]) Publish() {
+	if w.next != w.tail {
+		w.tail = w.next
+		w.ring.tail.Store(w.tail)
 	}
 }
 
 // Err returns an ErrIndex after the consumer published an impossible index. The ring stays
 // full then.
-func (p *producer[T]) Err() error {
-	if !p.isBad {
+func (w *producer[T]) Err() error {
+	if !w.isBad {
 		return nil
 	}
-	return fmt.Errorf("%w: head %d with %d taken and %d published", ErrIndex, p.bad, p.head, p.tail)
+	return fmt.Errorf("%w: head %d with %d taken and %d published", ErrIndex, w.bad, w.head, w.tail)
 }
 
 // consumer is the reading end's private state.
@@ -99,67 +99,67 @@ type consumer[T any] struct {
 
 // look reads the producer's index again. A correct one lies between the last one seen and
 // one ring beyond what was released.
-func (c *consumer[T]) look() {
-	t := c.ring.tail.Load()
-	if t-c.tail > uint64(len(c.ring.entries))-(c.tail-c.head) {
-		c.bad, c.isBad = t, true
-		c.tail = c.next // entries that were published before are not read either
+func (t *consumer[T]) look() {
+	tail := t.ring.tail.Load()
+	if tail-t.tail > uint64(len(t.ring.entries))-(t.tail-t.head) {
+		t.bad, t.isBad = tail, true
+		t.tail = t.next // entries that were published before are not read either
 		return
 	}
-	c.tail = t
+	t.tail = tail
 }
 
 // peek returns the next entry, or nil if there is none.
-func (c *consumer[T]) peek() *T {
-	if c.next == c.tail {
-		if c.isBad {
+func (t *consumer[T]) peek() *T {
+	if t.next == t.tail {
+		if t.isBad {
 			return nil
 		}
-		if c.look(); c.next == c.tail {
+		if t.look(); t.next == t.tail {
 			return nil
 		}
 	}
-	return c.ring.at(c.next)
+	return t.ring.at(t.next)
 }
 
 // Avail takes a fresh look and returns how many entries there are to take.
-func (c *consumer[T]) Avail() int {
-	if !c.isBad {
-		c.look()
+func (t *consumer[T]) Avail() int {
+	if !t.isBad {
+		t.look()
 	}
-	return int(c.tail - c.next)
+	return int(t.tail - t.next)
 }
 
 // Published takes a fresh look and returns the position behind the last published entry.
 // See Taken.
-func (c *consumer[T]) Published() uint64 {
-	c.Avail()
-	return c.tail
+func (t *consumer[T]) Published() uint64 {
+	t.Avail()
+	return t.tail
 }
 
 // Taken reports whether all entries before position pos have been taken. It is true for a
 // broken ring, which has nothing left to take.
-func (c *consumer[T]) Taken(pos uint64) bool { return c.isBad || int64(c.next-pos) >= 0 }
+func (t *consumer[T]) Taken(pos uint64) bool { return t.isBad || int64(t.next-pos) >= 0 }
 
 // Empty takes a fresh look and reports whether there is nothing to take. It is the last
 // look before a sleep that has been announced.
-func (c *consumer[T]) Empty() bool { return c.Avail() == 0 }
+func (t *consumer[T]) Empty() bool { return t.Avail() == 0 }
 
 // Release gives the entries taken so far back to the producer.
-func (c *consumer[T]) Release() {
-	if c.next != c.head {
-		c.head = c.next
-		c.ring.head.Store(c.head)
+func (t *consumer[T]) Release() {
+	if t.next != t.head {
+		t.head = t.next
+		t.ring.head.Store(t.head)
 	}
 }
 
 // Err returns an ErrIndex after the producer published an impossible index. The ring stays
 // empty then.
-func (c *consumer[T]) Err() error {
-	if !c.isBad {
+func (t *consumer[T]) Err() error {
+	if !t.isBad {
 		return nil
 	}
-	return fmt.Errorf("%w: tail %d with %d taken of a ring of %d", ErrIndex, c.bad, c.next, len(c.ring.entries))
+	return fmt.Errorf("%w: tail %d with %d taken of a ring of %d", ErrIndex, t.bad, t.next, len(t.ring.entries))
 }
 
 // Producer is the writing end of a ring of descriptors. It belongs to one
@@ -211,8 +211,8 @@ func (c *Consumer) HalfTaken() bool { return 2*(c.tail-c.next) <= uint64(len(c.r
 type IDProducer struct{ producer[uint32] }
 
 // Put queues id and reports whether there was room. The consumer sees it after Publish.
-func (p *IDProducer) Put(id uint32) bool {
-	e := p.reserve()
+func (i *IDProducer) Put(id uint32) bool {
+	e := i.reserve()
 	if e == nil {
 		return false
 	}
@@ -224,18 +224,18 @@ func (p *IDProducer) Put(id uint32) bool {
 type IDConsumer struct{ consumer[uint32] }
 
 // Take returns the next id. ok is false if there is none.
-func (c *IDConsumer) Take() (id uint32, ok bool) {
-	e := c.peek()
+func (j *IDConsumer) Take() (id uint32, ok bool) {
+	e := j.peek()
 	if e == nil {
 		return 0, false
 	}
 	id = *e
-	c.next++
+	j.next++
 	return id, true
 }
 
 // Pending reports whether entries have been reserved and not yet published.
-func (p *producer[T]) Pending() bool { return p.next != p.tail }
+func (w *producer[T]) Pending() bool { return w.next != w.tail }
 
 // The values that a side announces before it sleeps.
 const (

@@ -261,14 +261,14 @@ const (
 )
 
 // LoadArmed is the id for which the client wants an EvBarrier, 0 for none.
-func (w *WantCell) LoadArmed() uint64 { return atomic.LoadUint64(&w.Armed) }
+func (c *WantCell) LoadArmed() uint64 { return atomic.LoadUint64(&c.Armed) }
 
 // StoreArmed asks for an EvBarrier when the HWM reaches id. 0 withdraws the wish. The
 // caller has to check Cell.LoadHWM afterwards: an id that was reached earlier gives no
 // event.
-func (w *WantCell) StoreArmed(id uint64) { atomic.StoreUint64(&w.Armed, id) }
+func (c *WantCell) StoreArmed(id uint64) { atomic.StoreUint64(&c.Armed, id) }
 
 // CompareAndClearArmed withdraws the wish for id unless it was replaced by another.
-func (w *WantCell) CompareAndClearArmed(id uint64) bool {
-	return atomic.CompareAndSwapUint64(&w.Armed, id, 0)
+func (c *WantCell) CompareAndClearArmed(id uint64) bool {
+	return atomic.CompareAndSwapUint64(&c.Armed, id, 0)
 }

@@ -88,15 +88,7 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	if d.Recv == nil {
 		return true
 	}
-	t := d.Recv.List[0].Type
-	if star, ok := t.(*ast.StarExpr); ok {
-		t = star.X
-	}
-	if index, ok := t.(*ast.IndexExpr); ok {
-		t = index.X
-	}
-	id, ok := t.(*ast.Ident)
-	return ok && id.IsExported()
+	return ast.IsExported(receiverType(d))
 }
 
 // wellKnown reports whether d is a method whose interface documents it.

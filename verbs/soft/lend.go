@@ -27,28 +27,28 @@ type freeList[T any] struct {
 	least int
 }
 
-func (l *freeList[T]) get() (x T, ok bool) {
-	n := len(l.free) - 1
+func (f *freeList[T]) get() (x T, ok bool) {
+	n := len(f.free) - 1
 	if n < 0 {
 		return x, false
 	}
-	x, l.free[n] = l.free[n], x
-	l.free = l.free[:n]
-	l.least = min(l.least, n)
+	x, f.free[n] = f.free[n], x
+	f.free = f.free[:n]
+	f.least = min(f.least, n)
 	return x, true
 }
 
-func (l *freeList[T]) put(x T) { l.free = append(l.free, x) }
+func (f *freeList[T]) put(x T) { f.free = append(f.free, x) }
 
 // trim drops what was not used, which is at the bottom.
-func (l *freeList[T]) trim() {
-	n := copy(l.free, l.free[l.least:])
-	clear(l.free[n:])
-	l.free = l.free[:n]
+func (f *freeList[T]) trim() {
+	n := copy(f.free, f.free[f.least:])
+	clear(f.free[n:])
+	f.free = f.free[:n]
 	if n == 0 {
-		l.free = nil
+		f.free = nil
 	}
-	l.least = n
+	f.least = n
 }
 
 // getStage returns smallStage or stageSize bytes.
