@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -21,7 +20,9 @@ func AppendFrame(b []byte, id uint32, m Body) []byte {
 	b = le.AppendUint16(b, uint16(m.Type()))
 	b = le.AppendUint16(b, flags)
 	b = le.AppendUint32(b, id)
-	return m.append(b)
+	c := codec{b: b}
+	m.fields(&c)
+	return c.b
 }
 
 // flagLast marks the last CtlPart of an answer, and the Goodbye of a daemon that ends.
@@ -56,287 +57,265 @@ func ParseFrame(b []byte) (id uint32, m Body, err error) {
 	if flags != 0 {
 		return id, nil, protocolError("%v with unknown flags %#x", t, flags)
 	}
-	r := &reader{b: b[headerSize:]}
-	m.parse(r)
+	c := &codec{b: b[headerSize:], reads: true}
+	m.fields(c)
 	switch {
-	case r.bad != "":
-		return id, nil, protocolError("%v of %d bytes: %s", t, len(b), r.bad)
-	case len(r.b) > 0:
-		return id, nil, protocolError("%v of %d bytes: %d too many", t, len(b), len(r.b))
+	case c.bad != "":
+		return id, nil, protocolError("%v of %d bytes: %s", t, len(b), c.bad)
+	case len(c.b) > 0:
+		return id, nil, protocolError("%v of %d bytes: %d too many", t, len(b), len(c.b))
 	}
 	return id, m, nil
 }
 
-// reader reads fields of a body. After the first mistake it returns zeros and keeps the
-// reason.
-type reader struct {
-	b   []byte
-	bad string
+// codec goes through the fields of a body, in order: it reads them from the start of b, or writes them
+// behind b. After the first mistake it reads zeros and keeps the reason.
+type codec struct {
+	b     []byte
+	reads bool
+	bad   string
 }
 
-func (r *reader) fail(why string) {
-	if r.bad == "" {
-		r.bad = why
+func (c *codec) fail(why string) {
+	if c.bad == "" {
+		c.bad = why
 	}
-	r.b = nil
+	c.b = nil
 }
 
-func (r *reader) take(n int) []byte {
-	if len(r.b) < n {
-		r.fail("too short")
+// next is the place of the next n bytes: with what was read, or for what is written, zero so far.
+func (c *codec) next(n int) []byte {
+	if !c.reads {
+		c.b = append(c.b, make([]byte, n)...)
+		return c.b[len(c.b)-n:]
+	}
+	if len(c.b) < n {
+		c.fail("too short")
 		return make([]byte, n)
 	}
-	p := r.b[:n]
-	r.b = r.b[n:]
+	p := c.b[:n]
+	c.b = c.b[n:]
 	return p
 }
 
-func (r *reader) u16() uint16 { return le.Uint16(r.take(2)) }
-func (r *reader) u32() uint32 { return le.Uint32(r.take(4)) }
-func (r *reader) u64() uint64 { return le.Uint64(r.take(8)) }
+func (c *codec) u16(v *uint16) {
+	if p := c.next(2); c.reads {
+		*v = le.Uint16(p)
+	} else {
+		le.PutUint16(p, *v)
+	}
+}
 
-// zero reads n reserved bytes, which must be 0.
-func (r *reader) zero(n int) {
-	for _, c := range r.take(n) {
-		if c != 0 {
-			r.fail("reserved bytes are not zero")
+func (c *codec) u32(v *uint32) {
+	if p := c.next(4); c.reads {
+		*v = le.Uint32(p)
+	} else {
+		le.PutUint32(p, *v)
+	}
+}
+
+func (c *codec) u64(v *uint64) {
+	if p := c.next(8); c.reads {
+		*v = le.Uint64(p)
+	} else {
+		le.PutUint64(p, *v)
+	}
+}
+
+func (c *codec) u32s(all ...*uint32) {
+	for _, v := range all {
+		c.u32(v)
+	}
+}
+
+func (c *codec) u64s(all ...*uint64) {
+	for _, v := range all {
+		c.u64(v)
+	}
+}
+
+// version goes through a version, of which 0 is written as this package's and is not read. It returns
+// false, and nothing is left, if it is another one that was read: only that one knows the layout of the rest.
+func (c *codec) version(v *uint32) bool {
+	is := *v
+	if is == 0 {
+		is = Version
+	}
+	if c.u32(&is); !c.reads {
+		return true
+	}
+	if *v = is; is == 0 {
+		c.fail("version 0")
+	}
+	if is != Version {
+		c.b = nil
+	}
+	return is == Version
+}
+
+// rest goes through everything that is left, at most n bytes.
+func (c *codec) rest(p *[]byte, n int) {
+	if !c.reads {
+		c.b = append(c.b, *p...)
+		return
+	}
+	if len(c.b) > n {
+		c.fail("text too long")
+	}
+	*p, c.b = bytes.Clone(c.b), nil
+}
+
+// text goes through everything that is left, as a text that is clipped when it is written.
+func (c *codec) text(s *string) {
+	var p []byte
+	if !c.reads {
+		p = []byte(clip(*s))
+	}
+	if c.rest(&p, MaxText); c.reads {
+		*s = string(p)
+	}
+}
+
+// addr goes through an address: 16 bytes, IPv4 as v4-mapped, u16 port, u8 1 for IPv4, u8 0.
+func (c *codec) addr(a *netip.Addr, port *uint16) {
+	p := c.next(16)
+	if !c.reads && a.IsValid() {
+		*(*[16]byte)(p) = a.As16()
+	}
+	c.u16(port)
+	is := c.next(2)
+	if !c.reads {
+		if a.Is4() {
+			is[0] = 1
 		}
-	}
-}
-
-// version reads a version. 0 is refused: in a Body it stands for this package's version.
-func (r *reader) version() uint32 {
-	v := r.u32()
-	if v == 0 {
-		r.fail("version 0")
-	}
-	return v
-}
-
-// rest reads everything that is left, at most n bytes.
-func (r *reader) rest(n int) []byte {
-	if len(r.b) > n {
-		r.fail("text too long")
-	}
-	p := bytes.Clone(r.b)
-	r.b = nil
-	return p
-}
-
-// Addresses: 16 bytes, IPv4 as v4-mapped, u16 port, u8 1 for IPv4, u8 0.
-
-func appendAddr(b []byte, a netip.Addr, port uint16) []byte {
-	var a16 [16]byte
-	if a.IsValid() {
-		a16 = a.As16()
-	}
-	b = append(b, a16[:]...)
-	b = le.AppendUint16(b, port)
-	if a.Is4() {
-		return append(b, 1, 0)
-	}
-	return append(b, 0, 0)
-}
-
-func (r *reader) addr() (a netip.Addr, port uint16) {
-	a = netip.AddrFrom16([16]byte(r.take(16)))
-	port = r.u16()
-	switch is4 := r.take(1)[0]; {
-	case is4 == 1 && a.Is4In6():
-		a = a.Unmap()
-	case is4 != 0:
-		r.fail("bad address")
-	}
-	r.zero(1)
-	return a, port
-}
-
-func appendParams(b []byte, p *shm.Params) []byte {
-	for _, v := range []uint32{p.SubEntries, p.EventEntries, p.MaxMsgs, p.MaxRx, p.Slots, p.Cells, p.SendWindows, p.RecvWindows} {
-		b = le.AppendUint32(b, v)
-	}
-	return b
-}
-
-func (r *reader) params() shm.Params {
-	return shm.Params{SubEntries: r.u32(), EventEntries: r.u32(), MaxMsgs: r.u32(), MaxRx: r.u32(),
-		Slots: r.u32(), Cells: r.u32(), SendWindows: r.u32(), RecvWindows: r.u32()}
-}
-
-func (m *Hello) append(b []byte) []byte {
-	b = le.AppendUint32(b, Magic)
-	b = le.AppendUint32(b, orThis(m.Version))
-	b = le.AppendUint64(b, m.Features)
-	b = le.AppendUint32(b, uint32(m.Role))
-	var name [MaxName]byte
-	s, _, _ := strings.Cut(m.Name, "\x00")
-	copy(name[:], s)
-	b = append(b, name[:]...)
-	return appendParams(b, &m.Params)
-}
-
-func (m *Hello) parse(r *reader) {
-	if r.u32() != Magic {
-		r.fail("bad magic")
 		return
 	}
-	if m.Version = r.version(); m.Version != Version {
-		r.b = nil // only that version knows the layout of the rest
+	*a = netip.AddrFrom16([16]byte(p))
+	switch {
+	case is[0] == 1 && a.Is4In6():
+		*a = a.Unmap()
+	case is[0] != 0:
+		c.fail("bad address")
+	}
+	if is[1] != 0 {
+		c.fail("reserved bytes are not zero")
+	}
+}
+
+func (c *codec) params(p *shm.Params) {
+	c.u32s(&p.SubEntries, &p.EventEntries, &p.MaxMsgs, &p.MaxRx, &p.Slots, &p.Cells, &p.SendWindows, &p.RecvWindows)
+}
+
+// name goes through a name without NUL, padded with NULs.
+func (c *codec) name(s *string) {
+	p := c.next(MaxName)
+	if !c.reads {
+		name, _, _ := strings.Cut(*s, "\x00")
+		copy(p, name)
 		return
 	}
-	m.Features = r.u64()
-	m.Role = Role(r.u32())
-	name, padding, _ := bytes.Cut(r.take(MaxName), []byte{0})
+	name, padding, _ := bytes.Cut(p, []byte{0})
 	if len(bytes.Trim(padding, "\x00")) > 0 {
-		r.fail("bad name")
+		c.fail("bad name")
 	}
-	m.Name = string(name)
-	m.Params = r.params()
+	*s = string(name)
 }
 
-func (m *HelloOK) append(b []byte) []byte {
-	b = le.AppendUint32(b, orThis(m.Version))
-	b = le.AppendUint64(b, m.Features)
-	b = le.AppendUint64(b, m.Instance)
-	b = le.AppendUint32(b, m.MaxSockets)
-	b = le.AppendUint32(b, m.MaxBuffers)
-	b = le.AppendUint64(b, m.MaxMessage)
-	b = le.AppendUint64(b, m.MaxBytes)
-	b = le.AppendUint64(b, m.SpinNs)
-	return appendParams(b, &m.Params)
-}
-
-func (m *HelloOK) parse(r *reader) {
-	if m.Version = r.version(); m.Version != Version {
-		r.b = nil
+func (m *Hello) fields(c *codec) {
+	magic := uint32(Magic)
+	if c.u32(&magic); magic != Magic {
+		c.fail("bad magic")
 		return
 	}
-	*m = HelloOK{Version: Version, Features: r.u64(), Instance: r.u64(), MaxSockets: r.u32(), MaxBuffers: r.u32(),
-		MaxMessage: r.u64(), MaxBytes: r.u64(), SpinNs: r.u64(), Params: r.params()}
-}
-
-// orThis is v, or this package's version if v is 0.
-func orThis(v uint32) uint32 {
-	if v == 0 {
-		return Version
+	if !c.version(&m.Version) {
+		return
 	}
-	return v
+	c.u64(&m.Features)
+	c.u32((*uint32)(&m.Role))
+	c.name(&m.Name)
+	c.params(&m.Params)
 }
 
-func (m *Bind) append(b []byte) []byte {
-	return le.AppendUint32(appendAddr(b, m.Addr, m.Port), m.RcvBuf)
-}
-
-func (m *Bind) parse(r *reader) {
-	m.Addr, m.Port = r.addr()
-	m.RcvBuf = r.u32()
-}
-
-func (m *BindOK) append(b []byte) []byte {
-	return appendAddr(le.AppendUint32(le.AppendUint32(b, m.Sock), m.Inc), m.Addr, m.Port)
-}
-
-func (m *BindOK) parse(r *reader) {
-	m.Sock, m.Inc = r.u32(), r.u32()
-	m.Addr, m.Port = r.addr()
-}
-
-func (m *CloseSock) append(b []byte) []byte { return le.AppendUint32(b, m.Sock) }
-func (m *CloseSock) parse(r *reader)        { m.Sock = r.u32() }
-
-func (m *SetRcvBuf) append(b []byte) []byte {
-	return le.AppendUint32(le.AppendUint32(b, m.Sock), m.Bytes)
-}
-func (m *SetRcvBuf) parse(r *reader) { *m = SetRcvBuf{Sock: r.u32(), Bytes: r.u32()} }
-
-func (m *Alloc) append(b []byte) []byte { return le.AppendUint64(b, m.Size) }
-func (m *Alloc) parse(r *reader)        { m.Size = r.u64() }
-
-func (m *AllocOK) append(b []byte) []byte {
-	return le.AppendUint64(le.AppendUint32(b, m.Buffer), m.Size)
-}
-func (m *AllocOK) parse(r *reader) { *m = AllocOK{Buffer: r.u32(), Size: r.u64()} }
-
-func (m *Free) append(b []byte) []byte {
-	return le.AppendUint32(le.AppendUint32(b, m.Buffer), m.Wait)
-}
-func (m *Free) parse(r *reader) { *m = Free{Buffer: r.u32(), Wait: r.u32()} }
-
-func (m *Register) append(b []byte) []byte {
-	b = le.AppendUint32(le.AppendUint32(b, m.Sock), m.Buffer)
-	b = le.AppendUint64(le.AppendUint64(b, m.Off), m.Len)
-	return le.AppendUint32(b, uint32(m.Access))
-}
-
-func (m *Register) parse(r *reader) {
-	*m = Register{Sock: r.u32(), Buffer: r.u32(), Off: r.u64(), Len: r.u64(), Access: abi.Rights(r.u32())}
-}
-
-func (m *RegisterOK) append(b []byte) []byte {
-	return le.AppendUint64(le.AppendUint32(b, m.Region), m.Cookie)
-}
-func (m *RegisterOK) parse(r *reader) { *m = RegisterOK{Region: r.u32(), Cookie: r.u64()} }
-
-func (m *Expose) append(b []byte) []byte {
-	return appendAddr(le.AppendUint32(b, m.Region), m.Addr, m.Port)
-}
-
-func (m *Expose) parse(r *reader) {
-	m.Region = r.u32()
-	m.Addr, m.Port = r.addr()
-}
-
-func (m *Release) append(b []byte) []byte { return le.AppendUint32(b, m.Region) }
-func (m *Release) parse(r *reader)        { m.Region = r.u32() }
-
-func (*GrowSend) append(b []byte) []byte { return b }
-func (*GrowSend) parse(*reader)          {}
-
-func (m *GrowSendOK) append(b []byte) []byte { return le.AppendUint32(b, m.Windows) }
-func (m *GrowSendOK) parse(r *reader)        { m.Windows = r.u32() }
-
-func (*Addrs) append(b []byte) []byte { return b }
-func (*Addrs) parse(*reader)          {}
-
-func (m *AddrsOK) append(b []byte) []byte {
-	addrs := m.Addrs[:min(len(m.Addrs), MaxAddrs)]
-	b = le.AppendUint32(b, uint32(len(addrs)))
-	for _, a := range addrs {
-		b = appendAddr(b, a, 0)
+func (m *HelloOK) fields(c *codec) {
+	if !c.version(&m.Version) {
+		return
 	}
-	return b
+	c.u64s(&m.Features, &m.Instance)
+	c.u32s(&m.MaxSockets, &m.MaxBuffers)
+	c.u64s(&m.MaxMessage, &m.MaxBytes, &m.SpinNs)
+	c.params(&m.Params)
 }
 
-func (m *AddrsOK) parse(r *reader) {
-	n := r.u32()
-	if n > MaxAddrs {
-		r.fail("too many addresses")
+func (m *Bind) fields(c *codec) {
+	c.addr(&m.Addr, &m.Port)
+	c.u32(&m.RcvBuf)
+}
+
+func (m *BindOK) fields(c *codec) {
+	c.u32s(&m.Sock, &m.Inc)
+	c.addr(&m.Addr, &m.Port)
+}
+
+func (m *Register) fields(c *codec) {
+	c.u32s(&m.Sock, &m.Buffer)
+	c.u64s(&m.Off, &m.Len)
+	c.u32((*uint32)(&m.Access))
+}
+
+func (m *Expose) fields(c *codec) {
+	c.u32(&m.Region)
+	c.addr(&m.Addr, &m.Port)
+}
+
+func (m *AddrsOK) fields(c *codec) {
+	n := uint32(min(len(m.Addrs), MaxAddrs))
+	if c.u32(&n); n > MaxAddrs {
+		c.fail("too many addresses")
 	}
-	for ; n > 0 && r.bad == ""; n-- {
-		a, port := r.addr()
-		if port != 0 {
-			r.fail("an address with a port")
+	for i := uint32(0); i < n && c.bad == ""; i++ {
+		var a netip.Addr
+		var port uint16
+		if !c.reads {
+			a = m.Addrs[i]
 		}
-		m.Addrs = append(m.Addrs, a)
+		if c.addr(&a, &port); port != 0 {
+			c.fail("an address with a port")
+		}
+		if c.reads {
+			m.Addrs = append(m.Addrs, a)
+		}
 	}
 }
 
-func (*OK) append(b []byte) []byte { return b }
-func (*OK) parse(*reader)          {}
-
-func (m *Err) append(b []byte) []byte {
-	return append(le.AppendUint32(b, m.Errno), clip(m.Text)...)
+func (m *RegisterOK) fields(c *codec) {
+	c.u32(&m.Region)
+	c.u64(&m.Cookie)
 }
-func (m *Err) parse(r *reader) { *m = Err{Errno: r.u32(), Text: string(r.rest(MaxText))} }
 
-func (m *Goodbye) append(b []byte) []byte { return append(b, clip(m.Text)...) }
-func (m *Goodbye) parse(r *reader)        { m.Text = string(r.rest(MaxText)) }
+func (m *AllocOK) fields(c *codec) {
+	c.u32(&m.Buffer)
+	c.u64(&m.Size)
+}
 
-func (m *Ctl) append(b []byte) []byte { return append(b, m.JSON...) }
-func (m *Ctl) parse(r *reader)        { m.JSON = r.rest(MaxFrame) }
+func (m *Err) fields(c *codec) {
+	c.u32(&m.Errno)
+	c.text(&m.Text)
+}
 
-func (m *CtlPart) append(b []byte) []byte { return append(b, m.JSON...) }
-func (m *CtlPart) parse(r *reader)        { m.JSON = r.rest(MaxFrame) }
+func (m *CloseSock) fields(c *codec)  { c.u32(&m.Sock) }
+func (m *SetRcvBuf) fields(c *codec)  { c.u32s(&m.Sock, &m.Bytes) }
+func (m *Alloc) fields(c *codec)      { c.u64(&m.Size) }
+func (m *Free) fields(c *codec)       { c.u32s(&m.Buffer, &m.Wait) }
+func (m *Release) fields(c *codec)    { c.u32(&m.Region) }
+func (m *GrowSendOK) fields(c *codec) { c.u32(&m.Windows) }
+func (m *Import) fields(c *codec)     { c.u64s(&m.Off, &m.Len) }
+func (m *ImportOK) fields(c *codec)   { c.u32(&m.Buffer) }
+func (m *Goodbye) fields(c *codec)    { c.text(&m.Text) }
+func (m *Ctl) fields(c *codec)        { c.rest(&m.JSON, MaxFrame) }
+func (m *CtlPart) fields(c *codec)    { c.rest(&m.JSON, MaxFrame) }
+func (*GrowSend) fields(*codec)       {}
+func (*Addrs) fields(*codec)          {}
+func (*OK) fields(*codec)             {}
 
 // clip shortens a text to MaxText bytes.
 func clip(s string) string {

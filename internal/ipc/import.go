@@ -13,9 +13,3 @@ func (*Import) Type() Type { return TypeImport }
 
 // Type implements Body.
 func (*ImportOK) Type() Type { return TypeImportOK }
-
-func (m *Import) append(b []byte) []byte { return le.AppendUint64(le.AppendUint64(b, m.Off), m.Len) }
-func (m *Import) parse(r *reader)        { *m = Import{Off: r.u64(), Len: r.u64()} }
-
-func (k *ImportOK) append(b []byte) []byte { return le.AppendUint32(b, k.Buffer) }
-func (k *ImportOK) parse(r *reader)        { k.Buffer = r.u32() }

@@ -43,8 +43,7 @@ const (
 // Body is the body of a frame. Only types of this package implement it.
 type Body interface {
 	Type() Type
-	append(b []byte) []byte
-	parse(r *reader)
+	fields(c *codec) // goes through them, to read or to write them
 }
 
 // Request is a Body that the client sends. The comment of each says which Body answers it.
