@@ -26,3 +26,10 @@ func (d *Device) CutDeaf() error {
 	}
 	return nil
 }
+
+// left returns how many places are free.
+func (p *places) left() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.free
+}
