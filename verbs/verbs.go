@@ -184,7 +184,9 @@ type PD interface {
 
 // Keyed is a PD that can register memory under a key that somebody else chose: another
 // device of the same owner, so that peers of both may be told one key, or the same device in
-// a former process, so that peers go on with the key that they have. A PD of an adapter that
+// a former process, so that peers go on with the key that they have. So a region with
+// rights for peers, or a window, and a region without, of whichever devices, never have keys that differ in the
+// lowest 8 bits only: what a new process has registered is not in the way. A PD of an adapter that
 // chooses all keys itself is not Keyed.
 type Keyed interface {
 	// RegMRKey is RegMR under the given RKey. EEXIST: a region of the device has it, or

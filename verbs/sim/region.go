@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ func (pd *PD) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, err
 		return nil, err
 	}
 	mr := &MR{pd: pd, mem: mem, iova: iova, access: access}
-	if !pd.dev.addRegion(mr) {
+	if !pd.dev.addRegion(mr, access&remoteRights != 0) {
 		return nil, fmt.Errorf("sim: RegMR: no key free: %w", unix.ENOMEM)
 	}
 	pd.uses++
@@ -86,26 +87,31 @@ func (pd *PD) RegMRKey(mem []byte, iova uint64, access verbs.Access, key uint32)
 // noSlot is the slot of a region under a key that the device did not choose.
 const noSlot = -1
 
-// addRegion gives mr a slot and keys. It returns false if none is free.
-func (d *Device) addRegion(mr *MR) bool {
+// addRegion gives mr a slot and keys; remote: peers may have rights. It returns false if none is free.
+func (d *Device) addRegion(mr *MR, remote bool) bool {
 	// A slot rests until many others have been used, and comes back with
 	// other low bits.
-	if len(d.freeSlots) > 64 || len(d.regions) == maxRegions && len(d.freeSlots) > 0 {
-		mr.slot = d.freeSlots[0]
-		d.freeSlots = d.freeSlots[1:]
+	rested := -1
+	if len(d.freeSlots) > 64 || len(d.regions) == maxRegions {
+		rested = slices.IndexFunc(d.freeSlots, func(slot int) bool { return d.kept[d.index(slot, remote)] == nil })
+	}
+	switch {
+	case rested >= 0:
+		mr.slot = d.freeSlots[rested]
+		d.freeSlots = slices.Delete(d.freeSlots, rested, rested+1)
 		mr.gen = d.regions[mr.slot].gen + 1
 		d.regions[mr.slot] = mr
-	} else if len(d.regions) == maxRegions {
+	case len(d.regions) == maxRegions:
 		return false
-	} else {
-		for d.kept[d.keyBase+uint32(len(d.regions))] != nil {
+	default:
+		for d.kept[d.index(len(d.regions), remote)] != nil {
 			d.regions = append(d.regions, &MR{gone: true}) // its number is taken
 		}
 		mr.slot = len(d.regions)
 		mr.gen = uint8(d.net.rand.key.below(256))
 		d.regions = append(d.regions, mr)
 	}
-	key := (d.keyBase + uint32(mr.slot)) << 8
+	key := d.index(mr.slot, remote) << 8
 	mr.rkey, mr.lkey = key|uint32(mr.gen), key|uint32(mr.gen^0x80)
 	return true
 }
@@ -176,10 +182,19 @@ func (mr *MR) Dereg() error {
 	return nil
 }
 
+// index returns the upper 24 bits of the key of a slot: odd where peers may have rights, see verbs.Keyed.
+func (d *Device) index(slot int, remote bool) uint32 {
+	i := (d.keyBase + uint32(slot)) << 1
+	if remote {
+		i |= 1
+	}
+	return i
+}
+
 // slotOf returns the slot of a key that the device chose, noSlot for another.
 func (d *Device) slotOf(key uint32) int {
-	i := int64(key>>8) - int64(d.keyBase)
-	if i < 0 || i >= int64(len(d.regions)) {
+	i := int64(key>>9) - int64(d.keyBase)
+	if i < 0 || i >= int64(len(d.regions)) || d.regions[i].rkey>>8 != key>>8 {
 		return noSlot
 	}
 	return int(i)

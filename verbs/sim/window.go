@@ -30,7 +30,7 @@ func (pd *PD) AllocMW(t verbs.MWType) (verbs.MW, error) {
 		return nil, pd.dev.invalid("AllocMW", fmt.Sprintf("type %d", t))
 	}
 	unbound := &MR{pd: pd, gone: true}
-	if !pd.dev.addRegion(unbound) {
+	if !pd.dev.addRegion(unbound, true) {
 		return nil, fmt.Errorf("sim: AllocMW: no key free: %w", unix.ENOMEM)
 	}
 	pd.uses++

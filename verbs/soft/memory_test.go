@@ -229,3 +229,30 @@ func newKeyHost(t *testing.T) *pd {
 	}
 	return p.(*pd)
 }
+
+// TestKeysApart: the lowest bit of a key's index says whether peers may have rights, also of a window and of
+// a region that gets other rights.
+func TestKeysApart(t *testing.T) {
+	var keys keyTable
+	keys.init()
+	for i := range 200 {
+		m, remote := &mr{}, i%2 == 1
+		if !keys.add(m, remote) || m.key>>8&1 == 1 != remote {
+			t.Fatalf("key %#x, remote %v", m.key, remote)
+		}
+	}
+	_, b := pair(t, attrs(), attrs())
+	for range 20 {
+		w, err := b.pd.AllocMW(verbs.MWType1)
+		if err != nil || w.RKey()>>8&1 != 1 {
+			t.Fatal(w, err)
+		}
+		m, err := b.pd.RegMR(make([]byte, 8), 0, verbs.AccessLocalWrite)
+		if err != nil || m.RKey()>>8&1 != 0 {
+			t.Fatal(m, err)
+		}
+		if err := m.Rereg(make([]byte, 8), 0, verbs.AccessRemoteRead); err != nil || m.RKey()>>8&1 != 1 {
+			t.Fatal(m, err)
+		}
+	}
+}

@@ -11,7 +11,8 @@ import (
 )
 
 // keyTable finds memory regions by key. A key is a random 24-bit index, so that a
-// peer cannot guess it, and an 8-bit count, so that a value does not come back soon.
+// peer cannot guess it, and an 8-bit count, so that a value does not come back soon. The
+// lowest bit of the index is 1 if peers may have rights: see verbs.Keyed.
 type keyTable struct {
 	m    map[uint32]*mr // by index
 	rng  *rand.ChaCha8
@@ -24,12 +25,16 @@ func (t *keyTable) init() {
 	t.m, t.rng = map[uint32]*mr{}, rand.NewChaCha8(seed)
 }
 
-func (t *keyTable) add(m *mr) bool {
+// add gives m a key. remote says that peers may have rights.
+func (t *keyTable) add(m *mr, remote bool) bool {
 	if len(t.m) >= maxMRs {
 		return false
 	}
 	for {
-		i := uint32(t.rng.Uint64()) >> 8
+		i := uint32(t.rng.Uint64()) >> 8 &^ 1
+		if remote {
+			i |= 1
+		}
 		if _, used := t.m[i]; i == 0 || used {
 			continue
 		}
@@ -147,7 +152,7 @@ func (m *mr) Rereg(mem []byte, iova uint64, access verbs.Access) error {
 	delete(t.m, m.key>>8)
 	m.dev.detach(m)
 	m.mem, m.iova, m.access, m.allowed = mem, iova, access, nil
-	t.add(m) // there is room: one has just gone
+	t.add(m, access&remoteRights != 0) // there is room: one has just gone
 	return nil
 }
 
@@ -208,7 +213,7 @@ func (p *pd) RegMR(mem []byte, iova uint64, access verbs.Access) (verbs.MR, erro
 		return nil, err
 	}
 	m := &mr{dev: p.dev, pd: p, mem: mem, iova: iova, access: access}
-	if !p.dev.keys.add(m) {
+	if !p.dev.keys.add(m, access&remoteRights != 0) {
 		return nil, fmt.Errorf("soft: all %d keys in use: %w", maxMRs, unix.ENOMEM)
 	}
 	p.users++

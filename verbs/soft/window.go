@@ -29,7 +29,7 @@ func (p *pd) AllocMW(t verbs.MWType) (verbs.MW, error) {
 		return nil, fmt.Errorf("soft: memory window of type %d: %w", t, unix.EINVAL)
 	}
 	unbound := &mr{dead: true}
-	if !p.dev.keys.add(unbound) {
+	if !p.dev.keys.add(unbound, true) {
 		return nil, fmt.Errorf("soft: all %d keys in use: %w", maxMRs, unix.ENOMEM)
 	}
 	p.users++

@@ -183,6 +183,30 @@ func testKeyed(p *Pair) {
 	}
 	p.dereg(mr)
 	p.dereg(own)
+	testKeysApart(p)
+}
+
+// testKeysApart: no region of one's own has the key of one that peers use, also on another device. So many
+// that some would have by chance.
+func testKeysApart(p *Pair) {
+	own, used := map[uint32]bool{}, map[uint32]bool{}
+	mem := AlignedMem(page)
+	var all []verbs.MR
+	for range 4096 {
+		for _, e := range []*Side{p.A, p.B} {
+			m, r := e.RegMR(mem, lowIOVA, verbs.AccessLocalWrite), e.RegMR(mem, lowIOVA, verbs.AccessRemoteRead)
+			own[m.RKey()>>8], used[r.RKey()>>8] = true, true
+			all = append(all, m, r)
+		}
+	}
+	for key := range own {
+		if used[key] {
+			p.Errorf("key %#x is that of a region for peers and of one without rights for them", key<<8)
+		}
+	}
+	for _, m := range all {
+		p.dereg(m)
+	}
 }
 
 func testRestricted(p *Pair) {
