@@ -295,53 +295,6 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-func newFlagSet(name string) *flag.FlagSet {
-	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.Usage = func() {}
-	return fs
-}
-
-// parseMixed parses flags before, between and after the arguments.
-func parseMixed(fs *flag.FlagSet, args []string) (words []string, err error) {
-	for {
-		if err := fs.Parse(args); err != nil {
-			return nil, err
-		}
-		if fs.NArg() == 0 {
-			return words, nil
-		}
-		words = append(words, fs.Arg(0))
-		args = fs.Args()[1:]
-	}
-}
-
-// flagError adds the names of the flags to err.
-func flagError(fs *flag.FlagSet, name string, err error) error {
-	if errors.Is(err, flag.ErrHelp) {
-		return err
-	}
-	var known []string
-	fs.VisitAll(func(f *flag.Flag) { known = append(known, "-"+f.Name) })
-	if name != "" {
-		name += ": "
-	}
-	text := err.Error()
-	if before, ok := strings.CutSuffix(text, ": parse error"); ok { // package flag does not say which values it wants
-		want := "a number"
-		if f := fs.Lookup(before[strings.LastIndexByte(before, '-')+1:]); f != nil {
-			switch v, _ := f.Value.(flag.Getter); v.Get().(type) {
-			case time.Duration:
-				want = "a time with its unit, such as 1s or 250ms"
-			case bool:
-				want = "true or false"
-			}
-		}
-		text = before + ": want " + want
-	}
-	return usagef("%s%s; flags here: %s", name, text, strings.Join(known, " "))
-}
-
 func (a *app) help(args []string) error {
 	if len(args) == 0 {
 		printUsage(a.stdout)
