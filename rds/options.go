@@ -56,11 +56,7 @@ func (s *Socket) openDest(ctx context.Context, to netip.AddrPort, needed func() 
 		if need && err == nil {
 			_, err = t.dest(s, to)
 		}
-		ring := t.publish()
-		t.mu.Unlock()
-		if ring {
-			s.c.ringDaemon()
-		}
+		t.unlock()
 		switch {
 		case err != errRingFull:
 			return err

@@ -133,11 +133,7 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 		}
 	}
 	n, _ = t.commitBatch(n, done)
-	ring := t.publish()
-	t.mu.Unlock()
-	if ring {
-		s.c.ringDaemon()
-	}
+	t.unlock()
 	return n
 }
 
@@ -157,7 +153,7 @@ func (t *tx) commitBatch(n, done int) (int, int) {
 // Source: RDS_CANCEL_SENT_TO, net/rds/send.c rds_send_drop_to.
 func (s *Socket) CancelSentTo(to netip.AddrPort) error {
 	to = normal(to)
-	c, t := s.c, &s.c.tx
+	t := &s.c.tx
 	for {
 		t.mu.Lock()
 		err := s.state()
@@ -173,11 +169,7 @@ func (s *Socket) CancelSentTo(to netip.AddrPort) error {
 			d.endRun()
 			*t.sub.Reserve().Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s.handle, Slot: d.slot}
 		}
-		ring := t.publish()
-		t.mu.Unlock()
-		if ring {
-			c.ringDaemon()
-		}
+		t.unlock()
 		if !full || d == nil {
 			return opErr("cancel", to, err)
 		}

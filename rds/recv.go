@@ -66,7 +66,7 @@ func (s *Socket) endRecv(w **waiter) {
 // length ends the receive instead, it wakes another receiver in place of this one. With
 // errLonger n is the length of the message.
 func (s *Socket) tryRecv(a receive) (n int, done bool, err error) {
-	c, r := s.c, &s.c.rx
+	r := &s.c.rx
 	r.mu.Lock()
 	if s.closed.Load() {
 		r.mu.Unlock()
@@ -99,20 +99,12 @@ func (s *Socket) tryRecv(a receive) (n int, done bool, err error) {
 		return 0, false, err
 	}
 	if !ok {
-		ring := r.flush() // what was found for sockets that are closed
-		r.mu.Unlock()
-		if ring {
-			c.ringDaemon()
-		}
+		r.unlock() // what was found for sockets that are closed
 		// What had been delivered before the daemon went is read by now.
 		return 0, false, opErr("recv", netip.AddrPort{}, s.err())
 	}
 	s.passOn()
-	ring := r.flush()
-	r.mu.Unlock()
-	if ring {
-		c.ringDaemon()
-	}
+	r.unlock()
 	return n, true, nil
 }
 
@@ -258,7 +250,7 @@ func (s *Socket) RecvBatch(ctx context.Context, ms []Received) (int, error) {
 	if err := s.Recv(ctx, &ms[0]); err != nil {
 		return 0, err
 	}
-	c, r := s.c, &s.c.rx
+	r := &s.c.rx
 	n := 1
 	var e shm.Event
 	r.mu.Lock()
@@ -275,10 +267,6 @@ func (s *Socket) RecvBatch(ctx context.Context, ms []Received) (int, error) {
 		n++
 	}
 	s.passOn()
-	ring := r.flush()
-	r.mu.Unlock()
-	if ring {
-		c.ringDaemon()
-	}
+	r.unlock()
 	return n, nil
 }

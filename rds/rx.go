@@ -52,11 +52,7 @@ func (r *rx) init(c *Client, p shm.Params, arena *shm.Arena) {
 func (r *rx) poll() bool {
 	r.mu.Lock()
 	n := r.takeEvents()
-	ring := r.flush()
-	r.mu.Unlock()
-	if ring {
-		r.c.ringDaemon()
-	}
+	r.unlock()
 	return n > 0
 }
 
@@ -273,18 +269,22 @@ func (s *Socket) forget() {
 	s.closePollFD()
 }
 
-// flush publishes the ids that giveBack collected and reports whether the caller has
-// to call ringDaemon: a sender may be waiting for room at the receiver.
-func (r *rx) flush() bool {
-	if !r.returned || r.dead {
-		return false
+// unlock publishes the ids that giveBack collected, releases mu, and rings the daemon if it sleeps: a
+// sender may be waiting for room at the receiver.
+func (r *rx) unlock() {
+	ring := false
+	if r.returned && !r.dead {
+		r.returned = false
+		r.ret.Publish()
+		if err := r.ret.Err(); err != nil {
+			_ = r.c.broken("receive-return ring: %v", err)
+		}
+		ring = r.c.wakeNeeded()
 	}
-	r.returned = false
-	r.ret.Publish()
-	if err := r.ret.Err(); err != nil {
-		_ = r.c.broken("receive-return ring: %v", err)
+	r.mu.Unlock()
+	if ring {
+		r.c.ringDaemon()
 	}
-	return r.c.wakeNeeded()
 }
 
 // add makes s known under its handle, which is no other open socket's.
@@ -326,11 +326,7 @@ func (r *rx) endBind(s *Socket) bool {
 		e := r.early.pop()
 		r.dispatch(&e)
 	}
-	ring := r.flush()
-	r.mu.Unlock()
-	if ring {
-		r.c.ringDaemon()
-	}
+	r.unlock()
 	return ok
 }
 
@@ -345,11 +341,7 @@ func (r *rx) remove(s *Socket) {
 	delete(r.apart, s)
 	r.drop(s)
 	s.forget()
-	ring := r.flush()
-	r.mu.Unlock()
-	if ring {
-		r.c.ringDaemon()
-	}
+	r.unlock()
 }
 
 // discard gives back the messages that s, which was shut, has not read. Other
@@ -358,11 +350,7 @@ func (r *rx) discard(s *Socket) {
 	r.mu.Lock()
 	r.takeEvents()
 	r.drop(s)
-	ring := r.flush()
-	r.mu.Unlock()
-	if ring {
-		r.c.ringDaemon()
-	}
+	r.unlock()
 }
 
 // drop gives back the messages that s has not received. mu is held.

@@ -59,11 +59,7 @@ func (s *Socket) send(ctx context.Context, m *outMsg) error {
 				break
 			}
 		}
-		ring := t.publish()
-		t.mu.Unlock()
-		if ring {
-			c.ringDaemon()
-		}
+		t.unlock()
 		if err == errCopy {
 			copy(m.dst, m.p)
 			m.copied = true

@@ -231,6 +231,15 @@ func (t *tx) publish() (ring bool) {
 	return t.c.wakeNeeded()
 }
 
+// unlock publishes, releases mu, and rings the daemon if it sleeps.
+func (t *tx) unlock() {
+	ring := t.publish()
+	t.mu.Unlock()
+	if ring {
+		t.c.ringDaemon()
+	}
+}
+
 // growArena asks the daemon for one more window of send memory, unless there are
 // more than seen already. It notes if the daemon gives no more. mu is not held.
 func (t *tx) growArena(seen int) {
