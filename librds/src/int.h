@@ -112,7 +112,7 @@ struct rdsi_tx {
 	uint32_t *cell_free;
 	uint32_t ncell_free;
 	struct rdsi_dest *cur;    /* its run has uncommitted frames */
-	uint64_t published;       /* calls of rdsi_tx_publish with entries */
+	uint64_t published;       /* calls of rdsi_tx_unlock with entries */
 	pthread_mutex_t grow;     /* one arena window at a time */
 	bool full;                /* the daemon gives no more windows */
 	bool dead;                /* the memory is about to be unmapped */

@@ -71,10 +71,7 @@ static size_t send_batch(rds_socket *s, struct rds_msg *msgs, size_t count)
 			done = n;
 	}
 	n = commit_batch(c, n, done);
-	bool ring = rdsi_tx_publish(c);
-	pthread_mutex_unlock(&c->tx.mu);
-	if (ring)
-		rdsi_ring_daemon(c);
+	rdsi_tx_unlock(c);
 	return n;
 }
 
@@ -111,10 +108,7 @@ int rds_cancel(rds_socket *s, const struct rds_addr *to)
 			rdsi_end_run(d);
 			memcpy(rdsi_reserve(&c->seg.sub), &sub, sizeof sub);
 		}
-		bool ring = rdsi_tx_publish(c);
-		pthread_mutex_unlock(&c->tx.mu);
-		if (ring)
-			rdsi_ring_daemon(c);
+		rdsi_tx_unlock(c);
 		if (!full)
 			return err;
 		if ((err = rdsi_ring_wait(c, false)))
@@ -127,7 +121,6 @@ static int close_dest(rds_socket *s, const struct rds_addr *to, bool *again)
 {
 	rds_client *c = s->c;
 	struct rdsi_dest *d;
-	bool ring = false;
 	int err = 0;
 	*again = false;
 	pthread_mutex_lock(&c->tx.mu);
@@ -142,12 +135,9 @@ static int close_dest(rds_socket *s, const struct rds_addr *to, bool *again)
 			*again = true;
 		} else if (d) {
 			rdsi_dest_close(d);
-			ring = rdsi_tx_publish(c);
 		}
 	}
-	pthread_mutex_unlock(&c->tx.mu);
-	if (ring)
-		rdsi_ring_daemon(c);
+	rdsi_tx_unlock(c);
 	return err;
 }
 

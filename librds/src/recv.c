@@ -136,10 +136,7 @@ static int try_recv(rds_socket *s, struct rds_msg *m)
 	int got = atomic_load(&s->closed) ? -EBADF : m->flags & RDS_PEEK ? peek_next(s, m) : take_next(s, m);
 	if (got > 0)
 		pass_on(s);
-	bool ring = rdsi_rx_flush(c);
-	pthread_mutex_unlock(&c->rx.mu);
-	if (ring)
-		rdsi_ring_daemon(c);
+	rdsi_rx_unlock(c);
 	return got ? got : rdsi_sock_err(s); /* what was delivered before the end is read by now */
 }
 
@@ -215,9 +212,6 @@ ssize_t rds_recvmsgs(rds_socket *s, struct rds_msg *msgs, size_t count)
 	while (n < count && !atomic_load(&s->closed) && take_next(s, &msgs[n]) > 0)
 		n++;
 	pass_on(s);
-	bool ring = rdsi_rx_flush(c);
-	pthread_mutex_unlock(&c->rx.mu);
-	if (ring)
-		rdsi_ring_daemon(c);
+	rdsi_rx_unlock(c);
 	return (ssize_t)n;
 }

@@ -149,17 +149,12 @@ static int open_first(rds_socket *s, const struct rds_addr *to)
 {
 	rds_client *c = s->c;
 	struct rdsi_dest *d;
-	bool ring = false;
 	pthread_mutex_lock(&c->tx.mu);
 	s->exposed = true;
 	int err = atomic_load(&s->closed) || c->tx.dead ? -EBADF : rdsi_client_err(c);
-	if (!err && s->lane && !s->opened) {
+	if (!err && s->lane && !s->opened)
 		err = rdsi_dest_get(s, to, &d);
-		ring = rdsi_tx_publish(c);
-	}
-	pthread_mutex_unlock(&c->tx.mu);
-	if (ring)
-		rdsi_ring_daemon(c);
+	rdsi_tx_unlock(c);
 	return err;
 }
 

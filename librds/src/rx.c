@@ -54,10 +54,7 @@ bool rdsi_rx_poll(rds_client *c)
 {
 	pthread_mutex_lock(&c->rx.mu);
 	uint32_t n = rdsi_take_events(c);
-	bool ring = rdsi_rx_flush(c);
-	pthread_mutex_unlock(&c->rx.mu);
-	if (ring)
-		rdsi_ring_daemon(c);
+	rdsi_rx_unlock(c);
 	return n > 0;
 }
 
@@ -77,15 +74,19 @@ void rdsi_give_back(rds_client *c, uint32_t id)
 	}
 }
 
-bool rdsi_rx_flush(rds_client *c)
+void rdsi_rx_unlock(rds_client *c)
 {
-	if (!c->rx.returned || c->rx.dead)
-		return false;
-	c->rx.returned = false;
-	rdsi_publish(&c->seg.recv_ret);
-	if (c->seg.recv_ret.bad && !rdsi_client_err(c))
-		rdsi_broken(c, "receive-return ring: impossible index");
-	return rdsi_daemon_sleeps(c);
+	bool ring = false;
+	if (c->rx.returned && !c->rx.dead) {
+		c->rx.returned = false;
+		rdsi_publish(&c->seg.recv_ret);
+		if (c->seg.recv_ret.bad && !rdsi_client_err(c))
+			rdsi_broken(c, "receive-return ring: impossible index");
+		ring = rdsi_daemon_sleeps(c);
+	}
+	pthread_mutex_unlock(&c->rx.mu);
+	if (ring)
+		rdsi_ring_daemon(c);
 }
 
 /* sock_of returns the open socket with a handle, or NULL. */
@@ -286,7 +287,6 @@ int rdsi_rx_end_bind(rds_client *c, rds_socket *s)
 	struct rdsi_rx *r = &c->rx;
 	union entry e;
 	int err = 0;
-	bool ring = false;
 	pthread_mutex_lock(&r->mu);
 	r->binding = false;
 	if (r->dead) { /* the events lie in memory that is gone */
@@ -298,11 +298,8 @@ int rdsi_rx_end_bind(rds_client *c, rds_socket *s)
 			rdsi_queue_pop(&r->early, &e, sizeof e);
 			dispatch(c, &e);
 		}
-		ring = rdsi_rx_flush(c);
 	}
-	pthread_mutex_unlock(&r->mu);
-	if (ring)
-		rdsi_ring_daemon(c);
+	rdsi_rx_unlock(c);
 	return err;
 }
 
@@ -332,10 +329,7 @@ void rdsi_rx_remove(rds_socket *s)
 		c->rx.socks[i] = NULL;
 	drop(s);
 	rdsi_forget(s);
-	bool ring = rdsi_rx_flush(c);
-	pthread_mutex_unlock(&c->rx.mu);
-	if (ring)
-		rdsi_ring_daemon(c);
+	rdsi_rx_unlock(c);
 }
 
 /* rdsi_rx_discard gives back the messages that s, which was shut, has not read. */
@@ -345,8 +339,5 @@ void rdsi_rx_discard(rds_socket *s)
 	pthread_mutex_lock(&c->rx.mu);
 	rdsi_take_events(c);
 	drop(s);
-	bool ring = rdsi_rx_flush(c);
-	pthread_mutex_unlock(&c->rx.mu);
-	if (ring)
-		rdsi_ring_daemon(c);
+	rdsi_rx_unlock(c);
 }

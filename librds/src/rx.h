@@ -26,9 +26,9 @@ uint32_t rdsi_take_events(rds_client *c);
 bool rdsi_rx_next(rds_socket *s, struct shm_event *e);
 
 /* rdsi_give_back returns a receive id, or a step; its memory is the daemon's behind
- * rdsi_rx_flush, which reports whether to call rdsi_ring_daemon. */
+ * rdsi_rx_unlock, which also releases rx.mu and rings the daemon if it sleeps. */
 void rdsi_give_back(rds_client *c, uint32_t id);
-bool rdsi_rx_flush(rds_client *c);
+void rdsi_rx_unlock(rds_client *c);
 
 /* rdsi_forget drops what s has in the memory. Completions, notices and zero-copy cookies stay. */
 void rdsi_forget(rds_socket *s);

@@ -226,10 +226,7 @@ static int try_send(rds_socket *s, struct rdsi_out *m, bool arm)
 	while (!rdsi_commit_run(c)) /* the next run is not visible before it is committed */
 		if ((err = rdsi_submit(s, m, arm)))
 			break;
-	bool ring = rdsi_tx_publish(c);
-	pthread_mutex_unlock(&c->tx.mu);
-	if (ring)
-		rdsi_ring_daemon(c);
+	rdsi_tx_unlock(c);
 	return err;
 }
 

@@ -163,12 +163,16 @@ uint32_t rdsi_tx_take_id(rds_client *c, struct rdsi_dest *d)
 	return c->tx.free[--c->tx.nfree];
 }
 
-bool rdsi_tx_publish(rds_client *c)
+void rdsi_tx_unlock(rds_client *c)
 {
-	if (c->tx.dead || !rdsi_publish(&c->seg.sub))
-		return false;
-	c->tx.published++;
-	return rdsi_daemon_sleeps(c);
+	bool ring = false;
+	if (!c->tx.dead && rdsi_publish(&c->seg.sub)) {
+		c->tx.published++;
+		ring = rdsi_daemon_sleeps(c);
+	}
+	pthread_mutex_unlock(&c->tx.mu);
+	if (ring)
+		rdsi_ring_daemon(c);
 }
 
 /* more_memory asks the daemon for one more send window. */

@@ -50,8 +50,8 @@ bool rdsi_tx_reap(rds_client *c);
 void rdsi_tx_retire(rds_client *c, uint32_t id);
 uint32_t rdsi_tx_take_id(rds_client *c, struct rdsi_dest *d);
 void rdsi_tx_gained(rds_client *c);
-/* rdsi_tx_publish makes the entries visible and reports whether to call rdsi_ring_daemon. */
-bool rdsi_tx_publish(rds_client *c);
+/* rdsi_tx_unlock makes the entries visible, releases tx.mu, and rings the daemon if it sleeps. */
+void rdsi_tx_unlock(rds_client *c);
 
 /* dest.c */
 int rdsi_dest_get(rds_socket *s, const struct rds_addr *to, struct rdsi_dest **d);
