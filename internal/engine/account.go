@@ -162,15 +162,13 @@ func (u *userTable) mayRegion(c *Client) error {
 // is leave room for others.
 func (u *userTable) mayPeer(c *Client) error {
 	e := u.e
-	full := func() error {
-		if c == nil {
-			return quota.Daemon.MayShare("peers", 0, len(e.peers.all), e.cfg.MaxPeers)
-		}
-		return c.user.MayShare("peers", c.acct.peers, len(e.peers.all), e.cfg.MaxPeers)
+	by, has := quota.Daemon, 0
+	if c != nil {
+		by, has = &c.user, c.acct.peers
 	}
-	err := full()
+	err := by.MayShare("peers", has, len(e.peers.all), e.cfg.MaxPeers)
 	if err != nil && e.peers.dropUnused() {
-		err = full()
+		err = by.MayShare("peers", has, len(e.peers.all), e.cfg.MaxPeers)
 	}
 	if err != nil {
 		e.st.C[stats.QuotaRefused]++

@@ -101,9 +101,7 @@ func (cs *clientTable) ring(c *Client) {
 	e := cs.e
 	c.rung.Store(true)
 	cs.rung.Store(true)
-	if e.post.wake != nil {
-		e.post.wake()
-	}
+	e.post.Ring()
 }
 
 // Parked reports whether some clients have to ring to be heard.

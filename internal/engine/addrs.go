@@ -7,6 +7,7 @@ import (
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/ports"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -25,7 +26,7 @@ type localAddr struct {
 	addr16    [16]byte          // addr as messages to clients carry it
 	key       verbs.PeerKey     // stands for this address in exports to this host
 	listeners [2]verbs.Listener // by rail; nil: the address is not on it
-	ports     portTable
+	ports     ports.Table[socket]
 	cong      cong.Map
 	congNews  bool                 // the map changed, peers are to be told
 	slots     map[uint16]*audience // of this host's sockets, by the port here they lead to

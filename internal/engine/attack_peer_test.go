@@ -85,7 +85,7 @@ func TestGrantFlood(t *testing.T) {
 	s := r.bind(10)
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
 	for i := range 2000 {
-		w.es[0].chores.renew()
+		w.es[0].chores.Renew()
 		g := r.must(&ipc.Register{Sock: s, Buffer: b, Len: 10, Access: abi.RightRead}).(*ipc.RegisterOK).Region
 		for port := range uint16(3) {
 			r.must(&ipc.Expose{Region: g, Addr: nobody(i % 20), Port: port + 2})

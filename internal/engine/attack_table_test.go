@@ -179,9 +179,7 @@ func (w *world) settle() {
 	for range 20 {
 		at := w.net.Now() + 1_000_000
 		for w.net.At(at, func() {}); w.net.Now() < at; w.net.Step() {
-			for _, e := range w.es {
-				e.Turn(w.net.Now(), Wall(w.net.Now()))
-			}
+			w.turnAll()
 		}
 	}
 	w.run()

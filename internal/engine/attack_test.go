@@ -71,6 +71,13 @@ func (w *world) bootOn(dev verbs.Device, i int, instance uint64, c Config) *Engi
 	return e
 }
 
+// turnAll has each engine do one turn.
+func (w *world) turnAll() {
+	for _, e := range w.es {
+		e.Turn(w.net.Now(), Wall(w.net.Now()))
+	}
+}
+
 func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)}) }
 
 // run turns the engines and the network until nothing moves for a while, or

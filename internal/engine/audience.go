@@ -1,9 +1,11 @@
 package engine
 
+import "github.com/rdsd/rdsd/internal/chores"
+
 // audience is the destinations that lead to one peer, or to one port of this host.
 type audience struct {
-	rounds[slot]
-	chore
+	chores.Rounds[slot]
+	chores.Chore
 }
 
 // tell brings all destinations of a up to date with what they lead to.
@@ -12,17 +14,17 @@ func (ds *destinations) tell(a *audience) {
 	if a.N == 0 {
 		return
 	}
-	if a.one == nil {
-		a.one = func() bool {
-			sl := a.next()
+	if a.One == nil {
+		a.One = func() bool {
+			sl := a.Next()
 			if sl != nil {
 				ds.refresh(sl)
 			}
 			return sl != nil
 		}
 	}
-	a.all()
-	e.chores.begin(&a.chore)
+	a.Begin()
+	e.chores.Begin(&a.Chore)
 }
 
 // refresh brings sl up to date with what it leads to.

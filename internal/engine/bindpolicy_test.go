@@ -75,11 +75,11 @@ func TestNextFree(t *testing.T) {
 	var l localAddr
 	s := &socket{}
 	for p := range uint32(1 << 16) {
-		l.ports.set(uint16(p), s)
+		l.ports.Set(uint16(p), s)
 	}
 	free := func(ports ...uint16) {
 		for _, p := range ports {
-			l.ports.set(p, nil)
+			l.ports.Set(p, nil)
 		}
 	}
 	rnd := func(n uint64) func() uint64 { return func() uint64 { return n } }
@@ -99,7 +99,7 @@ func TestNextFree(t *testing.T) {
 			t.Errorf("from %d: %d, want %d", tc.from, p, tc.want)
 		}
 	}
-	l.ports.set(65535, s)
+	l.ports.Set(65535, s)
 	if p := l.freePort(rnd(701), anyPort); p != 2 {
 		t.Errorf("round the end: %d", p)
 	}

@@ -150,11 +150,6 @@ func (q *byQP) came(now int64, ev *verbs.CMEvent) {
 	q.e.dirty.touch(q.p)
 }
 
-func (q *byQP) requested(now int64, ev *verbs.CMEvent) {
-	q.HandleRequest(now, ev.Req, ev.Segment, ev.Private)
-	q.e.dirty.touch(q.p)
-}
-
 // NewQP makes a queue pair for c, on the device the request came by.
 func (u *qpHost) NewQP(c *conn.Conn, req verbs.RequestID) (verbs.QP, error) {
 	e, q := u.e, (*byQP)(u)
@@ -297,7 +292,8 @@ func (ps *peerTable) connectRequest(r *rail, ev *verbs.CMEvent) {
 			ps.dropIfNew(p)
 			return
 		}
-		q.requested(e.now, ev)
+		q.HandleRequest(e.now, ev.Req, ev.Segment, ev.Private)
+		e.dirty.touch(p)
 	}
 }
 

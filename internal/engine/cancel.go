@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/rdsd/rdsd/internal/shm"
+import (
+	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/internal/shm"
+)
 
 // cancelDest withdraws what a socket has queued or sent to one destination
 // (RDS_CANCEL_SENT_TO).
@@ -22,7 +25,7 @@ func (tx *sender) cancel(sl *slot) {
 	if !sl.inCancel.On() {
 		tx.cancelling.Add(&sl.inCancel, sl)
 	}
-	e.chores.begin(&tx.cancelling.chore)
+	e.chores.Begin(&tx.cancelling.Chore)
 }
 
 // cancelClosed withdraws what was sent to sl, if it is closed.
@@ -46,7 +49,7 @@ func (tx *sender) withdrawNext() bool {
 	}
 	t := sl.txs.Head.Of
 	sl.txs.Del(&t.inTo)
-	sl.way.end(t, cancelled)
+	sl.way.end(t, msg.Cancelled)
 	tx.cancelling.TurnOver()
 	return true
 }

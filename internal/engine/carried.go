@@ -7,6 +7,7 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/word"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -36,7 +37,7 @@ func (u *qpHost) AimAtomic(_ *conn.Conn, h *wire.Header, a *wire.Atomic) wire.At
 		return wire.AtomicAccess
 	}
 	target := r.buf.mem[r.off+off:][:8]
-	if a.Addr%8 != 0 || !isWord(target) {
+	if a.Addr%8 != 0 || !word.Is(target) {
 		return wire.AtomicAlign
 	}
 	r.buf.users++
@@ -63,7 +64,7 @@ func (u *qpHost) RunAtomic(_ *conn.Conn, a *wire.Atomic, run bool) (old uint64) 
 	e := u.e
 	if run {
 		e.aim.op.FromRequest(a)
-		old = runAtomicNow(&e.aim.op, e.aim.target)
+		old = word.RunNow(&e.aim.op, e.aim.target)
 	}
 	b := e.aim.buf
 	e.aim.buf, e.aim.target = nil, nil

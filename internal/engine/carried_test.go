@@ -69,9 +69,7 @@ func TestCarriedAcrossBreak(t *testing.T) {
 	binary.NativeEndian.PutUint64(b.mem[8:], 40)
 	op := a.args(a.op(abi.OpFetchAdd, r.Cookie, 8), shm.AtomicEntry{CompareAdd: 2})
 	turn := func() {
-		for _, e := range w.es {
-			e.Turn(w.net.Now(), Wall(w.net.Now()))
-		}
+		w.turnAll()
 		w.net.Step()
 	}
 	const rounds = 20

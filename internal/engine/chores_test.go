@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/rdsd/rdsd/internal/chores"
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
@@ -13,8 +14,8 @@ import (
 // that it returns is called.
 func (e *Engine) endless() (end func()) {
 	left := true
-	c := &chore{one: func() bool { return left }}
-	e.chores.begin(c)
+	c := &chores.Chore{One: func() bool { return left }}
+	e.chores.Begin(c)
 	return func() { left = false }
 }
 
@@ -132,7 +133,7 @@ func TestCancelsInTurns(t *testing.T) {
 	a, s := long(w)
 	b, q := short(w)
 	e := w.es[0]
-	e.chores.renew()
+	e.chores.Renew()
 	e.tx.cancel(a.cl.sock(s).slots.Head.Of)
 	e.tx.cancel(b.cl.sock(q).slots.Head.Of)
 	e.Turn(w.net.Now(), Wall(w.net.Now()))

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"github.com/rdsd/rdsd/internal/chores"
 	"sync/atomic"
 
 	"github.com/rdsd/rdsd/conn/frames"
@@ -98,11 +99,11 @@ type hooks struct {
 type clientTable struct {
 	e *Engine
 
-	all     []*Client          // alive
-	active  lists.List[Client] // whose rings are looked at every turn
-	dirty   []*Client          // to publish at the end of the turn
-	leaving work[Client]       // what they had is being ended
-	rung    atomic.Bool        // one without a doorbell has rung
+	all     []*Client           // alive
+	active  lists.List[Client]  // whose rings are looked at every turn
+	dirty   []*Client           // to publish at the end of the turn
+	leaving chores.Work[Client] // what they had is being ended
+	rung    atomic.Bool         // one without a doorbell has rung
 }
 
 type window struct {

@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/rdsd/rdsd/internal/stats"
+
 // This file is what drives an engine: Turn again and again, on one goroutine. After a turn
 // that found nothing, the driver may spin while Active. It may sleep when MayBlock and Park
 // agree, until one of the devices' descriptors is readable, wake is called, a client rings,
@@ -8,7 +10,7 @@ package engine
 // DrivenBy says how the engine wakes who drives it, from any goroutine, and for how
 // many ns it leaves alone a device that has no queue pair. Before the first turn.
 func (e *Engine) DrivenBy(wake func(), deviceRest int64) {
-	e.post.wake, e.devices.rest = wake, deviceRest
+	e.post.Wake, e.devices.rest = wake, deviceRest
 }
 
 // FDs are the devices' descriptors.
@@ -24,7 +26,7 @@ func (e *Engine) FDs() (fds []int) {
 // Park announces sleep to every client and looks once more: false, there is
 // something to do. From Halt to Resume nothing that they have is taken.
 func (e *Engine) Park() bool {
-	return e.Halts() || e.clients.parkAll() && !e.post.has.Load() && !e.clients.rung.Load()
+	return e.Halts() || e.clients.parkAll() && !e.post.Has() && !e.clients.rung.Load()
 }
 
 // Slept ends the devices' rest: one of them may have ended the sleep.
@@ -40,3 +42,16 @@ func (e *Engine) NextTimer() int64 {
 	}
 	return e.due.next + e.halt.behind
 }
+
+// Do runs f on the engine's goroutine, soon, and returns at once. After the
+// engine has ended it reports false and drops f. Safe for any goroutine.
+func (e *Engine) Do(f func()) bool { return e.post.Add(f) }
+
+// Count counts one more of c, soon. Safe for any goroutine.
+func (e *Engine) Count(c stats.Counter) { e.Do(func() { e.st.C[c]++ }) }
+
+// CountAll counts n more of c, as Count does.
+func (e *Engine) CountAll(c stats.Counter, n uint64) { e.Do(func() { e.st.C[c] += n }) }
+
+// End refuses closures from now on. Nobody turns the engine any more.
+func (e *Engine) End() { e.post.Close() }

@@ -2,9 +2,9 @@ package engine
 
 import (
 	"maps"
-	"math"
 	"slices"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -38,8 +38,7 @@ func (cs *clientTable) endNext() bool {
 // endAtOnce ends what there is without regard for the budget: the daemon ends.
 func (cs *clientTable) endAtOnce() {
 	e := cs.e
-	e.chores.left = math.MaxInt
-	e.chores.run()
+	e.chores.Finish()
 }
 
 // retireIfDead ends r if nobody can use its key any more, in this turn or a later
@@ -50,11 +49,11 @@ func (ks *keyTable) retireIfDead(r *region) bool {
 	}
 	switch {
 	case r.inDead.On():
-	case ks.e.chores.mayLook(1):
+	case ks.e.chores.MayLook(1):
 		ks.retire(r)
 	default:
 		ks.retiring.Add(&r.inDead, r)
-		ks.e.chores.begin(&ks.retiring.chore)
+		ks.e.chores.Begin(&ks.retiring.Chore)
 	}
 	return true
 }
@@ -76,19 +75,19 @@ func (e *Engine) Detach(c *Client) {
 	c.freeing = slices.Sorted(maps.Keys(c.buffers))
 	c.acct.leaving++
 	e.clients.leaving.Add(&c.inLeaving, c)
-	e.chores.begin(&e.clients.leaving.chore)
+	e.chores.Begin(&e.clients.leaving.Chore)
 }
 
 // endClient ends all that c has; false: the rest is for another turn.
 func (cs *clientTable) endClient(c *Client) bool {
 	e := cs.e
 	for ; c.ended < len(c.socks); c.ended++ {
-		if s := c.socks[c.ended]; s != nil && !cs.endSocket(s) || s == nil && !e.chores.mayLook(1) {
+		if s := c.socks[c.ended]; s != nil && !cs.endSocket(s) || s == nil && !e.chores.MayLook(1) {
 			return false
 		}
 	}
 	for len(c.freeing) > 0 {
-		if !e.chores.mayLook(1) {
+		if !e.chores.MayLook(1) {
 			return false
 		}
 		if b := c.buffers[c.freeing[0]]; b != nil {
@@ -97,7 +96,7 @@ func (cs *clientTable) endClient(c *Client) bool {
 		c.freeing = c.freeing[1:]
 	}
 	for c.pendOps.N > 0 {
-		if !e.chores.mayLook(1) {
+		if !e.chores.MayLook(1) {
 			return false
 		}
 		cs.told(c.pendOps.Pop())
@@ -108,7 +107,7 @@ func (cs *clientTable) endClient(c *Client) bool {
 // bound returns the socket at a port of l, nil if there is none. That of a process
 // that has ended is not there any more, whether its turn has come or not.
 func (cs *clientTable) bound(l *localAddr, port uint16) *socket {
-	s := l.ports.get(port)
+	s := l.ports.Get(port)
 	if s != nil && s.cl != nil && s.cl.dead {
 		cs.unbind(s)
 		return nil
@@ -130,7 +129,7 @@ func (cs *clientTable) unbind(s *socket) {
 	s.cl.acct.sockets--
 	s.cl.pendSocks.Del(&s.pend)
 	s.unended = s.txs.N
-	e.chores.left -= s.partials.N
+	e.chores.Spend(s.partials.N)
 	cs.forgetPartials(s) // what comes whole now would be its own again
 }
 
@@ -139,7 +138,7 @@ func (cs *clientTable) unbind(s *socket) {
 // returns false if the rest is for another turn.
 func (cs *clientTable) endSocket(s *socket) bool {
 	e := cs.e
-	if !e.chores.mayLook(1) {
+	if !e.chores.MayLook(1) {
 		return false
 	}
 	cs.unbind(s)
@@ -147,13 +146,13 @@ func (cs *clientTable) endSocket(s *socket) bool {
 		return false
 	}
 	for s.waiters.N > 0 { // their next try finds no socket
-		if !e.chores.mayLook(1) {
+		if !e.chores.MayLook(1) {
 			return false
 		}
 		e.loop.wakeWaiter(s)
 	}
 	for s.slots.N > 0 {
-		if !e.chores.mayLook(1) {
+		if !e.chores.MayLook(1) {
 			return false
 		}
 		e.dests.closeSlot(s.slots.Head.Of)
@@ -164,7 +163,7 @@ func (cs *clientTable) endSocket(s *socket) bool {
 	}
 	for s.regions.N > 0 {
 		r := s.regions.Head.Of
-		if !e.chores.mayLook(1 + r.exp.Grants()) {
+		if !e.chores.MayLook(1 + r.exp.Grants()) {
 			return false
 		}
 		e.keys.releaseRegion(r)
@@ -179,7 +178,7 @@ func (cs *clientTable) endSocket(s *socket) bool {
 func (cs *clientTable) endArrived(s *socket) bool {
 	e := cs.e
 	for s.over.N > 0 {
-		if !e.chores.mayLook(1) {
+		if !e.chores.MayLook(1) {
 			return false
 		}
 		e.rx.freeRx(s.popOver())
@@ -192,13 +191,13 @@ func (cs *clientTable) endArrived(s *socket) bool {
 func (cs *clientTable) endSent(s *socket) bool {
 	e := cs.e
 	for ; s.unended > 0 && s.txs.N > 0; s.unended-- {
-		if !e.chores.mayLook(1) {
+		if !e.chores.MayLook(1) {
 			return false
 		}
 		t := s.txs.Head.Of
 		s.txs.Del(&t.all)
 		s.txs.Add(&t.all, t)
-		t.slot.way.end(t, cancelled)
+		t.slot.way.end(t, msg.Cancelled)
 	}
 	return true
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/rdsd/rdsd/internal/chores"
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
@@ -9,7 +10,7 @@ import (
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
-// choreSlack is by how much a turn may go beyond choreBudget: one region has as many
+// choreSlack is by how much a turn may go beyond its budget: one region has as many
 // grants.
 const choreSlack = rdmaop.MaxGrantees + 1
 
@@ -19,8 +20,8 @@ const choreSlack = rdmaop.MaxGrantees + 1
 func (w *world) inBudget(least int, f func()) {
 	w.t.Helper()
 	e := w.es[0]
-	e.chores.renew()
-	e.chores.most, e.chores.all = 0, 0
+	e.chores.Renew()
+	e.chores.Most, e.chores.All = 0, 0
 	f()
 	for turns := 0; turns < 100 || e.clients.leaving.N+e.keys.retiring.N > 0; turns++ {
 		w.pass(1000, w.es...)
@@ -28,10 +29,10 @@ func (w *world) inBudget(least int, f func()) {
 			w.t.Fatal("never ends")
 		}
 	}
-	if e.chores.most > choreBudget+choreSlack {
-		w.t.Errorf("a turn looked at %d things that end, its budget is %d", e.chores.most, choreBudget)
+	if e.chores.Most > chores.Budget+choreSlack {
+		w.t.Errorf("a turn looked at %d things that end, its budget is %d", e.chores.Most, chores.Budget)
 	}
-	if all := e.chores.all; all < least {
+	if all := e.chores.All; all < least {
 		w.t.Errorf("%d things looked at, there were %d", all, least)
 	}
 }
@@ -49,7 +50,7 @@ func TestEndsInTurns(t *testing.T) {
 		w.inBudget(60_000, func() {
 			r.at.Close()
 			next.bind(60_001) // the process that comes next need not wait
-			if n := w.es[0].addrs.all[0].ports.n; n < 50_000 {
+			if n := w.es[0].addrs.all[0].ports.Len(); n < 50_000 {
 				t.Errorf("%d ports bound: they were freed in one turn", n)
 			}
 		})

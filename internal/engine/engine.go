@@ -10,7 +10,9 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/lists"
+	"github.com/rdsd/rdsd/internal/post"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -26,7 +28,7 @@ type Engine struct {
 	moment
 	clock uint64 // see tick
 
-	post post
+	post post.Box
 
 	addrs   addresses
 	peers   peerTable
@@ -44,7 +46,7 @@ type Engine struct {
 	tx     sender
 	rx     receiver
 	loop   loop
-	chores chores
+	chores chores.Chores
 
 	memory   [][]byte // of Config.Alloc
 	pools    pools
@@ -89,9 +91,9 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 	e.keys.e, e.peers.e, e.clients.e, e.users.e, e.devices.e, e.addrs.e = e, e, e, e, e, e
 	e.dests.e, e.dests.nowhere.e, e.tx.e, e.rx.e, e.loop.e = e, e, e, e, e
 	e.throttle.e, e.halt.e, e.dirty.e, e.drains.e, e.watch.e = e, e, e, e, e
-	e.keys.retiring.one, e.keys.pressing.one = e.keys.retireNext, e.keys.pressNext
-	e.clients.leaving.one, e.tx.cancelling.one, e.loop.rousing.one = e.clients.endNext, e.tx.withdrawNext, e.loop.wakeNext
-	e.tx.broken.one = e.tx.stopNext
+	e.keys.retiring.One, e.keys.pressing.One = e.keys.retireNext, e.keys.pressNext
+	e.clients.leaving.One, e.tx.cancelling.One, e.loop.rousing.One = e.clients.endNext, e.tx.withdrawNext, e.loop.wakeNext
+	e.tx.broken.One = e.tx.stopNext
 	if _, err := e.devices.openRail(dev, cfg.RecvBufs, cfg.CQE, cfg.ArmCQ); err != nil {
 		return nil, err
 	}
@@ -127,9 +129,9 @@ func (e *Engine) Turn(now int64, wall Wall) bool {
 		return false
 	}
 	now = e.halt.setClock(now, wall)
-	e.chores.renew()
-	work := !e.Halts() && e.post.run()
-	work = e.chores.run() || work
+	e.chores.Renew()
+	work := !e.Halts() && e.post.Run()
+	work = e.chores.Run() || work
 	work = !e.Halts() && e.clients.pollClients() || work
 	work = e.dirty.flushPeers() || work
 	// What clients sent to each other, and what they are given back, does not
@@ -174,12 +176,12 @@ func (e *Engine) Active() bool {
 	}
 	return e.finishing() || e.loop.jobs.N > 0 ||
 		e.users.wanted.N > 0 || e.rx.overflow.released && e.rx.overflow.short.N > 0 ||
-		e.post.has.Load() || e.clients.rung.Load()
+		e.post.Has() || e.clients.rung.Load()
 }
 
 // finishing reports whether something goes on in the next turn, whatever comes.
 func (e *Engine) finishing() bool {
-	return e.chores.N > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0 || e.tcpBusy()
+	return e.chores.Open() > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0 || e.tcpBusy()
 }
 
 // Shutdown ends every connection in order: what is not sent stays unsent.

@@ -92,7 +92,7 @@ func (w *watching) count(p *peer) {
 func (w *watching) sockets() int {
 	n := 0
 	for _, l := range w.e.addrs.all {
-		n += l.ports.n
+		n += l.ports.Len()
 	}
 	return n
 }

@@ -14,7 +14,7 @@ func (tx *sender) limit(t *txMsg, ms uint32) {
 // sent again, and may have been delivered.
 func (tx *sender) giveUps() {
 	e := tx.e
-	e.chores.besides(func() bool {
+	e.chores.Besides(func() bool {
 		t := e.due.limits.Due(e.now)
 		if t != nil {
 			t.slot.way.end(t, msg.Withdrawn)

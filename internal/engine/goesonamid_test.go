@@ -54,9 +54,7 @@ func amidGoesOn(x *played, sends bool, events int) {
 	x.send(a, 2, 15, shm.Sub{})
 	x.send(a, 0, 40, shm.Sub{Cookie: a.register(abi.RightRead).Cookie})
 	for range events {
-		for _, e := range x.es {
-			e.Turn(x.net.Now(), Wall(x.net.Now()))
-		}
+		x.turnAll()
 		x.net.Step()
 	}
 	x.pause()

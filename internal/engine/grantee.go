@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"github.com/rdsd/rdsd/internal/chores"
 	"slices"
 
 	"github.com/rdsd/rdsd/abi"
@@ -28,12 +29,12 @@ type grantee struct {
 type allowance struct {
 	shares shares        // of its table of what we allow it
 	lanes  map[*peer]int // grants made on a lane, by lanes that have some
-	live   rounds[grantee]
-	asked  rounds[grantee]
+	live   chores.Rounds[grantee]
+	asked  chores.Rounds[grantee]
 
-	void    bool  // the instance is gone, and its grants are being ended
-	voiding chore // of both
-	looking chore // at asked, after a connection has gone
+	void    bool         // the instance is gone, and its grants are being ended
+	voiding chores.Chore // of both
+	looking chores.Chore // at asked, after a connection has gone
 }
 
 // keysEach is how many keys an address of a peer has: its own, and one for each
@@ -48,8 +49,8 @@ func (ks *keyTable) newKeys() verbs.PeerKey {
 
 func (ks *keyTable) newAllowance() *allowance {
 	s := &allowance{lanes: map[*peer]int{}}
-	s.voiding.one = func() bool { return ks.voidNext(s) }
-	s.looking.one = func() bool { return ks.lookNext(s) }
+	s.voiding.One = func() bool { return ks.voidNext(s) }
+	s.looking.One = func() bool { return ks.lookNext(s) }
 	return s
 }
 
@@ -58,7 +59,7 @@ func (r *region) find(h *remote) (int, bool) {
 	return slices.BinarySearchFunc(r.grantees, h.who, func(x *grantee, k verbs.PeerKey) int { return cmp.Compare(x.h.who, k) })
 }
 
-func (x *grantee) list() *rounds[grantee] {
+func (x *grantee) list() *chores.Rounds[grantee] {
 	if x.asked {
 		return &x.of.asked
 	}
@@ -117,7 +118,7 @@ func (ks *keyTable) askGrantees(r *region) {
 // voidAllowance ends all that the instance of h's daemon that is known was granted.
 // What is asked about one of its regions before its turn has come finds it ended,
 // see current.
-func (ks *keyTable) voidAllowance(h *remote) *chore {
+func (ks *keyTable) voidAllowance(h *remote) *chores.Chore {
 	s := h.allowance
 	h.allowance = ks.newAllowance()
 	s.void = true
@@ -126,9 +127,9 @@ func (ks *keyTable) voidAllowance(h *remote) *chore {
 
 // voidNext ends the next of s; false: there was none.
 func (ks *keyTable) voidNext(s *allowance) bool {
-	for _, l := range []*rounds[grantee]{&s.live, &s.asked} {
+	for _, l := range []*chores.Rounds[grantee]{&s.live, &s.asked} {
 		if l.N > 0 {
-			ks.e.chores.left -= l.Head.Of.n
+			ks.e.chores.Spend(l.Head.Of.n)
 			ks.void(l.Head.Of)
 			return true
 		}
@@ -163,15 +164,15 @@ func (ks *keyTable) current(r *region, h *remote) {
 // comes on p's next connection.
 func (ks *keyTable) revokeDown(p *peer) {
 	if s := p.allowance; s.asked.N > 0 {
-		s.asked.all()
-		ks.e.chores.begin(&s.looking)
+		s.asked.Begin()
+		ks.e.chores.Begin(&s.looking)
 	}
 }
 
 // lookNext does that for the next region. The connection may be there again by
 // then: the REVOKE that it was sent is sent again, and is answered.
 func (ks *keyTable) lookNext(s *allowance) bool {
-	x := s.asked.next()
+	x := s.asked.Next()
 	if x == nil {
 		return false
 	}

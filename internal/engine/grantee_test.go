@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 )
@@ -23,7 +24,7 @@ func TestVoidBeforeItsTurn(t *testing.T) {
 	}
 	w.run()
 	e, h := w.es[0], w.es[0].peers.all[0].remote
-	e.chores.left = 0
+	e.chores.Spend(chores.Budget)
 	e.peers.voidGrants(h)
 	w.es[1].peers.voidGrants(w.es[1].peers.all[0].remote)
 	if n := a.cl.acct.grants; n != 2 || h.shares.all != 0 {

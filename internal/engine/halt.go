@@ -161,7 +161,7 @@ func (h *halting) haltOn() bool {
 // choresOpen reports whether chores are to be waited for before the engine pauses.
 func (h *halting) choresOpen() bool {
 	e := h.e
-	return e.chores.N > 0 && e.now < h.choresEnd
+	return e.chores.Open() > 0 && e.now < h.choresEnd
 }
 
 // opsOpen reports whether operations are to be waited for.
@@ -186,7 +186,7 @@ func (h *halting) stands() bool {
 			return false
 		}
 	}
-	return e.tcpStands() && e.chores.N == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
+	return e.tcpStands() && e.chores.Open() == 0 && len(e.dirty.emptying) == 0 && len(e.dirty.breaking) == 0 && len(e.clients.dirty) == 0
 }
 
 // partedDown notes that p is down because of a pause. It reports whether that is so:

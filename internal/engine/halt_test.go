@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/rdsd/rdsd/internal/chores"
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
@@ -26,7 +27,7 @@ func (w *world) turnsTo(e *Engine, done func() bool) (n int) {
 // TestHaltChores: a daemon that is to stand still first does what was left to be done, and serves
 // until then. After that it stands still as fast as one that had nothing to do.
 func TestHaltChores(t *testing.T) {
-	const msgs = 16 * choreBudget
+	const msgs = 16 * chores.Budget
 	l := &atLimit{world: newWorld(t, 1, Config{})}
 	r, a, b := l.attach(0, largeParams()), l.opSide(0, 10), l.opSide(0, 20)
 	s := r.bind(30)
@@ -44,8 +45,8 @@ func TestHaltChores(t *testing.T) {
 		served += len(b.datagrams())
 		return e.Halts()
 	})
-	if turns < msgs/choreBudget-1 || e.chores.N > 0 || e.clients.leaving.N > 0 {
-		t.Errorf("the engine pauses after %d turns, with %d chores and %d processes that end", turns, e.chores.N, e.clients.leaving.N)
+	if turns < msgs/chores.Budget-1 || e.chores.Open() > 0 || e.clients.leaving.N > 0 {
+		t.Errorf("the engine pauses after %d turns, with %d chores and %d processes that end", turns, e.chores.Open(), e.clients.leaving.N)
 	}
 	if served < turns {
 		t.Errorf("%d messages were delivered in %d turns", served, turns)
@@ -97,7 +98,7 @@ func TestHaltEndlessChore(t *testing.T) {
 		}
 		send(0)
 		end()
-		if w.turnsTo(e, e.Halted); e.chores.N > 0 {
+		if w.turnsTo(e, e.Halted); e.chores.Open() > 0 {
 			t.Error("the engine stands still, with a chore")
 		}
 		e.Resume()

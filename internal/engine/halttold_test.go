@@ -44,9 +44,7 @@ func TestHaltInHandshake(t *testing.T) {
 			c.Reset(w.net.Now(), errAdmin)
 			r.sendMsg(s, 0, 10, 10) // so there is a reason to connect
 			for n := 0; !at(c); n++ {
-				for _, e := range w.es {
-					e.Turn(w.net.Now(), Wall(w.net.Now()))
-				}
+				w.turnAll()
 				if !w.net.Step() {
 					w.net.At(w.net.Now()+1000, func() {})
 				}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -147,29 +146,6 @@ func (x *crossing) made(f func()) {
 		x.part(nil)
 		f()
 	}
-}
-
-// each has a list of records go over, each by one, up to the first error. One that is read gets new
-// records.
-func each[T any](x *crossing, all []*T, most, least int, one func(*T)) {
-	for i := range x.s.Count(len(all), most, least) {
-		r := handover.Nth(x.s, all, i)
-		if x.s.Reads() {
-			r = new(T)
-		}
-		if one(r); x.s.Err() != nil {
-			return
-		}
-	}
-}
-
-// elements are those of l, in order.
-func elements[T any](l *lists.List[T]) []*T {
-	all := make([]*T, 0, l.N)
-	for at := l.Head; at != nil; at = at.Next {
-		all = append(all, at.Of)
-	}
-	return all
 }
 
 // handOverFrame has the engine's own values go over.
@@ -388,4 +364,18 @@ func (c *Client) sortedBuffers() (all []*buffer) {
 		all = append(all, c.buffers[id])
 	}
 	return all
+}
+
+// No process decides about a planned restart. An error in what one process has is a
+// handover.Fault of it, in the engine that is handed over and in the one that takes over: the
+// process ends by Expel, and the hand-over begins anew. An error of a part that is shared, and what
+// the engine that takes over lacks (addresses, memory, a device's resources), is none.
+
+// part says whose part goes over from here on, nil: a part that is shared.
+func (x *crossing) part(c *Client) {
+	if c == nil {
+		x.s.Shared()
+		return
+	}
+	x.s.Of(c.session)
 }

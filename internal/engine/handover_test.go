@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -233,7 +234,7 @@ func TestHandoverDetached(t *testing.T) {
 	for i := range 3 {
 		h := handOver(t)
 		e := h.es[0]
-		e.chores.left = 0
+		e.chores.Spend(chores.Budget)
 		e.Detach(h.all[i].cl)
 		h.all = slices.Delete(h.all, i, i+1)
 		h.succeed(0, func(d verbs.Device) verbs.Device { return d }, h.cfg, h.all...)

@@ -223,7 +223,7 @@ func (x *crossing) bindAgain(s *socket, congested, refused bool) {
 	case s.left && (congested || refused):
 		x.s.Fail("a socket that has left its port is full, or refused for want of memory")
 		return
-	case !s.left && s.local.ports.get(s.port) != nil:
+	case !s.left && s.local.ports.Get(s.port) != nil:
 		x.s.Fail("port %d of %v is bound twice", s.port, s.local.addr)
 		return
 	}
@@ -232,7 +232,7 @@ func (x *crossing) bindAgain(s *socket, congested, refused bool) {
 	if s.left {
 		return
 	}
-	s.local.ports.set(s.port, s)
+	s.local.ports.Set(s.port, s)
 	x.watch.listSocket(s)
 	if congested {
 		s.congested = true

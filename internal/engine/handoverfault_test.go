@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -80,7 +81,7 @@ func TestHandoverFaultEnds(t *testing.T) {
 		for _, r := range next.devices.rails {
 			_ = r.dev.Close()
 		}
-		e.chores.left = 0
+		e.chores.Spend(chores.Budget)
 		e.Expel(bad.cl, f)
 		<-bad.at.Gone()
 		if got := bad.at.Reason(); got == nil || !strings.Contains(got.Error(), f.Error()) {

@@ -120,7 +120,7 @@ func TestHandoverLists(t *testing.T) {
 				p.MaxRx = allMsgs
 				r := l.attach(0, p)
 				list.make(l, r, n)
-				l.halted()
+				l.still(0)
 				l.succeed(0, func(d verbs.Device) verbs.Device { return d }, Config{HardCap: 1 << 20}, &opSide{raw: r})
 				l.run()
 				r.alive(true)
@@ -128,17 +128,6 @@ func TestHandoverLists(t *testing.T) {
 				l.rest()
 				l.clean()
 			})
-		}
-	}
-}
-
-// halted has the engine of host 0 stand still.
-func (w *world) halted() {
-	w.t.Helper()
-	w.es[0].Halt()
-	for n := 0; !w.es[0].Halted(); n++ {
-		if w.pass(ms/4, w.es...); n > 10_000 {
-			w.t.Fatal("the engine does not stand still")
 		}
 	}
 }

@@ -64,6 +64,29 @@ func (e *Engine) withClients() (all []*account) {
 	return all
 }
 
+// each has a list of records go over, each by one, up to the first error. One that is read gets new
+// records.
+func each[T any](x *crossing, all []*T, most, least int, one func(*T)) {
+	for i := range x.s.Count(len(all), most, least) {
+		r := handover.Nth(x.s, all, i)
+		if x.s.Reads() {
+			r = new(T)
+		}
+		if one(r); x.s.Err() != nil {
+			return
+		}
+	}
+}
+
+// elements are those of l, in order.
+func elements[T any](l *lists.List[T]) []*T {
+	all := make([]*T, 0, l.N)
+	for at := l.Head; at != nil; at = at.Next {
+		all = append(all, at.Of)
+	}
+	return all
+}
+
 // handOverList has a list go over as the numbers of its elements. Of one that is read, put lists each,
 // or returns false.
 func handOverList[T any, P handover.Record[T]](x *crossing, l *lists.List[T], of *handover.Records[T, P], put func(*T) bool) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"github.com/rdsd/rdsd/internal/chores"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -20,9 +21,7 @@ func (w *world) still(i int) {
 	w.t.Helper()
 	w.es[i].Halt()
 	for n := 0; !w.es[i].Halted(); n++ {
-		for _, e := range w.es {
-			e.Turn(w.net.Now(), Wall(w.net.Now()))
-		}
+		w.turnAll()
 		if !w.net.Step() {
 			w.net.At(w.net.Now()+1_000_000, func() {})
 		}
@@ -51,7 +50,7 @@ func (w *world) heirOf(i int, old *Engine, c Config) (e *Engine, owner *opSide) 
 	e.addrs.all[0].key = old.addrs.all[0].key
 	e.halt.stage = haltStill
 	for at := old.keys.all.Head; at != nil; at = at.Next {
-		o, s := at.Of, e.addrs.all[0].ports.get(30)
+		o, s := at.Of, e.addrs.all[0].ports.Get(30)
 		b := owner.cl.buffers[owner.buf]
 		g := &region{id: o.id, number: o.number, sock: s, buf: b, off: o.off, n: o.n, cookie: o.cookie, rights: o.rights, once: o.once}
 		var err error
@@ -219,7 +218,7 @@ func TestPeersRefused(t *testing.T) {
 		b := bytes.Clone(state)
 		b[i] ^= byte(1 + rng.IntN(255))
 		e.peers = peerTable{e: e, hosts: map[remoteKey]*remote{}, byKey: map[verbs.PeerKey]*peer{}, nextKey: fresh.nextKey}
-		e.pools, e.due, e.keys.revoking, owner.cl.acct.grants = pools{}, deadlines{}, rounds[region]{}, 0
+		e.pools, e.due, e.keys.revoking, owner.cl.acct.grants = pools{}, deadlines{}, chores.Rounds[region]{}, 0
 		e.devices.recvLeft, e.throttle.held = e.cfg.RecvBufs, nil
 		regions(func(g *region) {
 			*g = region{id: g.id, number: g.number, sock: g.sock, buf: g.buf, off: g.off, n: g.n, mr: g.mr, cookie: g.cookie, rights: g.rights, inAll: g.inAll, inSock: g.inSock}

@@ -13,7 +13,7 @@ func TestIncarnation(t *testing.T) {
 	w, c, _ := lanePair(t, Config{})
 	e := w.es[0]
 	p := e.peers.all[0]
-	inc := e.addrs.all[0].ports.get(10).inc
+	inc := e.addrs.all[0].ports.Get(10).inc
 	for _, tc := range []struct {
 		means uint32
 		want  conn.Verdict

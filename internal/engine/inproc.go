@@ -133,8 +133,8 @@ func (p *InProcess) ask(f func() error) (err error) {
 	if err == errAgain {
 		// Who runs the engine by hand may not turn it between two tries.
 		p.Run(func() {
-			p.e.chores.renew()
-			p.e.chores.run()
+			p.e.chores.Renew()
+			p.e.chores.Run()
 		})
 	}
 	return err
@@ -232,7 +232,7 @@ func (p *InProcess) later(r ipc.Request) (ipc.Response, error) {
 func (p *InProcess) Close() error {
 	if p.end(nil) && p.cl != nil {
 		p.Run(func() {
-			p.e.chores.renew()
+			p.e.chores.Renew()
 			p.e.Detach(p.cl)
 		})
 	}

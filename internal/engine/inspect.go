@@ -10,6 +10,7 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ports"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -39,14 +40,14 @@ func (b Inspector) Sockets() (out []ctl.SocketInfo, err error) {
 	took := make([]times, 0, bound)
 	const pages = 8 // of 256 ports: what one turn of the engine has time for
 	for _, l := range b.e.addrs.all {
-		for i := 0; i < len(l.ports.dir) && err == nil; i += pages {
+		for i := 0; i < ports.Pages && err == nil; i += pages {
 			err = b.ask(func() {
 				b.e.watch.countAcked()
-				for _, page := range l.ports.dir[i : i+pages] {
-					if page != nil {
-						out, took = b.e.watch.appendSockets(out, took, page.socks[:])
+				l.ports.Each(i, pages, func(s *socket) {
+					if s.ping == nil {
+						out, took = append(out, b.e.watch.socketInfo(s)), append(took, s.took.copy())
 					}
-				}
+				})
 			})
 		}
 	}
@@ -54,15 +55,6 @@ func (b Inspector) Sockets() (out []ctl.SocketInfo, err error) {
 		took[i].in(&out[i].MessageTime, &out[i].OperationTime)
 	}
 	return out, err
-}
-
-func (w *watching) appendSockets(out []ctl.SocketInfo, took []times, page []*socket) ([]ctl.SocketInfo, []times) {
-	for _, s := range page {
-		if s != nil && s.ping == nil {
-			out, took = append(out, w.socketInfo(s)), append(took, s.took.copy())
-		}
-	}
-	return out, took
 }
 
 // socketInfo describes s, but for its distributions.

@@ -23,7 +23,7 @@ func TestGrantInItsLane(t *testing.T) {
 		lane uint8
 	}{{10, 0}, {15, 5}} {
 		was := [2]uint64{laneConn(t, e, 0).Stats.SendMsgs, laneConn(t, e, 5).Stats.SendMsgs}
-		r, err := e.keys.register(e.addrs.all[0].ports.get(tc.port), c[0].cl.buffers[b], 0, 4096, abi.RightRead)
+		r, err := e.keys.register(e.addrs.all[0].ports.Get(tc.port), c[0].cl.buffers[b], 0, 4096, abi.RightRead)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,9 +85,7 @@ func TestReleaseWhileAway(t *testing.T) {
 			})
 			id++
 		}
-		for _, e := range w.es {
-			e.Turn(w.net.Now(), Wall(w.net.Now()))
-		}
+		w.turnAll()
 		w.net.Step()
 		for _, ev := range c[1].events() {
 			if ev.Kind() != uint8(shm.EvStatus) {

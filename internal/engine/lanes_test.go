@@ -206,9 +206,7 @@ func TestRevokeAcrossLanes(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				for _, e := range w.es {
-					e.Turn(w.net.Now(), Wall(w.net.Now()))
-				}
+				w.turnAll()
 				w.net.Step()
 			}
 			w.run()
@@ -337,9 +335,7 @@ func TestLongTransferHoldsNobody(t *testing.T) {
 	c[0].sendMsg(sock[0][1], 1, 20, 8)
 	var order []uint32
 	for n := 0; len(order) < 4 && n < 1_000_000; n++ {
-		for _, e := range w.es {
-			e.Turn(w.net.Now(), Wall(w.net.Now()))
-		}
+		w.turnAll()
 		w.net.Step()
 		for _, ev := range c[1].events() {
 			if ev.Kind() == uint8(shm.EvData) {
@@ -367,9 +363,7 @@ func TestPeersUp(t *testing.T) {
 			e.dirty.touch(p)
 			c[0].sendMsg(sock[0][p.lane/5], uint32(p.lane/5), 2, 8) // it is to come up again
 		}
-		for _, e := range w.es {
-			e.Turn(w.net.Now(), Wall(w.net.Now()))
-		}
+		w.turnAll()
 		if p.c.State() == conn.Connecting {
 			p.c.Reset(w.net.Now(), errAdmin)
 			e.dirty.touch(p)

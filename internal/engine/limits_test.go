@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/rdsd/rdsd/internal/chores"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -53,7 +54,7 @@ func (l *atLimit) turn(n int) {
 func (l *atLimit) rest() {
 	l.t.Helper()
 	l.turn(50)
-	for n := 0; l.es[0].chores.List.N > 0; n++ {
+	for n := 0; l.es[0].chores.Open() > 0; n++ {
 		if l.turn(1); n == 100_000 {
 			l.t.Fatal("never ends")
 		}
@@ -172,7 +173,7 @@ var limitCases = []struct {
 		l.begin()
 		l.do(func() { e.peers.all[0].c.Reset(e.now, errAdmin); e.dirty.touch(e.peers.all[0]) })
 		l.rest()
-		e.chores.all += 65536 // these have ended before
+		e.chores.All += 65536 // these have ended before
 	}},
 	{"131072 destinations lead to a peer: it goes, comes, is congested and free", 2, 4 * allSlots, func(l *atLimit) {
 		r := l.attach(0, largeParams())
@@ -288,8 +289,8 @@ func (l *atLimit) begin() {
 	runtime.GC()
 	debug.SetGCPercent(-1)
 	e := l.es[0]
-	e.chores.renew()
-	e.chores.most, e.chores.all, l.longest = 0, 0, 0
+	e.chores.Renew()
+	e.chores.Most, e.chores.All, l.longest = 0, 0, 0
 }
 
 // TestTurnsAtLimits: at each documented limit no turn looks at more than its budget, and
@@ -307,10 +308,10 @@ func TestTurnsAtLimits(t *testing.T) {
 			l := &atLimit{world: newWorld(t, c.hosts, Config{})}
 			c.run(l)
 			debug.SetGCPercent(collect)
-			if l.es[0].chores.most > choreBudget+choreSlack {
-				t.Errorf("a turn looked at %d things, its budget is %d", l.es[0].chores.most, choreBudget)
+			if l.es[0].chores.Most > chores.Budget+choreSlack {
+				t.Errorf("a turn looked at %d things, its budget is %d", l.es[0].chores.Most, chores.Budget)
 			}
-			if all := l.es[0].chores.all; all < c.units {
+			if all := l.es[0].chores.All; all < c.units {
 				t.Errorf("%d things looked at, there are %d", all, c.units)
 			}
 			t.Logf("the longest turn: %.2f ms", float64(l.longest.Nanoseconds())/1e6)

@@ -61,7 +61,7 @@ func TestPublishLists(t *testing.T) {
 	}
 	e := b.e
 	e.watch.lists = newStatLists(out)
-	s := e.addrs.all[0].ports.get(b.port)
+	s := e.addrs.all[0].ports.Get(b.port)
 	e.watch.listSocket(s) // it was bound before there were lists
 	a.open(b)
 	a.put(0, 0)

@@ -214,7 +214,7 @@ func (tx *sender) pieceFailed(t *txMsg, pc *piece, o msg.Outcome) {
 		tx.stepOp(t, other, sibling)
 	}
 	tx.broken.Add(&t.long.stop, t)
-	tx.e.chores.later(&tx.broken.chore)
+	tx.e.chores.Later(&tx.broken.Chore)
 }
 
 // stopNext is the chore that withdraws what is left of operations that have failed.
@@ -233,7 +233,7 @@ func (tx *sender) stopNext() bool {
 func (tx *sender) stopLong(p *peer, t *txMsg, o msg.Outcome) {
 	l := t.long
 	tx.broken.Del(&l.stop)
-	if l.ended && (o != cancelled || !awaitsPieces(l.outcome)) {
+	if l.ended && (o != msg.Cancelled || !awaitsPieces(l.outcome)) {
 		return
 	}
 	if t.inQ.On() {

@@ -221,9 +221,7 @@ func (x *longRun) amid(turns int, do func(*longRun)) (st abi.Status, over bool) 
 	a, b, w := x.a, x.b, x.w
 	a.submit(shm.Sub{Len: 2}, x.op)
 	for range turns {
-		for _, e := range w.es {
-			e.Turn(w.net.Now(), Wall(w.net.Now()))
-		}
+		w.turnAll()
 		w.net.Step()
 	}
 	a.look()

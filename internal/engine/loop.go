@@ -7,10 +7,12 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/internal/word"
 	"github.com/rdsd/rdsd/rdmaop"
 	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
@@ -23,8 +25,8 @@ import (
 // loop delivers within this host, as rds_loop_transport does in net/rds. Engine-owned.
 type loop struct {
 	e       *Engine
-	jobs    lists.List[slot] // slots with work to run
-	rousing work[socket]     // they have room: who waits for it is to try again
+	jobs    lists.List[slot]    // slots with work to run
+	rousing chores.Work[socket] // they have room: who waits for it is to try again
 }
 
 // passOn delivers a plain message to its socket on this host and returns its id
@@ -196,7 +198,7 @@ func (l *loop) rouse(s *socket) {
 	if !s.inRoused.On() {
 		l.rousing.Add(&s.inRoused, s)
 	}
-	l.e.chores.begin(&l.rousing.chore)
+	l.e.chores.Begin(&l.rousing.Chore)
 }
 
 // wakeNext is the chore that wakes those who wait for sockets with room, of one socket after the other.
@@ -292,7 +294,7 @@ func (l *localAddr) runOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 		o.copied += uint64(n)
 		return n
 	}
-	if old, ok := runAtomic(&o.Op, r.buf.mem[r.off+o.RemoteOff:][:8]); ok {
+	if old, ok := word.Run(&o.Op, r.buf.mem[r.off+o.RemoteOff:][:8]); ok {
 		binary.NativeEndian.PutUint64(o.bufs[0].mem[o.Segs[0].Addr:], old)
 		o.copied = o.Len
 		return msgCost

@@ -250,9 +250,7 @@ func TestNobodyThenTwo(t *testing.T) {
 			a.submit(shm.Sub{Len: 40_000 + n})
 		}
 		step := func() {
-			for _, e := range w.es {
-				e.Turn(w.net.Now(), Wall(w.net.Now()))
-			}
+			w.turnAll()
 			w.net.Step()
 		}
 		for n := 0; a.cl.slots == nil || a.cl.slots[0] == nil || !a.cl.slots[0].pin.gone; n++ {

@@ -151,7 +151,7 @@ func (rx *receiver) overrun(s *socket, from netip.Addr) {
 
 // leavePort frees the port of s, for good.
 func (rx *receiver) leavePort(s *socket) {
-	s.local.ports.set(s.port, nil)
+	s.local.ports.Set(s.port, nil)
 	rx.e.watch.lists.dropSocket(s)
 	rx.setCongested(s, false)
 	s.left = true
@@ -184,7 +184,7 @@ func (rx *receiver) memoryFreed() {
 		if 2*acc.overBytes >= e.cfg.OverflowBytes-rx.overflow.used || len(acc.windows)+len(rx.overflow.free) == 0 {
 			continue
 		}
-		if e.chores.besides(func() bool {
+		if e.chores.Besides(func() bool {
 			if acc.refused.N == 0 {
 				return false
 			}

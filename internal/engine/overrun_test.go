@@ -20,7 +20,7 @@ func TestOverrunLeavesPort(t *testing.T) {
 		}
 		w.run()
 		l := e.addrs.all[0]
-		e.rx.overrun(l.ports.get(10), hostAddr(1)) // as noMemory does for a kernel peer's message
+		e.rx.overrun(l.ports.Get(10), hostAddr(1)) // as noMemory does for a kernel peer's message
 		w.run()
 		if how == "the receive buffer shrinks" {
 			b.must(&ipc.SetRcvBuf{Sock: sb, Bytes: 1000})
@@ -31,8 +31,8 @@ func TestOverrunLeavesPort(t *testing.T) {
 		}
 		b.must(&ipc.CloseSock{Sock: sb})
 		w.run()
-		if l.ports.get(10) == nil || l.cong.Test(10) {
-			t.Errorf("%s: port 10 is bound: %v, congested: %v", how, l.ports.get(10) != nil, l.cong.Test(10))
+		if l.ports.Get(10) == nil || l.cong.Test(10) {
+			t.Errorf("%s: port 10 is bound: %v, congested: %v", how, l.ports.Get(10) != nil, l.cong.Test(10))
 		}
 		w.clean(a, b, x)
 	}
@@ -50,7 +50,7 @@ func TestOverrunWakesWaiters(t *testing.T) {
 		a.sendMsg(a.sock, 0, i, 1000)
 	}
 	w.run()
-	s := e.addrs.all[0].ports.get(10)
+	s := e.addrs.all[0].ports.Get(10)
 	if s.waiters.N != 1 {
 		t.Fatalf("%d wait for a socket with %d bytes", s.waiters.N, s.rcvBytes)
 	}

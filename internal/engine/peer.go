@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"github.com/rdsd/rdsd/internal/chores"
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
@@ -52,13 +53,13 @@ type peer struct {
 
 // sharing is the sockets that use a connection, and whose turn it is.
 type sharing struct {
-	flows    lists.List[cell] // sockets with messages that wait for their turn
-	paused   rounds[slot]     // destinations whose messages wait for the end of others or for their port, see Engine.waits
-	released uint64           // of the connection, when looking began anew
-	looking  chore            // at paused, see lookReleased
-	sender   uint32           // incarnation of the socket whose message without an operation came last
-	sentAt   int64            // and when
-	sharedTo int64            // until when a socket that sends few is taken to use it beside others
+	flows    lists.List[cell]    // sockets with messages that wait for their turn
+	paused   chores.Rounds[slot] // destinations whose messages wait for the end of others or for their port, see Engine.waits
+	released uint64              // of the connection, when looking began anew
+	looking  chores.Chore        // at paused, see lookReleased
+	sender   uint32              // incarnation of the socket whose message without an operation came last
+	sentAt   int64               // and when
+	sharedTo int64               // until when a socket that sends few is taken to use it beside others
 }
 
 // looked is the reasons for which the engine looks at a peer.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -64,7 +65,7 @@ func (e *Engine) Ping(addr netip.Addr, size int, pong chan<- struct{}, failed fu
 		return nil, fmt.Errorf("no free port on %v", l.addr)
 	}
 	s := &socket{local: l, port: port, inc: 1, ping: pongTo(pong)}
-	l.ports.set(port, s)
+	l.ports.Set(port, s)
 	x := &Ping{e: e, sock: s, addr: addr, failed: failed}
 	e.pings.Add(&x.in, x)
 	if p == nil {
@@ -133,9 +134,9 @@ func (x *Ping) End() {
 		return
 	}
 	e.pings.Del(&x.in)
-	s.local.ports.set(s.port, nil)
+	s.local.ports.Set(s.port, nil)
 	if p := x.peer(); p != nil {
-		p.c.CancelMatching(func(m *connMsg) bool { _, ok := m.Owner.(*ctlMsg); return ok && m.Internal == 0 && m.SPort == s.port }, cancelled)
+		p.c.CancelMatching(func(m *msg.Msg) bool { _, ok := m.Owner.(*ctlMsg); return ok && m.Internal == 0 && m.SPort == s.port }, msg.Cancelled)
 		e.peers.dropIfNew(p)
 	}
 }

@@ -94,7 +94,7 @@ func TestPingHandedOver(t *testing.T) {
 		x.End()
 	}
 	w.succeed(0, func(d verbs.Device) verbs.Device { return d }, Config{}, s)
-	if e.addrs.all[0].ports.get(x[0].sock.port) != nil {
+	if e.addrs.all[0].ports.Get(x[0].sock.port) != nil {
 		t.Error("the ping's port is in use")
 	}
 	w.run()

@@ -124,7 +124,7 @@ func (ds *destinations) placesWanted(a *account) {
 // givePlaces gives places to the destinations that wait, oldest first, as long
 // as there are any.
 func (ds *destinations) givePlaces(a *account) {
-	if ds.e.chores.besides(func() bool {
+	if ds.e.chores.Besides(func() bool {
 		if a.waiting.N == 0 {
 			return false
 		}

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"github.com/rdsd/rdsd/internal/chores"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/failpoint"
@@ -65,15 +66,15 @@ type region struct {
 type keyTable struct {
 	e *Engine
 
-	by       map[uint32]*region // by rkey
-	numbered uint32             // number of the last region
-	all      lists.List[region] // in order of registration
-	retiring work[region]       // nobody can use their keys any more
+	by       map[uint32]*region  // by rkey
+	numbered uint32              // number of the last region
+	all      lists.List[region]  // in order of registration
+	retiring chores.Work[region] // nobody can use their keys any more
 	grantees lists.Pool[grantee]
 
-	revoking rounds[region] // their keys are being taken back
-	pressing chore          // of revoking, see tickRegions
-	pressAt  int64          // when to look at them, 0: there are none
+	revoking chores.Rounds[region] // their keys are being taken back
+	pressing chores.Chore          // of revoking, see tickRegions
+	pressAt  int64                 // when to look at them, 0: there are none
 }
 
 // AddBuffer registers memory that a control goroutine mapped.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"github.com/rdsd/rdsd/internal/chores"
 	"slices"
 	"testing"
 
@@ -194,7 +195,7 @@ func TestReleaseLooksInParts(t *testing.T) {
 	w.settle()
 	e := w.es[0]
 	p := e.peers.all[0]
-	const n = 10 * choreBudget
+	const n = 10 * chores.Budget
 	slots := make([]slot, n)
 	for i := range slots {
 		sl := &slots[i]
@@ -202,16 +203,16 @@ func TestReleaseLooksInParts(t *testing.T) {
 		p.paused.Add(&sl.paused, sl)
 	}
 	p.released--
-	before := e.chores.all
+	before := e.chores.All
 	e.tx.lookReleased(p)
-	if looked := e.chores.all - before; looked > choreBudget+choreSlice || p.paused.left == 0 {
+	if looked := e.chores.All - before; looked > chores.Budget+chores.Slice || p.paused.Left() == 0 {
 		t.Errorf("looked at %d of %d destinations in a turn", looked, n)
 	}
 	for range n {
 		w.pass(ms, e)
 	}
-	if p.paused.left != 0 || p.looking.in.On() {
-		t.Errorf("%d destinations are not looked at", p.paused.left)
+	if p.paused.Left() != 0 || e.chores.Open() > 0 {
+		t.Errorf("%d destinations are not looked at", p.paused.Left())
 	}
 	for i := range slots {
 		p.paused.Del(&slots[i].paused)

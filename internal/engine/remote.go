@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rdmaop"
@@ -165,15 +166,15 @@ func (ps *peerTable) voidGrants(h *remote) {
 	h.owed, h.untoldOf, h.untold = map[uint32][]*peer{}, map[uint32]uint64{}, nil
 	voiding := e.keys.voidAllowance(h)
 	for _, p := range h.lanes {
-		p.c.Waiting(func(m *connMsg) { // as long as it can be told from what was sent
+		p.c.Waiting(func(m *msg.Msg) { // as long as it can be told from what was sent
 			if t, ok := m.Owner.(*ctlMsg); ok && t.region != nil {
 				e.keys.current(t.region, h)
 			}
 		})
 	}
-	e.chores.begin(voiding)
+	e.chores.Begin(voiding)
 	for _, p := range h.lanes {
-		regrant := func(m *connMsg) {
+		regrant := func(m *msg.Msg) {
 			switch t := m.Owner.(type) {
 			case *ctlMsg:
 				e.keys.regrant(p, t)
@@ -187,7 +188,7 @@ func (ps *peerTable) voidGrants(h *remote) {
 			}
 		}
 		p.c.Waiting(regrant)
-		p.eachWaiting(func(m *connMsg) {
+		p.eachWaiting(func(m *msg.Msg) {
 			t := m.Owner.(*txMsg)
 			t.ungranted = m.DestCookie != 0
 		})

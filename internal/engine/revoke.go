@@ -228,8 +228,8 @@ func (ks *keyTable) tickRegions() {
 		return
 	}
 	ks.pressAt = 0
-	ks.revoking.all()
-	e.chores.begin(&ks.pressing)
+	ks.revoking.Begin()
+	e.chores.Begin(&ks.pressing)
 	if ks.revoking.N > 0 {
 		ks.pressAt = e.now + revokeScanNs
 		e.due.by(ks.pressAt)
@@ -239,7 +239,7 @@ func (ks *keyTable) tickRegions() {
 // pressNext is the chore that does that, for the next region whose key is being taken back.
 func (ks *keyTable) pressNext() bool {
 	e := ks.e
-	r := ks.revoking.next()
+	r := ks.revoking.Next()
 	if r == nil {
 		return false
 	}
@@ -249,7 +249,7 @@ func (ks *keyTable) pressNext() bool {
 	for i := len(r.grantees) - 1; i >= 0; i-- {
 		ks.current(r, r.grantees[i].h)
 	}
-	e.chores.left -= len(r.exp.Waiting())
+	e.chores.Spend(len(r.exp.Waiting()))
 	if ks.mayBeLate(r) {
 		return true
 	}

@@ -24,7 +24,7 @@ func (p *InProcess) Waiting() int { return p.cl.pendOps.N }
 
 // UnderWay returns how many chores e has begun and how many destinations it copies to within the
 // host.
-func UnderWay(e *Engine) (chores, copies int) { return e.chores.N, e.loop.jobs.N }
+func UnderWay(e *Engine) (chores, copies int) { return e.chores.Open(), e.loop.jobs.N }
 
 // Clients counts the attached clients.
 func Clients(e *Engine) int { return len(e.clients.all) }
@@ -163,14 +163,14 @@ func Leaks(e *Engine) (found []string) {
 		say(len(p.owed), name+"revocations to be answered")
 		say(len(p.untold), name+"revocations to be told")
 		say(p.partials, name+"messages under assembly")
-		say(btoi(p.slots.N > 0), name+"destinations")
+		say(min(p.slots.N, 1), name+"destinations")
 	}
 	say(e.cfg.SendBufs-len(e.sendBufs.free), "send buffers")
 	say(e.cfg.MaxPeers-ctls, "control buffers")
 	say(e.cfg.RecvBufs-left, "receive buffers promised")
 	for _, l := range e.addrs.all {
 		name := fmt.Sprintf("of %v: ", l.addr)
-		say(l.ports.n, name+"ports bound")
+		say(l.ports.Len(), name+"ports bound")
 		say(l.cong.Count(), name+"ports congested")
 		say(len(l.slots), name+"destinations on the same host")
 	}
@@ -183,11 +183,4 @@ func (p *peer) notCounted() (n int) {
 		n += int(*f.from(p.c.Stats()) - p.counted[i])
 	}
 	return n
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

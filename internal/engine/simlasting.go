@@ -114,7 +114,7 @@ func Lasting() []string {
 }
 
 // lasting are the types of such fields, besides maps.
-var lasting = []string{"List", "Alarm", "Alarms", "work", "rounds", "chore", "msgList", "audience"}
+var lasting = []string{"List", "Alarm", "Alarms", "Work", "Rounds", "Chore", "msgList", "audience"}
 
 func fieldsOf(t reflect.Type) func(yield func(reflect.StructField) bool) {
 	return func(yield func(reflect.StructField) bool) {

@@ -119,7 +119,7 @@ func (as *addresses) bind(c *Client, ap netip.AddrPort, rcvbuf int) (*socket, er
 	}
 	c.newSock(s)
 	c.acct.sockets++
-	l.ports.set(port, s)
+	l.ports.Set(port, s)
 	e.watch.listSocket(s)
 	return s, nil
 }
@@ -174,7 +174,7 @@ func (l *localAddr) freePort(rnd func() uint64, may func(from uint16) (uint16, b
 
 func (l *localAddr) freeBetween(p, end uint16, may func(from uint16) (uint16, bool)) uint16 {
 	for p <= end {
-		free, ok := l.ports.nextFree(p)
+		free, ok := l.ports.NextFree(p)
 		if !ok || free > end {
 			return 0
 		}

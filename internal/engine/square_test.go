@@ -27,7 +27,7 @@ func TestNothingGrowsWithTheSquare(t *testing.T) {
 	}
 	program := filepath.Join(t.TempDir(), "counting")
 	build := exec.Command("go", "test", "-c", "-cover", "-covermode=count",
-		"-coverpkg=./...,../lists,../quota,../../conn,../../conn/msg,../../conn/tcp,../../rdmaop,../../barrier", "-o", program, ".")
+		"-coverpkg=./...,../lists,../chores,../quota,../../conn,../../conn/msg,../../conn/tcp,../../rdmaop,../../barrier", "-o", program, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build, err, out)
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -14,8 +15,8 @@ import (
 // sender has what processes submit on its way to connections and to this host. Engine-owned.
 type sender struct {
 	e          *Engine
-	cancelling work[slot]  // their messages are being withdrawn
-	broken     work[txMsg] // of their operations a piece has failed
+	cancelling chores.Work[slot]  // their messages are being withdrawn
+	broken     chores.Work[txMsg] // of their operations a piece has failed
 	queued     queued
 	acked      acked
 }
@@ -23,10 +24,6 @@ type sender struct {
 // queued counts what all sockets have submitted: messages that were not returned yet, their
 // bytes, and operations that have not settled.
 type queued struct{ msgs, bytes, ops int }
-
-type connMsg = msg.Msg
-
-const cancelled = msg.Cancelled
 
 // txMsg is a submitted message. It exists from the message's descriptor to the return of
 // its id. Pooled.
@@ -255,7 +252,7 @@ func (tx *sender) msgDone(t *txMsg, o msg.Outcome) {
 		e.watch.msgTook(t, acked)
 	}
 	switch o {
-	case cancelled:
+	case msg.Cancelled:
 		e.st.C[stats.MsgCancelled] += n
 	case msg.Lost:
 		t.slot.lost += n

@@ -18,9 +18,7 @@ import (
 func (w *world) spell(d int64, f func()) {
 	for end := w.net.Now() + d; w.net.Now() < end; {
 		f()
-		for _, e := range w.es {
-			e.Turn(w.net.Now(), Wall(w.net.Now()))
-		}
+		w.turnAll()
 		next := w.net.Now() + 50_000
 		for w.net.At(next, func() {}); w.net.Now() < next; {
 			w.net.Step()

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -137,3 +138,11 @@ func (t *times) copy() (c times) {
 // in sets the distributions of an item of a list for rdsctl. They are brought into that form
 // outside of the engine's goroutine.
 func (t *times) in(msgs, ops *ctl.Times) { *msgs, *ops = ctl.TimesOf(&t.msgs), ctl.TimesOf(&t.ops) }
+
+// handOver has t go over.
+func (t *times) handOver(s *handover.State) {
+	s.Table(t.msgs.Counts[:])
+	s.U64(&t.msgs.Sum)
+	s.Table(t.ops.Counts[:])
+	s.U64(&t.ops.Sum)
+}

@@ -151,16 +151,16 @@ func (tx *sender) lookReleased(p *peer) {
 		return
 	}
 	p.released = n
-	if p.looking.one == nil {
-		p.looking.one = p.lookNextPaused
+	if p.looking.One == nil {
+		p.looking.One = p.lookNextPaused
 	}
-	p.paused.all()
-	tx.e.chores.begin(&p.looking)
+	p.paused.Begin()
+	tx.e.chores.Begin(&p.looking)
 }
 
 // lookNextPaused does that for the next one that waits; false: there is none.
 func (p *peer) lookNextPaused() bool {
-	sl := p.paused.next()
+	sl := p.paused.Next()
 	if sl == nil {
 		return false
 	}

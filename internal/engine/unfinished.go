@@ -93,7 +93,7 @@ func (rx *receiver) endPartial(p *peer, m *rxMsg) {
 // A peer that is read slowly, for its rate, has longer.
 func (rx *receiver) endStalled() {
 	e := rx.e
-	e.chores.besides(func() bool {
+	e.chores.Besides(func() bool {
 		if rx.unfinished.N == 0 {
 			return false
 		}

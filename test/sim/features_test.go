@@ -98,7 +98,7 @@ var features = []feature{
 // plain are the other fields of engine.Lasting: what every message, socket, region and
 // connection is in, whatever else there is.
 var plain = []string{
-	"Engine.pings", "Grants.grants", "Grants.keys", "Memory.users", "addresses.by", "allowance.live", "cell.turn", "clientTable.active",
+	"Chores.open", "Engine.pings", "Grants.grants", "Grants.keys", "Memory.users", "addresses.by", "allowance.live", "cell.turn", "clientTable.active",
 	"deadlines.peers", "handles.buffers", "keyTable.all", "keyTable.by", "localAddr.slots", "looked.timer", "outbox.control", "outbox.notices",
 	"outbox.queue", "outbox.rtx", "outbox.unacked", "peer.slots", "peerTable.byKey", "peerTable.hosts", "rail.byQPN", "region.queued",
 	"sending.txs", "sends.q", "sends.txs", "shares.of", "sharing.flows", "socket.regions", "socket.slots", "userTable.accounts",

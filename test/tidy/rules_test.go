@@ -15,16 +15,14 @@ const maxLines = 400
 
 // pure packages are state machines. They have no clock, I/O, lock or goroutine of their
 // own, so that the simulator runs the same code as the daemon.
-var pure = []string{"conn", "rdmaop", "barrier", "conn/msg", "conn/tcp", "conn/wire", "conn/cong", "conn/frames", "cmsg", "abi", "verbs/sim", "internal/engine", "internal/trace"}
+var pure = []string{"conn", "rdmaop", "barrier", "conn/msg", "conn/tcp", "conn/wire", "conn/cong", "conn/frames", "cmsg", "abi", "verbs/sim", "internal/engine", "internal/chores", "internal/ports", "internal/trace"}
 
 // shared are the files of pure packages that several goroutines use. They may have locks
 // and start goroutines.
 var shared = map[string]string{
-	"internal/engine/post.go":          "takes closures from other goroutines",
-	"internal/engine/client.go":        "has the flags that a process without a doorbell rings with",
-	"internal/trace/trace.go":          "has the ring from which another goroutine takes what a trace tells",
-	"internal/engine/inproc.go":        "attaches processes of tests and of the simulator, which run on goroutines of their own",
-	"internal/engine/atomic_unsafe.go": "carries out atomics on memory that processes share",
+	"internal/engine/client.go": "has the flags that a process without a doorbell rings with",
+	"internal/trace/trace.go":   "has the ring from which another goroutine takes what a trace tells",
+	"internal/engine/inproc.go": "attaches processes of tests and of the simulator, which run on goroutines of their own",
 }
 
 // impure names the imports that a pure package may not have, and all below them.

@@ -1,4 +1,4 @@
-package engine
+package word
 
 import (
 	"sync"
@@ -28,7 +28,7 @@ func TestAtomicAgainstProcessor(t *testing.T) {
 		{Kind: abi.OpFetchAdd, Atomic: rdmaop.AtomicArgs{CompareAdd: 1 << 40, CompareMask: 1 << 39}},
 	}
 	for i := 0; done < rounds; i++ {
-		if _, ok := runAtomic(ops[i%2], mem[8:]); ok {
+		if _, ok := Run(ops[i%2], mem[8:]); ok {
 			done++
 		} else {
 			i-- // the same one again
