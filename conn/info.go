@@ -102,7 +102,7 @@ func (c *Conn) Info() Info {
 		OutstandingWRs: c.sq.used, MaxSend: c.link.maxSend,
 		RetryAt: c.redial.At, LastError: c.why, RTT: c.rtt.RTT, Oldest: c.out.unacked.Oldest(), Stats: c.stats,
 	}
-	for _, l := range []*msg.List{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue} {
+	for _, l := range c.kept() {
 		i.Queued += l.Datagrams()
 		i.QueuedBytes += l.Bytes
 		i.Oldest = timer.Sooner(i.Oldest, l.Oldest())

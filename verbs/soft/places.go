@@ -12,7 +12,6 @@ type places struct {
 	mu      sync.Mutex
 	free    int
 	sources map[netip.Prefix]int // none that has none
-	taken   int
 }
 
 func newPlaces(n int) *places { return &places{free: n, sources: map[netip.Prefix]int{}} }
@@ -37,7 +36,6 @@ func (p *places) take(a netip.Addr) bool {
 		return false
 	}
 	p.free--
-	p.taken++
 	p.sources[src]++
 	return true
 }
@@ -47,14 +45,7 @@ func (p *places) give(a netip.Addr) {
 	defer p.mu.Unlock()
 	src := sourceOf(a)
 	p.free++
-	p.taken--
 	if p.sources[src]--; p.sources[src] == 0 {
 		delete(p.sources, src)
 	}
-}
-
-func (p *places) inUse() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.taken
 }
