@@ -7,7 +7,6 @@ import (
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
-	"github.com/rdsd/rdsd/internal/shm"
 )
 
 const (
@@ -23,6 +22,9 @@ type txState struct {
 	uses     bool // a region for one use, on this host
 	long     bool
 	inBuffer bool // its payload is, else in the send arena
+	buf      uint32
+	addr     uint64 // of the payload, as in msg.Msg
+	n, run   int    // bytes there, and datagrams of a run
 	limit    int64
 	bad      uint8 // which operation msg.Msg.Bad is, counted from 1, or 0
 }
@@ -65,6 +67,13 @@ func (x *crossing) handOverMessages() {
 // of sets st to the state of a message that is written.
 func (st *txState) of(x *crossing, t *txMsg) {
 	st.done, st.waits, st.asks, st.long, st.inBuffer, st.limit, st.bad = t.done(), t.inQ.On(), t.slot.asks == t, t.long != nil, t.buf != nil, t.limit.When(), t.bad()
+	if !st.done {
+		data, run := t.m.Whole()
+		st.addr, st.n, st.run = t.m.Addr, len(data), run
+	}
+	if st.inBuffer {
+		st.buf = t.buf.id
+	}
 	for _, o := range t.ops() {
 		g := x.keys.by[o.RKey()]
 		st.uses = st.uses || g != nil && g.user == t
@@ -97,7 +106,13 @@ func (x *crossing) handOverMessage(t *txMsg) {
 		return
 	}
 	if !st.done {
-		x.handOverPayload(t, st.inBuffer)
+		s.U32(&st.buf)
+		s.U64(&st.addr)
+		s.Int(&st.n, abi.MaxMessage)
+		s.Int(&st.run, frames.MaxLen)
+		if s.Reads() && s.Err() == nil {
+			x.payloadAgain(t, &st)
+		}
 	}
 	s.Begin(handover.TagOperations)
 	x.handOverOps(t, &st)
@@ -152,54 +167,30 @@ func (t *txMsg) bad() uint8 {
 	return 1
 }
 
-// handOverPayload has go over where in shared memory the payload of t is.
-func (x *crossing) handOverPayload(t *txMsg, inBuffer bool) {
-	s, m := x.s, &t.m
-	var buf uint32
-	var n, run int
-	if !s.Reads() {
-		if t.buf != nil {
-			buf = t.buf.id
-		}
-		var data []byte
-		data, run = m.Whole()
-		n = len(data)
-	}
-	addr := m.Addr
-	s.U32(&buf)
-	s.U64(&addr)
-	s.Int(&n, abi.MaxMessage)
-	s.Int(&run, frames.MaxLen)
-	if s.Reads() && s.Err() == nil {
-		m.Run = run
-		x.payloadAgain(t, inBuffer, buf, addr, n)
-	}
-}
-
 // payloadAgain finds the payload of t in shared memory again.
-func (x *crossing) payloadAgain(t *txMsg, inBuffer bool, buf uint32, addr uint64, n int) {
-	m, c := &t.m, t.sock.cl
-	m.Payload = t.sum.Bytes
+func (x *crossing) payloadAgain(t *txMsg, st *txState) {
+	m, c, n := &t.m, t.sock.cl, st.n
+	m.Run, m.Payload = st.run, t.sum.Bytes
 	switch {
-	case m.Run == 0 && (t.sum.Datagrams != 1 || t.sum.Bytes != n), m.Run != 0 && (m.Run != t.sum.Datagrams || n > frames.MaxLen || n == 0 || inBuffer),
+	case m.Run == 0 && (t.sum.Datagrams != 1 || t.sum.Bytes != n), m.Run != 0 && (m.Run != t.sum.Datagrams || n > frames.MaxLen || n == 0 || st.inBuffer),
 		m.Run != 0 && (t.sum.Bytes > n-frames.Size(0)*m.Run || t.slot.port == 0):
 		x.s.Fail("%d bytes with %d bytes of payload in %d datagrams, a run of %d", n, t.sum.Bytes, t.sum.Datagrams, m.Run)
-	case n == 0 && !inBuffer:
-	case inBuffer:
-		b := c.buffers[buf]
-		if b == nil || n == 0 || !b.has(addr, uint64(n)) {
-			x.s.Fail("a payload of %d bytes at %d in buffer %d", n, addr, buf)
+	case n == 0 && !st.inBuffer:
+	case st.inBuffer:
+		b := c.buffers[st.buf]
+		if b == nil || n == 0 || !b.has(st.addr, uint64(n)) {
+			x.s.Fail("a payload of %d bytes at %d in buffer %d", n, st.addr, st.buf)
 			return
 		}
 		t.buf = b
-		m.Data, m.Addr, m.LKey = b.mem[addr:][:n:n], addr, b.mr.LKey()
+		m.Data, m.Addr, m.LKey = b.mem[st.addr:][:n:n], st.addr, b.mr.LKey()
 	default:
-		w, in := addr/shm.WindowSize, addr%shm.WindowSize
-		if w >= uint64(len(c.send)) || in+uint64(n) > shm.WindowSize {
-			x.s.Fail("a payload of %d bytes at %d in %d send windows", n, addr, len(c.send))
+		mem, w := c.sent(st.addr, uint64(n))
+		if w == nil {
+			x.s.Fail("a payload of %d bytes at %d in %d send windows", n, st.addr, len(c.send))
 			return
 		}
-		m.Data, m.Addr, m.LKey = c.send[w].mem[in:][:n:n], addr, c.send[w].mr.LKey()
+		m.Data, m.Addr, m.LKey = mem, st.addr, w.mr.LKey()
 	}
 }
 

@@ -40,10 +40,27 @@ func (x *crossing) handOverOps(t *txMsg, st *txState) {
 	}
 }
 
+// handOverOp has an operation of t go over with its local memory.
 func (x *crossing) handOverOp(t *txMsg, o *txOp, st *txState) {
-	s := x.s
+	s, c := x.s, t.sock.cl
 	s.Refuse(s.Inner(mostOp, o.Encode, o.Adopt))
-	x.handOverSegments(t, o)
+	for i := range s.Count(len(o.Segs), abi.MaxSegs, 4+8+4) {
+		g, id := handover.Nth(s, o.Segs, i), uint32(0)
+		if !s.Reads() {
+			id = o.bufs[i].id
+		}
+		s.U32(&id)
+		s.U64(&g.Addr)
+		if s.U32(&g.Len); !s.Reads() {
+			continue
+		}
+		b := c.buffers[id]
+		if b == nil || g.Len == 0 || !b.has(g.Addr, uint64(g.Len)) || c.segs >= maxSegs {
+			s.Fail("a segment of %d bytes at %d in buffer %d", g.Len, g.Addr, id)
+			return
+		}
+		x.users.useSegment(c, o, b, g.Addr, g.Len)
+	}
 	s.U64(&o.copied)
 	s.Bool(&o.tell)
 	if s.I64(&o.at); !s.Reads() || s.Err() != nil {
@@ -66,31 +83,6 @@ func (x *crossing) handOverOp(t *txMsg, o *txOp, st *txState) {
 			s.Fail("region %#x is used by two messages", g.id)
 		}
 		g.user = t
-	}
-}
-
-// handOverSegments has the local memory of o go over.
-func (x *crossing) handOverSegments(t *txMsg, o *txOp) {
-	s, c := x.s, t.sock.cl
-	for i := range s.Count(len(o.Segs), abi.MaxSegs, 4+8+4) {
-		g, id := handover.Nth(s, o.Segs, i), uint32(0)
-		if !s.Reads() {
-			id = o.bufs[i].id
-		}
-		s.U32(&id)
-		s.U64(&g.Addr)
-		if s.U32(&g.Len); !s.Reads() {
-			continue
-		}
-		b := c.buffers[id]
-		if s.Err() != nil {
-			return
-		}
-		if b == nil || g.Len == 0 || !b.has(g.Addr, uint64(g.Len)) || c.segs >= maxSegs {
-			s.Fail("a segment of %d bytes at %d in buffer %d", g.Len, g.Addr, id)
-			return
-		}
-		x.users.useSegment(c, o, b, g.Addr, g.Len)
 	}
 }
 

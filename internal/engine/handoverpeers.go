@@ -33,16 +33,22 @@ const (
 func (x *crossing) handOverRemotes() {
 	s := x.s
 	hosts := slices.SortedFunc(maps.Values(x.peers.hosts), func(a, b *remote) int { return cmp.Compare(a.who, b.who) })
-	used := map[verbs.PeerKey]bool{}
+	used, here := map[verbs.PeerKey]bool{}, map[verbs.PeerKey]bool{}
 	for _, l := range x.addrs.all {
-		used[l.key] = true
+		used[l.key], here[l.key] = true, true
 	}
 	for i := range s.Count(len(hosts), mostHosts, 4+4+8+8+8+8+4+4+4+8+4) {
 		if x.handOverRemote(handover.Nth(s, hosts, i), used); s.Err() != nil {
 			return
 		}
 	}
-	x.handOverExports()
+	known := func(k verbs.PeerKey) bool { return here[k] || x.peers.byKey[k] != nil }
+	if n := s.Count(x.keys.all.N, maxRegions, 4+4+4); n != x.keys.all.N {
+		s.Fail("grants of %d regions, not of %d", n, x.keys.all.N)
+	}
+	for at := x.keys.all.Head; at != nil && s.Err() == nil; at = at.Next {
+		x.handOverExport(at.Of, known)
+	}
 }
 
 // handOverRemote has a host go over: h, if it is written. used are the keys that are given.
@@ -162,22 +168,7 @@ func (x *crossing) handOverUntold(h *remote) {
 	}
 }
 
-// handOverExports has go over whom the regions are granted to, in the order of the regions.
-func (x *crossing) handOverExports() {
-	s := x.s
-	here := map[verbs.PeerKey]bool{}
-	for _, l := range x.addrs.all {
-		here[l.key] = true
-	}
-	known := func(k verbs.PeerKey) bool { return here[k] || x.peers.byKey[k] != nil }
-	if n := s.Count(x.keys.all.N, maxRegions, 4+4+4); n != x.keys.all.N {
-		s.Fail("grants of %d regions, not of %d", n, x.keys.all.N)
-	}
-	for at := x.keys.all.Head; at != nil && s.Err() == nil; at = at.Next {
-		x.handOverExport(at.Of, known)
-	}
-}
-
+// handOverExport has go over whom a region is granted to.
 func (x *crossing) handOverExport(g *region, known func(verbs.PeerKey) bool) {
 	s, id := x.s, g.id
 	if len(g.flush) > 0 {

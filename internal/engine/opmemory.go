@@ -11,8 +11,8 @@ import (
 // atomic.
 func (tx *sender) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
 	if o.Kind.Atomic() {
-		b, ok := t.sock.cl.sent(d.SegChunk, uint64(shm.AtomicEntrySize))
-		if !ok {
+		b, w := t.sock.cl.sent(uint64(d.SegChunk)*shm.Unit, uint64(shm.AtomicEntrySize))
+		if w == nil {
 			return unix.EFAULT
 		}
 		a := shm.ReadAtomicEntry(b)
@@ -27,8 +27,8 @@ func (tx *sender) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
 	if d.NSeg == 1 {
 		return tx.addSegment(t, o, d.Region, d.Off, d.Len)
 	}
-	list, ok := t.sock.cl.sent(d.SegChunk, uint64(int(d.NSeg)*shm.SegEntrySize))
-	if !ok {
+	list, w := t.sock.cl.sent(uint64(d.SegChunk)*shm.Unit, uint64(int(d.NSeg)*shm.SegEntrySize))
+	if w == nil {
 		return unix.EFAULT
 	}
 	sum := uint64(0)
@@ -45,15 +45,14 @@ func (tx *sender) localSegments(t *txMsg, o *txOp, d *shm.SubOp) unix.Errno {
 	return 0
 }
 
-// sent returns n bytes of the client's send arena from chunk on; false: there
-// are not so many in one window.
-func (c *Client) sent(chunk uint32, n uint64) ([]byte, bool) {
-	off := uint64(chunk) * shm.Unit
-	w, in := off/shm.WindowSize, off%shm.WindowSize
+// sent returns n bytes of the client's send arena from addr on and the window that they are in. It
+// returns nil if there are not so many in one window.
+func (c *Client) sent(addr, n uint64) ([]byte, *window) {
+	w, in := addr/shm.WindowSize, addr%shm.WindowSize
 	if w >= uint64(len(c.send)) || in+n > shm.WindowSize {
-		return nil, false
+		return nil, nil
 	}
-	return c.send[w].mem[in : in+n : in+n], true
+	return c.send[w].mem[in : in+n : in+n], &c.send[w]
 }
 
 func (tx *sender) addSegment(t *txMsg, o *txOp, id uint32, off, n uint64) unix.Errno {

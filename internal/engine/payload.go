@@ -39,19 +39,20 @@ func (c *Client) payload(d *shm.Sub) (p payload, err error) {
 		p.mem, p.addr, p.lkey, p.buf = b.mem[d.Off:end:end], d.Off, b.mr.LKey(), b
 		return p, nil
 	}
-	mem, ok := c.sent(d.Chunk, uint64(d.Len))
-	if !ok {
+	addr := uint64(d.Chunk) * shm.Unit
+	mem, w := c.sent(addr, uint64(d.Len))
+	if w == nil {
 		return p, fmt.Errorf("%d bytes at chunk %d are outside the send arena", d.Len, d.Chunk)
 	}
-	p.mem, p.addr = mem, uint64(d.Chunk)*shm.Unit
-	p.lkey = c.send[p.addr/shm.WindowSize].mr.LKey()
+	p.mem, p.addr, p.lkey = mem, addr, w.mr.LKey()
 	return p, nil
 }
 
 // takeRun closes the run that d names, and finds what it holds.
 func (c *Client) takeRun(d *shm.Sub) (p payload, err error) {
-	mem, ok := c.sent(d.Chunk, uint64(d.Len))
-	if !ok || d.Len < shm.RunHead {
+	addr := uint64(d.Chunk) * shm.Unit
+	mem, w := c.sent(addr, uint64(d.Len))
+	if w == nil || d.Len < shm.RunHead {
 		return p, fmt.Errorf("a run in %d bytes at chunk %d is outside the send arena", d.Len, d.Chunk)
 	}
 	if d.Cookie|d.Off != 0 || d.GiveUp|d.DstInc != 0 || d.Flags != 0 {
@@ -64,8 +65,8 @@ func (c *Client) takeRun(d *shm.Sub) (p payload, err error) {
 	if s&shm.RunAckNow != 0 {
 		d.Flags = shm.SubAckNow
 	}
-	p.mem, p.addr = mem[shm.RunHead:][:s.Len():s.Len()], uint64(d.Chunk)*shm.Unit+shm.RunHead
-	p.lkey = c.send[p.addr/shm.WindowSize].mr.LKey()
+	p.mem, p.addr = mem[shm.RunHead:][:s.Len():s.Len()], addr+shm.RunHead
+	p.lkey = w.mr.LKey()
 	p.run = s.Datagrams()
 	p.sum = frames.Sum{Datagrams: p.run, Bytes: s.Payload()}
 	return p, nil
