@@ -56,7 +56,7 @@ var exceptions = map[string]string{
 	"engine/handoverop.go: s.U8((*uint8)(&l.outcome))":                                                                        "an operation of which a piece failed",
 	"engine/handoverop.go: s.U64(&from)":                                                                                      "a piece that is posted after the pause",
 	"engine/handoverop.go: if s.U32(&dst); s.Reads() && !x.pieceAgain(t, done, from, size, dst) {":                            "a piece that is posted after the pause",
-	"engine/handoverslot.go: s.U64(&p.at)":                                                                                    "a notice that is published while the engine comes to a stand",
+	"engine/handoverslot.go: if s.U64(&p.at); s.Reads() {":                                                                    "a notice that is published while the engine comes to a stand",
 	"engine/handoverrx.go: x.s.Int(&sum.NonEmpty, frames.MaxLen)":                                                             "a socket that is full by the number of messages",
 	"engine/handoverclient.go: s.Int(&so.counted, mostInt)":                                                                   "a sender of few messages among many",
 	"engine/handoverclient.go: s.Int(&so.before, mostInt)":                                                                    "a sender of few messages among many",
