@@ -89,7 +89,10 @@ func (c *Conn) cancelCut(x *msg.CutRun, o msg.Outcome) {
 func (c *Conn) end(m *msg.Msg, o msg.Outcome) {
 	p := &m.Track
 	if m.IsCut() {
-		c.giveBack(c.cuts.Stop(m, o, c.end))
+		if m, o = c.cuts.Stop(m, o, c.end); m != nil {
+			c.stats.Ended(o, m.Ended)
+			c.host.MsgDone(c, m, o)
+		}
 		return
 	}
 	c.stops.left(m)
@@ -100,23 +103,23 @@ func (c *Conn) end(m *msg.Msg, o msg.Outcome) {
 	c.finish(m, o)
 }
 
-// finish ends m, which no work request uses.
+// finish gives m, which no work request uses, back to its owner, who may use it again at once.
 func (c *Conn) finish(m *msg.Msg, o msg.Outcome) {
 	if m.Track.Op.Complete() {
 		c.host.OpLocal(c, m)
 	}
-	if m == c.quiet.probe {
-		c.quiet.probe = nil
+	if m.Track.Own {
+		if m == c.quiet.probe {
+			c.quiet.probe = nil
+		}
+		if m, o = c.cuts.TakeBack(m, o, &c.own); m == nil {
+			return
+		}
+	} else {
+		m.End()
 	}
-	c.giveBack(c.cuts.End(m, o, &c.own))
-}
-
-// giveBack gives m, if it is any, back to its owner, who may use it again at once.
-func (c *Conn) giveBack(m *msg.Msg, o msg.Outcome) {
-	if m != nil {
-		c.stats.Ended(o, m.Ended)
-		c.host.MsgDone(c, m, o)
-	}
+	c.stats.Ended(o, m.Ended)
+	c.host.MsgDone(c, m, o)
 }
 
 // unref notes that a work request on m's memory completed.

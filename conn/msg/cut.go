@@ -167,15 +167,10 @@ func (k *Cutter) give(p *RunPart) {
 	p.prev, p.Next, k.free = nil, k.free, p
 }
 
-// End ends m with o, and takes it back into own or k if it is a connection's own. It returns the
-// message that goes back to the host, with what became of that one: m, the run whose last part m was,
-// or nil.
-func (k *Cutter) End(m *Msg, o Outcome, own *OwnMsgs) (back *Msg, all Outcome) {
+// TakeBack takes m, a connection's own message that has ended with o, back into own or k. It returns
+// the run whose last part m was, with what became of it; else nil.
+func (k *Cutter) TakeBack(m *Msg, o Outcome, own *OwnMsgs) (run *Msg, all Outcome) {
 	m.Track.State = Idle
-	if !m.Track.Own {
-		m.Ended = m.Datagrams()
-		return m, o
-	}
 	p, ok := m.Owner.(*RunPart)
 	if !ok {
 		own.Give(m.Owner.(*OwnMsg))
@@ -207,7 +202,7 @@ func (k *Cutter) over(x *CutRun) (run *Msg, all Outcome) {
 
 // Stop ends run, which is in no list, with o, but for what was acked. The parts of it
 // that are in lists are taken out of there and passed to end; those that are not end later,
-// by End. It returns run if there are none, with what became of it.
+// by TakeBack. It returns run if there are none, with what became of it.
 func (k *Cutter) Stop(run *Msg, o Outcome, end func(*Msg, Outcome)) (back *Msg, all Outcome) {
 	x := run.Track.Cut
 	x.outcome, x.Stopped, x.busy = o, true, true

@@ -33,7 +33,7 @@ func FuzzCut(f *testing.F) {
 			}
 			at = max(at, end)
 			l.Remove(p)
-			back, o := k.End(p, Acked, nil)
+			back, o := k.TakeBack(p, Acked, nil)
 			if done := back != nil; done != (i == n-1) || done && (back != m || o != Acked || m.Ended != n || len(m.Data) != len(b) || m.Run != n) {
 				t.Fatalf("datagram %d of %d: done %v, %v", i, n, done, o)
 			}

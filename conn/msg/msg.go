@@ -163,6 +163,9 @@ type Track struct {
 	Atomic     Carriage   // of its atomic
 }
 
+// End makes m the host's again, whole.
+func (m *Msg) End() { m.Track.State, m.Ended = Idle, m.Datagrams() }
+
 // Datagrams is how many datagrams m counts as.
 func (m *Msg) Datagrams() int { return max(m.Run, 1) }
 

@@ -72,18 +72,23 @@ func (c *Conn) cancelCut(x *msg.CutRun, o msg.Outcome) {
 			p.Track.State, p.Track.Outcome = msg.Ending, o
 		}
 	}
-	c.giveBack(c.cuts.Stop(run, o, c.finish))
+	if run, o = c.cuts.Stop(run, o, c.finish); run != nil {
+		c.stats.Ended(o, run.Ended)
+		c.host.MsgDone(c, run, o)
+	}
 }
 
-// finish ends m, which is not half written.
-func (c *Conn) finish(m *msg.Msg, o msg.Outcome) { c.giveBack(c.cuts.End(m, o, &c.own)) }
-
-// giveBack gives m, if it is any, back to its owner, who may use it again at once.
-func (c *Conn) giveBack(m *msg.Msg, o msg.Outcome) {
-	if m != nil {
-		c.stats.Ended(o, m.Ended)
-		c.host.MsgDone(c, m, o)
+// finish gives m, which is not half written, back to its owner.
+func (c *Conn) finish(m *msg.Msg, o msg.Outcome) {
+	if m.Track.Own {
+		if m, o = c.cuts.TakeBack(m, o, &c.own); m == nil {
+			return
+		}
+	} else {
+		m.End()
 	}
+	c.stats.Ended(o, m.Ended)
+	c.host.MsgDone(c, m, o)
 }
 
 func (c *Conn) endAll(list *msg.List) {
