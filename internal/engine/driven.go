@@ -50,7 +50,7 @@ func (e *Engine) Do(f func()) bool { return e.post.Add(f) }
 // Count counts one more of c, soon. Safe for any goroutine.
 func (e *Engine) Count(c stats.Counter) { e.Do(func() { e.st.C[c]++ }) }
 
-// CountAll counts n more of c, as Count does.
+// CountAll counts n more of c, as Count does. Safe for any goroutine.
 func (e *Engine) CountAll(c stats.Counter, n uint64) { e.Do(func() { e.st.C[c] += n }) }
 
 // End refuses closures from now on. Nobody turns the engine any more.
