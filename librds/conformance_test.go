@@ -81,7 +81,7 @@ func play(t *testing.T, script string, p doer) []string {
 	ds := start(t, 2)
 	fake := startFake(t)
 	names := strings.NewReplacer("SF", fake.path, "SA", ds[0].Socket(), "SB", ds[1].Socket(), "A:", ds[0].Addr().String()+":", "B:", ds[1].Addr().String()+":")
-	back := strings.NewReplacer(ds[0].Addr().String()+":", "A:", ds[1].Addr().String()+":", "B:")
+	back := strings.NewReplacer(ds[0].Addr().String(), "A", ds[1].Addr().String(), "B")
 	var answers []string
 	for line := range strings.Lines(script) {
 		line = strings.TrimSpace(line)

@@ -37,7 +37,7 @@ func newDevice(n *Network, addr netip.Addr) *Device {
 	attr.Caps |= verbs.CapOrderedCQ
 	return &Device{
 		net: n, addr: addr, attr: attr,
-		keyBase:  1 + uint32(n.rand.key.below(1<<22)),
+		keyBase:  1 + uint32(n.rand.key.below(1<<23)),
 		kept:     map[uint32]*MR{},
 		requests: map[verbs.RequestID]*attempt{},
 		lastReq:  verbs.RequestID(n.rand.key.below(1 << 32)),

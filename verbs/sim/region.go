@@ -182,18 +182,23 @@ func (mr *MR) Dereg() error {
 	return nil
 }
 
-// index returns the upper 24 bits of the key of a slot: odd where peers may have rights, see verbs.Keyed.
+// ownBase is above what index returns for regions in which peers have rights, see verbs.Keyed.
+const ownBase = 1<<24 - maxRegions
+
+// index returns the upper 24 bits of the key of a slot.
 func (d *Device) index(slot int, remote bool) uint32 {
-	i := (d.keyBase + uint32(slot)) << 1
 	if remote {
-		i |= 1
+		return d.keyBase + uint32(slot)
 	}
-	return i
+	return ownBase + uint32(slot)
 }
 
 // slotOf returns the slot of a key that the device chose, noSlot for another.
 func (d *Device) slotOf(key uint32) int {
-	i := int64(key>>9) - int64(d.keyBase)
+	i := int64(key>>8) - int64(d.keyBase)
+	if key>>8 >= ownBase {
+		i = int64(key>>8) - ownBase
+	}
 	if i < 0 || i >= int64(len(d.regions)) || d.regions[i].rkey>>8 != key>>8 {
 		return noSlot
 	}
