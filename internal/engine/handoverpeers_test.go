@@ -80,7 +80,7 @@ func adoptPeers(e *Engine, state []byte) error {
 }
 
 // partingConfig is of both. Each may send much more than it does.
-var partingConfig = Config{Silence: -1, Rates: Rates{Control: 1 << 20, Messages: 1 << 20}}
+var partingConfig = Config{Silence: -1, SendBufs: 64, RecvBufs: 512, Rates: Rates{Control: 1 << 20, Messages: 1 << 20}}
 
 // parting is two hosts that have something of all that is handed over of peers. Engine 0
 // stands still.
