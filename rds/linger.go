@@ -19,7 +19,8 @@ import (
 // ErrDaemonGone, ErrSession or ErrClosed as in Close. If messages were not delivered and
 // nobody has taken the notices (Lost, NoSocket, GaveUp, NotGranted) or completions that say so,
 // the error is each of their kinds and statuses: errors.Is(err, rds.NoSocket). Notices and
-// Completions still return them. What SetNotices has turned off, and Canceled, is no error.
+// Completions still return them. What SetNotices has turned off, and Canceled, is no error. A
+// notice for which the daemon finds no room in the client's queue until the close is missed.
 //
 // An acknowledgement says that the message is in the receiver's queue, not that the
 // receiver has read it. An application that must know more lets its peers answer.

@@ -46,8 +46,10 @@ type Region struct {
 }
 
 // Register makes the n bytes at offset off of b a region of this socket, with the rights a. It
-// is a call to the daemon. Nobody can use the region before it is granted: see Region. Errors: ErrInvalid for a range outside b, or without a right; ENOBUFS,
-// the quota; ErrClosed, ErrDaemonGone, ErrSession.
+// is a call to the daemon. Nobody can use the region before it is granted: see Region.
+//
+// Errors: ErrInvalid for a range outside b, or without a right; ENOBUFS, the quota;
+// ErrClosed, ErrDaemonGone, ErrSession.
 //
 // Source: RDS_GET_MR, net/rds/rdma.c rds_get_mr; with registration and the
 // right of a peer to use it as two steps.

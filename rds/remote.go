@@ -26,7 +26,8 @@ var (
 
 // Remote returns the region of size bytes that c names, of the socket at to. Its calls wait
 // until ctx ends. A region of another socket fails at the first use, with RemoteError and
-// EACCES: see RDMA.OwnerOnly. It sends nothing and holds nothing: whether the region exists shows at the first use.
+// EACCES: see RDMA.OwnerOnly. It sends nothing and holds nothing: whether the region exists
+// shows at the first use.
 func (s *Socket) Remote(ctx context.Context, to netip.AddrPort, c Cookie, size int64) *RemoteRegion {
 	return &RemoteRegion{ctx: ctx, s: s, to: to, cookie: c, size: size}
 }

@@ -1,8 +1,6 @@
 package tcp
 
-import (
-	"github.com/rdsd/rdsd/conn"
-)
+import "github.com/rdsd/rdsd/conn"
 
 // How connections come to lanes: those that were dialed, and the peer's.
 

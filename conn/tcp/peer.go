@@ -89,17 +89,15 @@ func (l *lane) probe() {
 	l.enqueue(l.c.newOwn(wire.ProbePort, 0))
 }
 
-// endHandshake drops the probes, and answers to probes, that wait. They belong to the connection that is
-// gone: the next one begins with a probe of its own, and an answer that came there for
-// another would be taken for that one's.
+// endHandshake drops the probes, and the answers to probes, that wait. They belong to the connection
+// that is gone. The next one begins with a probe of its own, and the peer would take an old answer
+// for the answer to its new probe.
 func (l *lane) endHandshake() {
-	for m := l.out.queue.Head; m != nil; {
-		next := m.Track.Next
+	for m := range l.out.queue.All() {
 		if m.Track.Own && (m.SPort == wire.ProbePort || m.DPort == wire.ProbePort) {
 			l.out.queue.Remove(m)
 			l.c.finish(m, msg.Cancelled)
 		}
-		m = next
 	}
 }
 
@@ -108,16 +106,16 @@ func (l *lane) endHandshake() {
 type gate struct {
 	shut  bool   // other lanes than the first wait until its backlog is through
 	below uint64 // the backlog: sequences below this one
-	until int64  // when its acks are enough: once a probe behind it was answered
+	until int64  // from then on acks are enough; 0 once a probe behind it was answered
 }
 
 // gateNs is how long the gate waits for the answer to a probe.
 const gateNs = 1_000_000_000
 
 // waits says that messages of this lane have to wait for earlier ones of the
-// first: those its sockets sent before the lanes were known. The answer to a
-// probe behind them says that the peer has taken them; if it answers none, acks
-// and some time have to do. Acks have to be there in any case: a peer that is not rdsd may
+// first: those its sockets sent before the lanes were known. They wait until those are
+// acked and the answer to a probe behind them says that the peer has read them, or some time
+// has passed, if it answers none. The answer alone is not enough: a peer that is not rdsd may
 // send answers of a former connection on this one.
 func (l *lane) waits() bool {
 	c := l.c

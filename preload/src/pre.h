@@ -142,6 +142,8 @@ void pre_socks(void (*f)(struct pre_sock *s, void *arg), void *arg);
  * the program cannot close it. */
 int pre_lift(int fd);
 bool pre_hidden(int fd);
+/* pre_fits reports whether the table has a place for fd. */
+bool pre_fits(int fd);
 int pre_close_hidden(int fd);
 int pre_close_range(unsigned first, unsigned last, int flags);
 /* pre_same_process is false in the child of a vfork, which shares the parent's tables. */
@@ -155,6 +157,7 @@ int pre_claim(struct pre_sock *s);
 /* pre_adopt makes a socket of fd, with a reference, if fd is one of another process, or was before an exec.
  * Else it returns NULL. errno stays. */
 struct pre_sock *pre_adopt(int fd);
+void pre_adopt_in_child(void);
 /* pre_adopt_received does so with the descriptors that came with a message. */
 void pre_adopt_received(const struct msghdr *h);
 

@@ -36,6 +36,8 @@ bool pre_is(int fd)
 	return s && s != &hidden;
 }
 
+bool pre_fits(int fd) { return (unsigned)fd < TABLE; }
+
 bool pre_hidden(int fd) { return entry(fd) == &hidden; }
 
 struct pre_sock *pre_get(int fd)
@@ -87,6 +89,7 @@ static void lose(struct pre_sock *s)
 static void in_child(void)
 {
 	pthread_mutex_init(&mu, NULL);
+	pre_adopt_in_child();
 	atomic_store(&process, getpid());
 	for (struct pre_sock *s = all; s; s = s->next_all)
 		if (atomic_load(&s->refs))

@@ -73,21 +73,38 @@ static int replace(struct pre_sock *s, int fd)
 	return err;
 }
 
+/* One thread at a time adopts. The others find what it has put there. */
+static pthread_mutex_t adopting = PTHREAD_MUTEX_INITIALIZER;
+
+void pre_adopt_in_child(void) { pthread_mutex_init(&adopting, NULL); }
+
+/* adopt makes a socket of fd, which is marked. */
+static struct pre_sock *adopt(int fd)
+{
+	struct pre_sock *s = pre_sock_fresh();
+	int flags = real_fcntl(fd, F_GETFL), err = 0;
+	if (!s)
+		return NULL;
+	atomic_store(&s->nonblock, (flags & O_NONBLOCK) != 0);
+	if (claimed(fd))
+		atomic_store(&s->lost, true);
+	else
+		err = replace(s, fd);
+	if (!err && !pre_set(fd, s))
+		return s;
+	pre_put(s);
+	return NULL;
+}
+
 struct pre_sock *pre_adopt(int fd)
 {
-	int was = errno, err = 0;
+	int was = errno;
 	struct pre_sock *s = NULL;
-	if (!pre_hidden(fd) && !pre_is(fd) && marked(fd) && (s = pre_sock_fresh())) {
-		int flags = real_fcntl(fd, F_GETFL);
-		atomic_store(&s->nonblock, (flags & O_NONBLOCK) != 0);
-		if (claimed(fd))
-			atomic_store(&s->lost, true);
-		else
-			err = replace(s, fd);
-		if (err || pre_set(fd, s)) {
-			pre_put(s);
-			s = NULL;
-		}
+	if (pre_fits(fd) && !pre_hidden(fd) && marked(fd)) {
+		pthread_mutex_lock(&adopting);
+		if (!(s = pre_get(fd)))
+			s = adopt(fd);
+		pthread_mutex_unlock(&adopting);
 	}
 	errno = was;
 	return s;

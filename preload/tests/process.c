@@ -117,6 +117,23 @@ static void forks(void)
 	close(b);
 }
 
+/* The program of an exec uses a socket that nobody has bound. */
+static void execs(void)
+{
+	char number[12];
+	int unbound = socket(RDS, SOCK_SEQPACKET, 0);
+	struct sockaddr_in any = at(0);
+	snprintf(number, sizeof number, "%d", unbound);
+	pid_t pid = fork();
+	if (pid == 0) {
+		execl("/proc/self/exe", "process", address, number, (char *)NULL);
+		_exit(1);
+	}
+	ended_well(pid);
+	FAILS(bind(unbound, (struct sockaddr *)&any, sizeof any), EINVAL); /* it is that program's */
+	close(unbound);
+}
+
 /* hand sends a descriptor through a UNIX socket, and take receives one. */
 static void hand(int through, int fd)
 {
@@ -169,28 +186,29 @@ static void travels(void)
 	FAILS(bind(third, (struct sockaddr *)&any, sizeof any), EINVAL);
 	FAILS(send(third, "x", 1, 0), ESTALE);
 	CHECK(close(first) == 0 && close(second) == 0 && close(third) == 0 && close(epoll) == 0);
-
-	char number[12];
-	int unbound = socket(RDS, SOCK_SEQPACKET, 0); /* for the program of an exec */
-	snprintf(number, sizeof number, "%d", unbound);
-	if ((pid = fork()) == 0) {
-		execl("/proc/self/exe", "process", address, number, (char *)NULL);
-		_exit(1);
-	}
-	ended_well(pid);
-	FAILS(bind(unbound, (struct sockaddr *)&any, sizeof any), EINVAL);
-	close(unbound);
 	close(p[0]);
 	close(p[1]);
 	close(a);
 }
 
-/* inherited uses the descriptor that it had before the exec, or one of its own. */
-static int inherited(int fd)
+static void *binds(void *fd)
 {
 	struct sockaddr_in any = at(0);
-	int own = bound(0);
-	CHECK(fd == 0 || bind(fd, (struct sockaddr *)&any, sizeof any) == 0);
+	return bind(*(int *)fd, (struct sockaddr *)&any, sizeof any) ? NULL : fd;
+}
+
+/* inherited uses the descriptor that it had before the exec, or one of its own. Of threads that meet
+ * it at the same time one binds it. */
+static int inherited(int fd)
+{
+	int own = bound(0), n = 0;
+	pthread_t t[4];
+	void *did;
+	for (int i = 0; fd && i < 4; i++)
+		CHECK(pthread_create(&t[i], NULL, binds, &fd) == 0);
+	for (int i = 0; fd && i < 4; i++)
+		n += pthread_join(t[i], &did) == 0 && did != NULL;
+	CHECK(fd == 0 || n == 1);
 	sends(own, fd ? fd : own, "exec");
 	gets_text(fd ? fd : own, "exec");
 	return 0;
@@ -251,7 +269,8 @@ int main(int argc, char **argv)
 	copies();
 	exhausted();
 	forks();
-	travels();
+	execs();
+	travels(); /* forks no more: poll of mixed descriptors has started a thread */
 	threads();
 	strangers();
 	return 0;

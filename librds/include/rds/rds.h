@@ -158,7 +158,8 @@ RDS_API int rds_close(rds_socket *socket);
  * -ECONNABORTED as in every call. Messages were not delivered, and nobody has taken the news:
  * -ECONNREFUSED of a notice RDS_NO_SOCKET; -EPIPE of another notice that counts messages; that
  * of rds_status_error of a completion, but of RDS_CANCELED. rds_notices and rds_completions
- * still return them. */
+ * still return them. A notice for which the daemon finds no room in the client's queue until
+ * the close is missed. */
 RDS_API int rds_close_wait(rds_socket *socket, int timeout_ms);
 
 /* rds_socket_free closes the socket if it is open, and frees it. NULL is ignored. */
