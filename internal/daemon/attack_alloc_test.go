@@ -126,7 +126,8 @@ func cgroupFiles(t *testing.T, self string, files map[string]string) string {
 }
 
 // TestCgroups: what the daemon's cgroup, or one above it, has left bounds the memory
-// of clients before the kernel ends the daemon, and one user has half of it.
+// of clients before the kernel ends the daemon. One user has half of it, and of several each may have
+// an equal part.
 func TestCgroups(t *testing.T) {
 	const mib = 1 << 20
 	v2 := map[string]string{
@@ -147,26 +148,33 @@ func TestCgroups(t *testing.T) {
 		}
 		root, other := quota.Daemon, &quota.User{UID: 1000, Account: 1000}
 		for _, tc := range []struct {
-			u                  *quota.User
-			size, own, pending uint64
-			mapped             uint64
-			says               string
+			u    *quota.User
+			need need
+			says string
 		}{
-			{root, 100 * mib, 500 * mib, 0, 40 * mib, ""}, // 20 MiB are the daemon's
-			{root, 101 * mib, 101 * mib, 0, 0, "100 MiB"},
-			{root, 100 * mib, 100 * mib, 0, 41 * mib, "left of"},
-			{root, 60 * mib, 60 * mib, 50 * mib, 0, "left of"},
-			{other, 32 * mib, 64 * mib, 0, 0, ""},
-			{other, 32 * mib, 128 * mib, 0, 0, "uid 1000 would have"},
-			{other, 32 * mib, 64 * mib, 0, 80 * mib, "uid 1000 would have"},
+			{root, need{size: 100 * mib, own: 500 * mib, mapped: 40 * mib}, ""}, // 20 MiB are the daemon's
+			{root, need{size: 101 * mib, own: 101 * mib}, "bytes asked"},
+			{root, need{size: 100 * mib, own: 100 * mib, mapped: 41 * mib}, "bytes asked"},
+			{root, need{size: 100 * mib, own: 100 * mib, mapped: 1 * mib, buffers: 40 * mib}, "bytes asked"},
+			{root, need{size: 60 * mib, own: 60 * mib, pending: 50 * mib}, "bytes asked"},
+			{other, need{size: 32 * mib, own: 64 * mib}, ""},
+			{other, need{size: 32 * mib, own: 128 * mib}, "uid 1000 would have"},
+			{other, need{size: 32 * mib, own: 71 * mib, mapped: 80 * mib}, "uid 1000 would have"},
+			{other, need{size: 32 * mib, own: 70 * mib, mapped: 80 * mib}, ""}, // an equal part
+			{other, need{size: 32 * mib, own: 64 * mib, mapped: 80 * mib, buffers: 20 * mib}, "uid 1000 would have"},
+			{other, need{size: 32 * mib, own: 61 * mib, mapped: 80 * mib, users: 3}, "uid 1000 would have"},
+			{other, need{size: 61 * mib, own: 61 * mib, mapped: 80 * mib}, "bytes asked"},
 		} {
-			err := r.fits(tc.u, tc.size, tc.own, tc.pending, tc.mapped)
-			if tc.says == "" && err != nil || tc.says != "" && !errors.Is(err, unix.ENOMEM) {
-				t.Errorf("%s: %d bytes, own %d, pending %d: %v, want %q", name, tc.size, tc.own, tc.pending, err, tc.says)
+			if tc.need.users == 0 {
+				tc.need.users = 1
+			}
+			err := r.fits(tc.u, tc.need)
+			if tc.says == "" && err != nil || tc.says != "" && (!errors.Is(err, unix.ENOMEM) || !strings.Contains(err.Error(), tc.says)) {
+				t.Errorf("%s: %+v: %v, want %q", name, tc.need, err, tc.says)
 			}
 		}
 	}
-	if r := openCgroups(t.TempDir()); r != nil || r.fits(quota.Daemon, 1<<40, 1<<40, 0, 0) != nil || r.pools() != 0 {
+	if r := openCgroups(t.TempDir()); r != nil || r.fits(quota.Daemon, need{size: 1 << 40, own: 1 << 40}) != nil || r.pools() != 0 {
 		t.Errorf("without cgroups: %+v", r)
 	}
 }
@@ -186,7 +194,7 @@ func TestCgroupChanged(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, "sys/fs/cgroup/a/memory.max"), []byte(tc.max+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.fits(quota.Daemon, 300*mib, 300*mib, 0, 0); (err == nil) != tc.fits {
+		if err := r.fits(quota.Daemon, need{size: 300 * mib, own: 300 * mib}); (err == nil) != tc.fits {
 			t.Errorf("300 MiB with a limit of %s: %v", tc.max, err)
 		}
 		if n := r.pools(); n != tc.pools {

@@ -141,31 +141,43 @@ func read(f *os.File) []byte {
 	return buf[:n]
 }
 
-// fits returns nil if size more bytes for u leave the cgroup what it keeps for the daemon
-// itself. pending bytes are reserved and not populated yet. mapped bytes are what all processes
-// have and the daemon's own buffers may come to: a process can punch holes into its memory, and
-// the daemon's next access fills them, so they count whether they are in memory or not. A user
-// that is not trusted may have no more than is left; own is all that u would have. The error is
-// ENOMEM.
-func (c *cgroups) fits(u *quota.User, size, own, pending, mapped uint64) error {
+// need is what a session asks of the daemon's memory cgroups.
+type need struct {
+	size    uint64 // bytes
+	own     uint64 // what its user would have, bytes
+	users   int    // how many users have memory, this one included
+	pending uint64 // bytes that are reserved and not populated yet
+	mapped  uint64 // bytes that all processes have, beside size
+	buffers uint64 // what the daemon's own buffers may come to, bytes
+}
+
+// fits returns nil if n for u leaves the cgroup what it keeps for the daemon itself. A process can
+// punch holes into its memory, and the daemon's next access fills them, so what is mapped
+// counts whether it is in memory or not. A user that is not trusted may have no more than is
+// left, or, if that is more, an equal part of what is for processes, as if there were one more user.
+// The error is ENOMEM.
+func (c *cgroups) fits(u *quota.User, n need) error {
 	if c == nil {
 		return nil
 	}
 	left, most := c.left()
-	left -= min(left, pending+spare(most))
+	left -= min(left, n.pending+spare(most))
+	part := uint64(noLimit)
 	for i := range c.groups {
 		limit := c.groups[i].max()
-		if n := limit - min(limit, mapped+spare(limit)); n < left {
-			left, most = n, limit
+		processes := limit - min(limit, n.buffers+spare(limit))
+		part = min(part, processes/uint64(n.users+1))
+		if rest := processes - min(processes, n.mapped); rest < left {
+			left, most = rest, limit
 		}
 	}
 	switch {
-	case size > left:
+	case n.size > left:
 		return fmt.Errorf("%w: %d bytes asked, the daemon's memory cgroup has %d left of %d beside what processes have: free some, or raise its limit (MemoryMax=, or the container's)",
-			unix.ENOMEM, size, left, most)
-	case !u.Trusted && own > left:
-		return fmt.Errorf("%w: %v would have %d bytes, more than the %d that the daemon's memory cgroup of %d has left",
-			unix.ENOMEM, u, own, left, most)
+			unix.ENOMEM, n.size, left, most)
+	case !u.Trusted && n.own > max(left, part):
+		return fmt.Errorf("%w: %v would have %d bytes, more than the %d that the daemon's memory cgroup of %d has left, and than its part of %d: free some, or raise the cgroup's limit (MemoryMax=, or the container's)",
+			unix.ENOMEM, u, n.own, left, most, part)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (p *populator) populate(c *connection, size int, create func() (*shm.Mappin
 		return nil, err
 	}
 	defer leave()
-	if err := p.begin(&c.user, uint64(size), p.memory.Of(c.user.Account)); err != nil {
+	if err := p.begin(&c.user, uint64(size)); err != nil {
 		return nil, err
 	}
 	defer p.end(uint64(size))
@@ -103,12 +103,13 @@ func (p *populator) enter(c *connection) (leave func(), err error) {
 	return leave, nil
 }
 
-// begin reserves size bytes of the cgroup's memory for u, which has own bytes, these
-// included. ENOMEM: the cgroup has no more, or u would have more than is left.
-func (p *populator) begin(u *quota.User, size, own uint64) error {
+// begin reserves size bytes of the cgroup's memory for u, whose memory they count in already.
+// ENOMEM: they do not fit, see cgroups.fits.
+func (p *populator) begin(u *quota.User, size uint64) error {
+	own, users := p.memory.Of(u.Account)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.cgroups.fits(u, size, own, p.bytes, p.mapped(size)); err != nil {
+	if err := p.cgroups.fits(u, need{size: size, own: own, users: users, pending: p.bytes, mapped: p.mapped(size), buffers: p.own}); err != nil {
 		return err
 	}
 	p.bytes += size
@@ -117,12 +118,11 @@ func (p *populator) begin(u *quota.User, size, own uint64) error {
 	return nil
 }
 
-// mapped is how many bytes the daemon may come to need beside size more: what all sessions
-// have, its records of that, and its own buffers.
+// mapped is how many bytes all sessions have beside size more, and the daemon's records of that.
 func (p *populator) mapped(size uint64) uint64 {
 	all := p.memory.Sum()
 	has := all.Shared + all.Registered + all.Records
-	return p.own + has - min(has, size+p.waiting.Load())
+	return has - min(has, size+p.waiting.Load())
 }
 
 // end gives up what begin reserved: the bytes are populated, or never will be.

@@ -170,14 +170,14 @@ func (t *Taken) add(maps int, shared, registered uint64) {
 
 func (t *Taken) bytes() uint64 { return t.Shared + t.Registered + t.Records }
 
-// Of is how many bytes account has reserved, of all kinds.
-func (m *Memory) Of(account uint32) uint64 {
+// Of is how many bytes account has reserved, of all kinds, and how many users have any.
+func (m *Memory) Of(account uint32) (bytes uint64, users int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t := m.users[account]; t != nil {
-		return t.bytes()
+		bytes = t.bytes()
 	}
-	return 0
+	return bytes, len(m.users)
 }
 
 // OfUsers is what each user has, by uid.
