@@ -288,7 +288,7 @@ func TestTCPMoreLanesThanOffered(t *testing.T) {
 		t.Errorf("received %v", p.got)
 	}
 	// A pong that a lane beyond ours has not sent ends with its connection.
-	p.c.HandleData(p.now, 7, tcpFrame(200, 1, 0, 0, ""))
+	p.c.HandleData(p.now, 7, tcpFrame(200, 9, 0, 0, "")) // no probe: those end with each connection
 	p.c.HandleClosed(p.now, 7, nil)
 	if i := p.c.Info(); i.Queued != 0 {
 		t.Errorf("%d messages wait for a lane that the peer need not bring back", i.Queued)
