@@ -35,6 +35,7 @@ func (q *fastQP) Context() any                         { return nil }
 func (q *fastQP) PostRecv([]verbs.RecvWR) (int, error) { return 0, nil }
 func (q *fastQP) ToError()                             {}
 func (q *fastQP) Disconnect()                          {}
+func (q *fastQP) Stats() verbs.QPStats                 { return verbs.QPStats{} }
 func (q *fastQP) Destroy() error                       { return nil }
 
 func (q *fastQP) PostSend(wr []verbs.SendWR) (int, error) {

@@ -24,7 +24,8 @@ type Conn struct {
 	closed bool
 	why    error // why the last connection or attempt ended
 	stats  Stats
-	dirty  bool // Flush may have something to do
+	served verbs.Served // by the queue pairs that are gone
+	dirty  bool         // Flush may have something to do
 
 	link    link
 	request request

@@ -232,6 +232,8 @@ func (c *Conn) down() {
 
 // closeQP destroys the queue pair and forgets what belonged to it.
 func (c *Conn) closeQP() {
+	s := c.link.qp.Stats()
+	c.served.Add(s.Written, s.Read)
 	c.host.CloseQP(c, c.link.qp)
 	c.host.PutCtlBuf(c.ctl.buf)
 	c.ctl.buf = nil

@@ -257,6 +257,7 @@ func (q *fakeQP) toErr(event bool) {
 	}
 }
 
+func (q *fakeQP) Stats() verbs.QPStats { return verbs.QPStats{} }
 func (q *fakeQP) Destroy() error {
 	q.toErr(false)
 	q.gone = true

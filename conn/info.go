@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn/internal/timer"
 	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // Stats are a connection's counters since it was made. A counter that Linux RDS has
@@ -87,7 +88,8 @@ type Info struct {
 	RetryAt        int64 // next attempt while Down, 0 = none
 	LastError      error // why the last connection or attempt ended
 	RTT            RTT
-	Oldest         int64 // Msg.At of the oldest message of the host that is not acked, 0 = none
+	Served         verbs.Served // by RDMA of the peer, here, since this daemon runs
+	Oldest         int64        // Msg.At of the oldest message of the host that is not acked, 0 = none
 	Stats          Stats
 }
 
@@ -101,6 +103,11 @@ func (c *Conn) Info() Info {
 		Credits: c.credits.left, CreditsOwed: c.credits.owed,
 		OutstandingWRs: c.sq.used, MaxSend: c.link.maxSend,
 		RetryAt: c.redial.At, LastError: c.why, RTT: c.rtt.RTT, Oldest: c.out.unacked.Oldest(), Stats: c.stats,
+	}
+	i.Served = c.served
+	if c.link.qp != nil {
+		s := c.link.qp.Stats()
+		i.Served.Add(s.Written, s.Read)
 	}
 	for _, l := range c.kept() {
 		i.Queued += l.Datagrams()

@@ -86,4 +86,8 @@ type QPStats struct {
 	Sent     uint64 // send requests transmitted, READs and atomics included
 	Received uint64 // messages delivered to a receive
 	RNR      uint64 // messages that found no receive posted
+
+	// Bytes of memory here that RDMA WRITEs of the peer have written, and READs of the peer have read. 0
+	// where the device does not tell.
+	Written, Read uint64
 }

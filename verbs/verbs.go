@@ -243,6 +243,28 @@ type MR interface {
 	Dereg() error
 }
 
+// Served counts the bytes of some memory that RDMA WRITEs of peers have written, and READs of peers
+// have read. Whoever progresses the device owns it.
+type Served struct {
+	Written, Read uint64
+	In            *Served // counts the same, and more; nil: none
+}
+
+// Add counts bytes in s and in what it is in.
+func (s *Served) Add(written, read uint64) {
+	for ; s != nil; s = s.In {
+		s.Written += written
+		s.Read += read
+	}
+}
+
+// Metered is an MR of a device that sees the requests of peers, as a device in software does.
+type Metered interface {
+	MR
+	// CountIn has s count from now on. nil ends that.
+	CountIn(s *Served)
+}
+
 // CQ is a completion queue.
 type CQ interface {
 	// Poll takes up to len(wc) completions in order and returns how many it took.

@@ -102,6 +102,8 @@ func keyList() *listing[ctl.KeyInfo] {
 			{head: "ONCE", field: "use_once", text: func(k *K) string { return yesNo(k.UseOnce) }},
 			{head: "STATE", field: "state", text: func(k *K) string { return cell(k.State, "unknown") }},
 			{head: "GRANTS", field: "grants", text: func(k *K) string { return strconv.Itoa(k.Grants) }},
+			{head: "PLACED", field: "rdma_placed_bytes", text: func(k *K) string { return bytesText(k.PlacedBytes) }, total: sumBytes(func(k *K) uint64 { return k.PlacedBytes })},
+			{head: "SERVED", field: "rdma_served_bytes", text: func(k *K) string { return bytesText(k.ServedBytes) }, total: sumBytes(func(k *K) uint64 { return k.ServedBytes })},
 			{head: "OWNER", field: "owner.name", text: func(k *K) string { return process(&k.Owner) }},
 			{head: "UID", field: "owner.uid", id: true, wide: true, text: func(k *K) string { return count(uint64(k.Owner.UID)) }},
 		},

@@ -45,6 +45,8 @@ func socketList() *listing[ctl.SocketInfo] {
 			{head: "SENT", field: "sent_bytes", text: func(s *S) string { return bytesText(s.SentBytes) }, total: sumBytes(func(s *S) uint64 { return s.SentBytes })},
 			{head: "RECEIVED-MSGS", field: "received_messages", wide: true, text: func(s *S) string { return count(s.Received) }, total: sum(func(s *S) uint64 { return s.Received })},
 			{head: "RECEIVED", field: "received_bytes", text: func(s *S) string { return bytesText(s.ReceivedBytes) }, total: sumBytes(func(s *S) uint64 { return s.ReceivedBytes })},
+			{head: "PLACED", field: "rdma_placed_bytes", wide: true, text: func(s *S) string { return bytesText(s.PlacedBytes) }, total: sumBytes(func(s *S) uint64 { return s.PlacedBytes })},
+			{head: "SERVED", field: "rdma_served_bytes", wide: true, text: func(s *S) string { return bytesText(s.ServedBytes) }, total: sumBytes(func(s *S) uint64 { return s.ServedBytes })},
 			{head: "CONGESTED", field: "congested", text: func(s *S) string { return yesNo(s.Congested) }, tone: func(s *S) text.Color {
 				if s.Congested {
 					return busy
@@ -84,6 +86,8 @@ func processList() *listing[ctl.ProcessInfo] {
 			{head: "SENT", field: "sent_bytes", text: func(p *P) string { return bytesText(p.SentBytes) }, total: sumBytes(func(p *P) uint64 { return p.SentBytes })},
 			{head: "RECEIVED-MSGS", field: "received_messages", wide: true, text: func(p *P) string { return count(p.Received) }, total: sum(func(p *P) uint64 { return p.Received })},
 			{head: "RECEIVED", field: "received_bytes", text: func(p *P) string { return bytesText(p.ReceivedBytes) }, total: sumBytes(func(p *P) uint64 { return p.ReceivedBytes })},
+			{head: "PLACED", field: "rdma_placed_bytes", text: func(p *P) string { return bytesText(p.PlacedBytes) }, total: sumBytes(func(p *P) uint64 { return p.PlacedBytes })},
+			{head: "SERVED", field: "rdma_served_bytes", text: func(p *P) string { return bytesText(p.ServedBytes) }, total: sumBytes(func(p *P) uint64 { return p.ServedBytes })},
 			{head: "FDS", field: "unreceived_descriptors", text: unreceived, total: sum(func(p *P) uint64 { return p.Unreceived }),
 				tone: func(p *P) text.Color {
 					if p.Ended > 0 {
@@ -154,6 +158,8 @@ func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
 			{head: "RECEIVED", field: "received_bytes", wide: true, text: func(p *P) string { return bytesText(p.ReceivedBytes) }, total: sumBytes(func(p *P) uint64 { return p.ReceivedBytes })},
 			{head: "WRITTEN", field: "rdma_written_bytes", wide: true, text: func(p *P) string { return bytesText(p.WrittenBytes) }, total: sumBytes(func(p *P) uint64 { return p.WrittenBytes })},
 			{head: "READ", field: "rdma_read_bytes", wide: true, text: func(p *P) string { return bytesText(p.ReadBytes) }, total: sumBytes(func(p *P) uint64 { return p.ReadBytes })},
+			{head: "PLACED", field: "rdma_placed_bytes", wide: true, text: func(p *P) string { return bytesText(p.PlacedBytes) }, total: sumBytes(func(p *P) uint64 { return p.PlacedBytes })},
+			{head: "SERVED", field: "rdma_served_bytes", wide: true, text: func(p *P) string { return bytesText(p.ServedBytes) }, total: sumBytes(func(p *P) uint64 { return p.ServedBytes })},
 			{head: "NEXT-TX", field: "next_tx_seq", wide: true, text: func(p *P) string { return count(p.NextTxSeq) }},
 			{head: "ACKED", field: "acked_seq", wide: true, text: func(p *P) string { return count(p.AckedSeq) }},
 			{head: "RX", field: "rx_seq", wide: true, text: func(p *P) string { return count(p.RxSeq) }},

@@ -60,18 +60,18 @@ func (t *topState) take(l look) {
 	t.processes = ctl.Processes(l.sockets, nil)
 	get := func(name string) uint64 { n, _ := l.status.Counters.Get(name); return n }
 	t.flow("", l.at, seen{get("rdsd_send_bytes"), get("rdsd_recv_bytes"), get("send_queued"), get("recv_queued"), l.status.MessageTime.Stats(), l.status.OperationTime.Stats()})
-	t.flow("rdma", l.at, seen{sent: get("send_rdma_bytes"), received: get("recv_rdma_bytes")})
+	t.flow("rdma", l.at, seen{sent: get("send_rdma_bytes") + get("rdsd_served_bytes"), received: get("recv_rdma_bytes") + get("rdsd_placed_bytes")})
 	for i := range l.peers {
 		p := &l.peers[i]
-		t.flow(peerName(p), l.at, seen{p.SentBytes + p.WrittenBytes, p.ReceivedBytes + p.ReadBytes, p.Sent, p.Received, p.MessageTime.Stats(), p.OperationTime.Stats()})
+		t.flow(peerName(p), l.at, seen{p.SentBytes + p.WrittenBytes + p.ServedBytes, p.ReceivedBytes + p.ReadBytes + p.PlacedBytes, p.Sent, p.Received, p.MessageTime.Stats(), p.OperationTime.Stats()})
 	}
 	for i := range l.sockets {
 		s := &l.sockets[i]
-		t.flow(socketName(s), l.at, seen{s.SentBytes, s.ReceivedBytes, s.Sent, s.Received, s.MessageTime.Stats(), s.OperationTime.Stats()})
+		t.flow(socketName(s), l.at, seen{s.SentBytes + s.ServedBytes, s.ReceivedBytes + s.PlacedBytes, s.Sent, s.Received, s.MessageTime.Stats(), s.OperationTime.Stats()})
 	}
 	for i := range t.processes {
 		p := &t.processes[i]
-		t.flow(processName(p), l.at, seen{p.SentBytes, p.ReceivedBytes, p.Sent, p.Received, p.MessageTime.Stats(), p.OperationTime.Stats()})
+		t.flow(processName(p), l.at, seen{p.SentBytes + p.ServedBytes, p.ReceivedBytes + p.PlacedBytes, p.Sent, p.Received, p.MessageTime.Stats(), p.OperationTime.Stats()})
 	}
 	for name, f := range t.flows {
 		if !f.at.Equal(l.at) { // it is gone

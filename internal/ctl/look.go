@@ -112,6 +112,14 @@ type KeyInfo struct {
 	UseOnce bool       `json:"use_once"`
 	State   string     `json:"state"`  // "live", "revoking", "dead"
 	Grants  int        `json:"grants"` // sockets, or whole peers, that may use it
+	Served
+}
+
+// Served is what RDMA of others, on this host or elsewhere, has done to memory here since the daemon
+// runs. What an RDMA device does is not seen.
+type Served struct {
+	PlacedBytes uint64 `json:"rdma_placed_bytes"` // written here
+	ServedBytes uint64 `json:"rdma_served_bytes"` // read here
 }
 
 // BarrierInfo counts the operations of one socket towards one address.

@@ -24,8 +24,9 @@ type ProcessInfo struct {
 	SentBytes     uint64        `json:"sent_bytes"`
 	Received      uint64        `json:"received_messages"`
 	ReceivedBytes uint64        `json:"received_bytes"`
-	MessageTime   Times         `json:"message_time"`
-	OperationTime Times         `json:"operation_time"`
+	Served
+	MessageTime   Times `json:"message_time"`
+	OperationTime Times `json:"operation_time"`
 
 	// Unreceived counts the descriptors that were sent to the process, which it has not
 	// received. Those of sessions that have ended, Ended, count until the process receives
@@ -80,6 +81,8 @@ func Processes(sockets []SocketInfo, unreceived []Unreceived) []ProcessInfo {
 		p.SentBytes += s.SentBytes
 		p.Received += s.Received
 		p.ReceivedBytes += s.ReceivedBytes
+		p.PlacedBytes += s.PlacedBytes
+		p.ServedBytes += s.ServedBytes
 		msgs, ops := s.MessageTime.Stats(), s.OperationTime.Stats()
 		took[k].msgs.Merge(&msgs)
 		took[k].ops.Merge(&ops)

@@ -18,7 +18,7 @@ func (i *SocketInfo) Row() (r stats.Socket) {
 		PID: uint32(i.Owner.PID), UID: i.Owner.UID,
 		SendMessages: i.SendMessages, SendBytes: i.SendBytes, RecvBytes: i.RecvBytes, RecvLimit: i.RecvLimit,
 		Congested: bit(i.Congested), Ops: i.Ops, Oldest: uint64(i.OldestUnacked),
-		SentMessages: i.Sent, SentBytes: i.SentBytes, GotMessages: i.Received, GotBytes: i.ReceivedBytes}
+		SentMessages: i.Sent, SentBytes: i.SentBytes, GotMessages: i.Received, GotBytes: i.ReceivedBytes, PlacedBytes: i.PlacedBytes, ServedBytes: i.ServedBytes}
 	stats.SetText(r.Name[:], i.Owner.Name)
 	return r
 }
@@ -29,6 +29,7 @@ func socketOf(r *stats.Socket) SocketInfo {
 		SendMessages: r.SendMessages, SendBytes: r.SendBytes, RecvBytes: r.RecvBytes, RecvLimit: r.RecvLimit,
 		Congested: r.Congested != 0, Ops: r.Ops, OldestUnacked: time.Duration(r.Oldest),
 		Sent: r.SentMessages, SentBytes: r.SentBytes, Received: r.GotMessages, ReceivedBytes: r.GotBytes,
+		Served:      Served{r.PlacedBytes, r.ServedBytes},
 		MessageTime: TimesOf(&r.Messages), OperationTime: TimesOf(&r.Operations)}
 }
 
@@ -42,7 +43,8 @@ func (i *PeerInfo) Row() (r stats.Peer) {
 		SendCredits: uint32(i.SendCredits), RecvCredits: uint32(i.RecvCredits),
 		Resets: i.Resets, Retransmitted: i.Retransmitted, DroppedOps: i.DroppedOps, UnknownOps: i.UnknownOps, Lost: i.Lost,
 		RTT: uint64(i.RTT), RTTLast: uint64(i.RTTLast), RTTLeast: uint64(i.RTTMin), Oldest: uint64(i.OldestUnacked),
-		SentMessages: i.Sent, SentBytes: i.SentBytes, GotMessages: i.Received, GotBytes: i.ReceivedBytes, WrittenBytes: i.WrittenBytes, ReadBytes: i.ReadBytes}
+		SentMessages: i.Sent, SentBytes: i.SentBytes, GotMessages: i.Received, GotBytes: i.ReceivedBytes, WrittenBytes: i.WrittenBytes, ReadBytes: i.ReadBytes,
+		PlacedBytes: i.PlacedBytes, ServedBytes: i.ServedBytes}
 	stats.SetText(r.State[:], i.State)
 	stats.SetText(r.Transport[:], i.Transport)
 	stats.SetText(r.TLS[:], i.TLS)
@@ -66,6 +68,7 @@ func peerOf(r *stats.Peer) (i PeerInfo) {
 		LastError: textOf(r.LastError[:]),
 		RTT:       time.Duration(r.RTT), RTTLast: time.Duration(r.RTTLast), RTTMin: time.Duration(r.RTTLeast), OldestUnacked: time.Duration(r.Oldest),
 		Sent: r.SentMessages, SentBytes: r.SentBytes, Received: r.GotMessages, ReceivedBytes: r.GotBytes, WrittenBytes: r.WrittenBytes, ReadBytes: r.ReadBytes,
+		Served:      Served{r.PlacedBytes, r.ServedBytes},
 		MessageTime: TimesOf(&r.Messages), OperationTime: TimesOf(&r.Operations)}
 	if r.Since != 0 {
 		i.Since = time.Unix(0, r.Since)

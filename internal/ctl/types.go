@@ -316,8 +316,9 @@ type SocketInfo struct {
 	SentBytes     uint64 `json:"sent_bytes"`
 	Received      uint64 `json:"received_messages"`
 	ReceivedBytes uint64 `json:"received_bytes"`
-	MessageTime   Times  `json:"message_time"`
-	OperationTime Times  `json:"operation_time"`
+	Served
+	MessageTime   Times `json:"message_time"`
+	OperationTime Times `json:"operation_time"`
 }
 
 // Owner is the process that holds a socket.
@@ -380,8 +381,9 @@ type PeerInfo struct {
 	ReceivedBytes uint64 `json:"received_bytes"`
 	WrittenBytes  uint64 `json:"rdma_written_bytes"` // by our RDMA writes
 	ReadBytes     uint64 `json:"rdma_read_bytes"`    // by our RDMA reads
-	MessageTime   Times  `json:"message_time"`
-	OperationTime Times  `json:"operation_time"`
+	Served
+	MessageTime   Times `json:"message_time"`
+	OperationTime Times `json:"operation_time"`
 
 	// Limits of peers.*_per_s. They apply to the peer's host, over all its lanes.
 	Limitable string        `json:"limitable"` // what they apply to: "all", "sends" (not RDMA), "none", "" = not known yet

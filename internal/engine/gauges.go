@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // watching is what operators are shown, and the figures it is made of. Engine-owned.
@@ -11,6 +12,7 @@ type watching struct {
 	counts counts
 	lists  *statLists // nil: none are kept
 	turned turnedAway
+	served verbs.Served // by RDMA of others with memory here, since the last PublishStats
 }
 
 // counts are the sums of the connections' counters.
@@ -42,6 +44,9 @@ func (e *Engine) PublishStats(wall Wall) {
 	for _, f := range &connCounters {
 		c[f.to] = *f.from(&e.watch.counts.sum)
 	}
+	c[stats.PlacedBytes] += e.watch.served.Written
+	c[stats.ServedBytes] += e.watch.served.Read
+	e.watch.served = verbs.Served{}
 	e.watch.countTurnedAway(wall)
 	e.st.Publish(int64(wall))
 }

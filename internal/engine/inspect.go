@@ -63,7 +63,8 @@ func (w *watching) socketInfo(s *socket) ctl.SocketInfo {
 		Owner:        s.owner(),
 		SendMessages: uint64(s.sndMsgs), SendBytes: uint64(s.sndBytes), RecvBytes: uint64(s.rcvBytes),
 		RecvLimit: uint64(s.limit), Congested: s.congested, Ops: uint64(s.ops),
-		OldestUnacked: time.Duration(w.age(s.oldest())), Sent: s.sent.msgs, SentBytes: s.sent.bytes, Received: s.got.msgs, ReceivedBytes: s.got.bytes}
+		OldestUnacked: time.Duration(w.age(s.oldest())), Sent: s.sent.msgs, SentBytes: s.sent.bytes, Received: s.got.msgs, ReceivedBytes: s.got.bytes,
+		Served: ctl.Served{PlacedBytes: s.served.Written, ServedBytes: s.served.Read}}
 }
 
 // peersEach is how many peers one turn of the engine describes.
@@ -151,7 +152,8 @@ func (w *watching) figures(p *peer, i *conn.Info, out *ctl.PeerInfo) {
 		RTT: time.Duration(i.RTT.Smoothed), RTTLast: time.Duration(i.RTT.Last), RTTMin: time.Duration(i.RTT.Least),
 		OldestUnacked: time.Duration(w.age(p.oldestOf(i.Oldest))),
 		Sent:          i.Stats.SendMsgs, SentBytes: i.Stats.SendBytes, Received: i.Stats.RecvQueued, ReceivedBytes: i.Stats.RecvBytes,
-		WrittenBytes: i.Stats.SendRDMABytes, ReadBytes: i.Stats.RecvRDMABytes}
+		WrittenBytes: i.Stats.SendRDMABytes, ReadBytes: i.Stats.RecvRDMABytes,
+		Served: ctl.Served{PlacedBytes: i.Served.Written, ServedBytes: i.Served.Read}}
 	if i.RTT.At != 0 {
 		out.RTTAt = e.at(i.RTT.At)
 	}

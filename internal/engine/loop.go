@@ -292,6 +292,11 @@ func (l *localAddr) runOp(sl *slot, t *txMsg, o *txOp, budget int) int {
 	if !o.Kind.Atomic() {
 		n := l.loop.copyOp(o, r, budget)
 		o.copied += uint64(n)
+		if o.Kind == abi.OpWrite {
+			r.served.Add(uint64(n), 0)
+		} else {
+			r.served.Add(0, uint64(n))
+		}
 		return n
 	}
 	if old, ok := word.Run(&o.Op, r.buf.mem[r.off+o.RemoteOff:][:8]); ok {

@@ -121,6 +121,15 @@ func (r *rail) twin(m verbs.MR, mem []byte, iova uint64, access verbs.Access) (v
 func (m *twoMR) Allow(p verbs.PeerKey)    { m.MR.Allow(p); m.twin.Allow(p) }
 func (m *twoMR) Disallow(p verbs.PeerKey) { m.MR.Disallow(p); m.twin.Disallow(p) }
 
+// CountIn counts on the devices that can. An adapter cannot.
+func (m *twoMR) CountIn(s *verbs.Served) {
+	for _, x := range []verbs.MR{m.MR, m.twin} {
+		if x, ok := x.(verbs.Metered); ok {
+			x.CountIn(s)
+		}
+	}
+}
+
 // Dereg frees the key here before the adapter may give it to somebody else.
 func (m *twoMR) Dereg() error { return errors.Join(m.twin.Dereg(), m.MR.Dereg()) }
 

@@ -44,6 +44,7 @@ type region struct {
 	off    uint64
 	n      uint64
 	mr     verbs.MR
+	served verbs.Served // counts in its socket's, too
 	cookie uint64
 	rights abi.Rights
 	exp    rdmaop.Export
@@ -182,8 +183,12 @@ func (ks *keyTable) register(s *socket, b *buffer, off, n uint64, rights abi.Rig
 	return r, nil
 }
 
-// list has r found by its key, and counts it.
+// list has r found by its key, and counts it, and what is done to its memory.
 func (ks *keyTable) list(r *region) {
+	r.served.In, r.sock.served.In = &r.sock.served, &ks.e.watch.served
+	if m, ok := r.mr.(verbs.Metered); ok {
+		m.CountIn(&r.served)
+	}
 	r.buf.users++
 	ks.by[r.id] = r
 	r.sock.cl.acct.regions++

@@ -12,6 +12,7 @@ import (
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // socket is one bound RDS socket. Engine-owned.
@@ -55,10 +56,11 @@ type sending struct {
 
 // receiving is what has arrived for a socket, and the receive memory that it uses.
 type receiving struct {
-	limit     int   // receive buffer, payload bytes
-	rcvBytes  int   // delivered or waiting, not yet taken by the application
-	rcvMsgs   int   // the messages that have any of it
-	got       total // since it was bound
+	limit     int          // receive buffer, payload bytes
+	rcvBytes  int          // delivered or waiting, not yet taken by the application
+	rcvMsgs   int          // the messages that have any of it
+	got       total        // since it was bound
+	served    verbs.Served // by RDMA of others with its regions; counts in watching's, too
 	congested bool
 	congAt    Wall // when it became so
 

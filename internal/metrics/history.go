@@ -20,7 +20,7 @@ const (
 
 // seriesNames name the values of a sample. Rates are per second, times in seconds.
 var seriesNames = [...]string{
-	"sent_messages", "received_messages", "sent_bytes", "received_bytes", "written_bytes", "read_bytes", "local_messages",
+	"sent_messages", "received_messages", "sent_bytes", "received_bytes", "rdma_out_bytes", "rdma_in_bytes", "local_messages",
 	"message_p50", "message_p99", "operation_p50", "operation_p99",
 	"unacked_messages", "operations", "congested_ports", "refused_messages", "held_bytes", "peers_up", "broken_connections",
 }
@@ -123,7 +123,7 @@ func sampleOf(before, snap *stats.Snapshot, now time.Time, seconds float64) samp
 	msgs, ops := snap.Messages.Since(&before.Messages), snap.Operations.Since(&before.Operations)
 	quantile := func(t *stats.Times, q float64) float32 { return float32(t.Quantile(q).Seconds()) }
 	return sample{now.UnixMilli(), [...]float32{
-		rate(stats.SendQueued), rate(stats.RecvQueued), rate(stats.SendBytes), rate(stats.RecvBytes), rate(stats.SendRDMABytes), rate(stats.RecvRDMABytes), rate(stats.LocalMessages),
+		rate(stats.SendQueued), rate(stats.RecvQueued), rate(stats.SendBytes), rate(stats.RecvBytes), rate(stats.SendRDMABytes, stats.ServedBytes), rate(stats.RecvRDMABytes, stats.PlacedBytes), rate(stats.LocalMessages),
 		quantile(&msgs, 0.5), quantile(&msgs, 0.99), quantile(&ops, 0.5), quantile(&ops, 0.99),
 		gauge(stats.QueuedMessages), gauge(stats.OpsOutstanding), gauge(stats.CongestedPorts), rate(stats.RefusedSent, stats.RefusedReceived), gauge(stats.HeldBytes), gauge(stats.PeersUp), rate(stats.ConnReset),
 	}}
@@ -132,7 +132,7 @@ func sampleOf(before, snap *stats.Snapshot, now time.Time, seconds float64) samp
 // peer brings the trail of a connection up to date.
 func (h *History) peer(p *stats.Peer, now time.Time, seconds float64) {
 	key := trailKey{p.Local, p.Remote, p.Lane}
-	sent, received := p.SentBytes+p.WrittenBytes, p.GotBytes+p.ReadBytes
+	sent, received := p.SentBytes+p.WrittenBytes+p.ServedBytes, p.GotBytes+p.ReadBytes+p.PlacedBytes
 	t := h.peers[key]
 	if t == nil || sent < t.sent || received < t.received { // new, or made anew
 		if t == nil && len(h.peers) >= MaxPeers {

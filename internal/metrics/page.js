@@ -5,7 +5,7 @@ const charts = [
 	{ title: "Payload", unit: bytesPerSecond, a: ["sent", "sent_bytes"], b: ["received", "received_bytes"] },
 	{ title: "Messages", unit: perSecond, a: ["sent", "sent_messages"], b: ["received", "received_messages"] },
 	{ title: "Messages acked in", unit: seconds, a: ["p50", "message_p50"], b: ["p99", "message_p99"], gaps: true },
-	{ title: "RDMA", unit: bytesPerSecond, a: ["written", "written_bytes"], b: ["read", "read_bytes"] },
+	{ title: "RDMA", unit: bytesPerSecond, a: ["out", "rdma_out_bytes"], b: ["in", "rdma_in_bytes"] },
 	{ title: "Operations settled in", unit: seconds, a: ["p50", "operation_p50"], b: ["p99", "operation_p99"], gaps: true },
 	{ title: "Waiting", unit: count, a: ["messages not acked", "unacked_messages"], b: ["operations", "operations"] },
 	{ title: "Within this host", unit: perSecond, a: ["messages", "local_messages"] },

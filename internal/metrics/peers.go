@@ -54,6 +54,8 @@ func peerMetrics() []peerMetric {
 		counter("received_bytes_total", "Their payload.", func(p *ctl.PeerInfo) float64 { return float64(p.ReceivedBytes) }),
 		counter("rdma_written_bytes_total", "Bytes of our RDMA writes.", func(p *ctl.PeerInfo) float64 { return float64(p.WrittenBytes) }),
 		counter("rdma_read_bytes_total", "Bytes of our RDMA reads.", func(p *ctl.PeerInfo) float64 { return float64(p.ReadBytes) }),
+		counter("rdma_placed_bytes_total", "Bytes that RDMA writes of the peer have written here.", func(p *ctl.PeerInfo) float64 { return float64(p.PlacedBytes) }),
+		counter("rdma_served_bytes_total", "Bytes that RDMA reads of the peer have read here.", func(p *ctl.PeerInfo) float64 { return float64(p.ServedBytes) }),
 		counter("resets_total", "Connections to the peer that ended.", func(p *ctl.PeerInfo) float64 { return float64(p.Resets) }),
 		counter("retransmitted_messages_total", "Messages sent again after a reconnect.", func(p *ctl.PeerInfo) float64 { return float64(p.Retransmitted) }),
 		counter("dropped_ops_total", "Operations that ended DROPPED.", func(p *ctl.PeerInfo) float64 { return float64(p.DroppedOps) }),

@@ -118,6 +118,9 @@ const (
 
 	LogDropped
 
+	PlacedBytes
+	ServedBytes
+
 	NumCounters // how many there are
 )
 
@@ -239,5 +242,7 @@ var table = [NumCounters]struct{ name, help string }{
 	QueuedMessages:  {"rdsd_queued_messages", "Messages not acked yet."},
 	QueuedBytes:     {"rdsd_queued_bytes", "Their payload bytes."},
 	OpsOutstanding:  {"rdsd_ops_outstanding", "Operations not settled yet."},
+	PlacedBytes:     {"rdsd_placed_bytes", "Bytes that RDMA of others has written here."},
+	ServedBytes:     {"rdsd_served_bytes", "Bytes that RDMA of others has read here."},
 	PeerHolds:       {"rdsd_peer_holds", "Times a peer was over a limit of peers.*_per_s and read no further."},
 }

@@ -16,7 +16,7 @@ import (
 // A row is a sequence word and then a Socket or Peer. The sequence is odd while
 // the row is written. Both ends are of one ListVersion.
 const (
-	ListVersion = 2
+	ListVersion = 3
 	MaxSockets  = 4096
 	MaxPeers    = 1024
 

@@ -15,6 +15,7 @@ type Socket struct {
 
 	Oldest                                         uint64 // ns, 0 for none
 	SentMessages, SentBytes, GotMessages, GotBytes uint64
+	PlacedBytes, ServedBytes                       uint64 // by RDMA of others, here
 	Messages, Operations                           Times
 }
 
@@ -45,6 +46,7 @@ type Peer struct {
 	RTTAt                                          int64  // unix nanoseconds, 0 for never
 	SentMessages, SentBytes, GotMessages, GotBytes uint64
 	WrittenBytes, ReadBytes                        uint64 // by RDMA
+	PlacedBytes, ServedBytes                       uint64 // by the peer's RDMA
 	Messages, Operations                           Times
 }
 

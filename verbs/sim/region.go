@@ -20,10 +20,27 @@ type MR struct {
 	allowed    map[verbs.PeerKey]struct{}
 	gone       bool
 	windows    int // bound to it
+	served     *verbs.Served
 
 	window *MW // of a window: which, and the region
 	parent *MR
 	owner  *QP // type 2: the only QP it is good on
+}
+
+var _ verbs.Metered = (*MR)(nil)
+
+// CountIn implements verbs.Metered.
+func (mr *MR) CountIn(s *verbs.Served) { mr.served = s }
+
+// moved counts what a request of the peer has written to the region of stag, or has read of it.
+func (q *QP) moved(stag uint32, written, read uint64) {
+	q.stats.Written += written
+	q.stats.Read += read
+	mr := q.dev.region(stag)
+	if mr.parent != nil {
+		mr = mr.parent
+	}
+	mr.served.Add(written, read)
 }
 
 const maxRegions = 1 << 22 // key slots above keyBase

@@ -74,6 +74,7 @@ func (q *QP) place(m *msg) bool {
 		return false
 	}
 	copy(mem, m.data)
+	q.moved(m.rkey, uint64(len(mem)), 0)
 	return q.pass(AfterWritePlaced, m)
 }
 
@@ -207,6 +208,8 @@ func (q *QP) serveRead(m *msg) {
 	copy(answer.data, mem)
 	if m.op != verbs.OpRDMARead {
 		binary.LittleEndian.PutUint64(mem, apply(m.op, m.atomic, binary.LittleEndian.Uint64(mem)))
+	} else if len(mem) > 0 {
+		q.moved(m.rkey, 0, uint64(len(mem)))
 	}
 	if q.pass(after, m) {
 		q.resp.push(answer)

@@ -82,6 +82,7 @@ type mr struct {
 	dead    bool
 	allowed map[verbs.PeerKey]struct{}
 	windows int // bound to it
+	served  *verbs.Served
 
 	window *mw // of a window: which, and the region
 	parent *mr
@@ -104,6 +105,21 @@ func (m *mr) Allow(p verbs.PeerKey) {
 // Disallow implements verbs.MR. A message of which a segment was already
 // placed runs to its end.
 func (m *mr) Disallow(p verbs.PeerKey) { delete(m.allowed, p) }
+
+var _ verbs.Metered = (*mr)(nil)
+
+// CountIn implements verbs.Metered.
+func (m *mr) CountIn(s *verbs.Served) { m.served = s }
+
+// moved counts what a request of the peer has written to m, or has read of it.
+func (q *qp) moved(m *mr, written, read uint64) {
+	q.stats.Written += written
+	q.stats.Read += read
+	if m.parent != nil {
+		m = m.parent
+	}
+	m.served.Add(written, read)
+}
 
 func (m *mr) open(p verbs.PeerKey) bool {
 	if m.parent != nil {

@@ -118,19 +118,23 @@ func (q *qp) makeResponse() bool {
 	size := uint64(r.Size)
 	n := segment(size-r.off, q.maxPayload)
 	ps := q.dev.io.pieces[:0]
+	var from *mr
 	if size > 0 {
 		b, m, bad := q.access(r.SrcSTag, r.SrcTO, size, verbs.AccessRemoteRead, r.off > 0)
 		if bad != 0 {
 			q.refuseServed(r, bad.read())
 			return false
 		}
-		ps = append(ps, piece{b[r.off : r.off+n], m})
+		ps, from = append(ps, piece{b[r.off : r.off+n], m}), m
 	}
 	last := r.off+n == size
 	hdr := q.dev.io.hdr[:iwarp.TaggedLen]
 	iwarp.PutTagged(hdr, iwarp.OpReadResponse, last, int(n), r.SinkSTag, r.SinkTO+r.off)
 	if !q.emit(hdr, ps, int(n)) {
 		return false
+	}
+	if from != nil {
+		q.moved(from, 0, n)
 	}
 	r.off += n
 	s.mid, s.last = !last, true

@@ -136,6 +136,7 @@ func (q *qp) beginWrite(f []byte) bool {
 		q.refuse(bad.write(), f)
 		return false
 	}
+	q.moved(m, n, 0)
 	x.to = target{mr: m, key: m.key, addr: h.TO}
 	x.writeMid, x.writeSTag, x.writeTO = !h.Last, h.STag, h.TO+n
 	return true

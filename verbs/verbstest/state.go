@@ -22,6 +22,7 @@ func stateCases() []testCase {
 		{name: "A67 receives may share a buffer", run: testSharedBuffer},
 		{name: "A153 no READ without read depth", run: testNoDepth},
 		{name: "C50 counters of a QP", run: testQPStats},
+		{name: "C51 what RDMA of the peer has moved", run: testServed},
 	}
 }
 
@@ -268,5 +269,36 @@ func testQPStats(p *Pair) {
 	p.B.RecvsDone(1)
 	if a, b := p.A.QP.Stats(), p.B.QP.Stats(); a.Sent != 2 || a.Received != 0 || b.Received != 1 || b.RNR != 0 {
 		p.Errorf("%+v, %+v", a, b)
+	}
+}
+
+// testServed: a device that counts what RDMA of its peer writes and reads tells it of the region and of the
+// QP. SENDs and atomics do not count.
+func testServed(p *Pair) {
+	region, ok := p.B.MR.(verbs.Metered)
+	if !ok {
+		p.Skip("the device does not count")
+	}
+	all := &verbs.Served{}
+	of := &verbs.Served{In: all}
+	region.CountIn(of)
+	p.Connect()
+	p.B.Recv(1)
+	p.A.Post(p.A.Send(1, verbs.SendSignaled),
+		p.A.Write(2, verbs.SendSignaled, 0, p.A.SGE(0, 100), p.A.SGE(200, 11)),
+		p.A.Read(3, verbs.SendSignaled, 8, p.A.SGE(0, 1000)), p.A.Read(4, verbs.SendSignaled, 0, p.A.SGE(0, 24)))
+	p.A.SendsDone(4)
+	p.B.RecvsDone(1)
+	region.CountIn(nil)
+	p.A.Post(p.A.Write(5, verbs.SendSignaled, 0, p.A.SGE(0, 8)), p.A.Read(6, verbs.SendSignaled, 0, p.A.SGE(0, 8)))
+	p.A.SendsDone(6)
+	if of.Written != 111 || of.Read != 1024 || all.Written != 111 || all.Read != 1024 {
+		p.Errorf("%d written and %d read, %d and %d with others, want 111 and 1024", of.Written, of.Read, all.Written, all.Read)
+	}
+	if q := p.B.QP.Stats(); q.Written != 119 || q.Read != 1032 {
+		p.Errorf("the QP has %d written and %d read, want 119 and 1032", q.Written, q.Read)
+	}
+	if q := p.A.QP.Stats(); q.Written != 0 || q.Read != 0 {
+		p.Errorf("who asks has %d written and %d read", q.Written, q.Read)
 	}
 }
