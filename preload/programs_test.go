@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/rdsd/rdsd/rdstest"
@@ -22,26 +21,13 @@ func sanitizers() []string {
 	return []string{"", "address,undefined", "thread"}
 }
 
-// TestPrograms: every call, readiness, processes and threads.
+// TestPrograms: every call, readiness, processes and threads, memory, wrong addresses.
 func TestPrograms(t *testing.T) {
 	for _, s := range sanitizers() {
-		for _, name := range []string{"calls", "ready", "process", "memory"} {
+		for _, name := range []string{"calls", "ready", "process", "memory", "fault"} {
 			t.Run(name+",sanitize="+s, func(t *testing.T) {
 				d := rdstest.StartDaemons(t, 1)[0]
 				finish(t, preloaded(t, d, s, filepath.Join(built(t, s), "pre-"+name), d.Addr().String()))
-			})
-		}
-	}
-}
-
-// TestDenied: addresses within structures are read, written and found wrong as ever where a seccomp
-// profile refuses the system calls that copy memory.
-func TestDenied(t *testing.T) {
-	for _, s := range sanitizers() {
-		for name, refusal := range map[string]syscall.Errno{"calls": syscall.EPERM, "memory": syscall.ENOSYS} {
-			t.Run(name+",sanitize="+s, func(t *testing.T) {
-				d, dir := rdstest.StartDaemons(t, 1)[0], built(t, s)
-				finish(t, preloaded(t, d, s, filepath.Join(dir, "pre-denied"), strconv.Itoa(int(refusal)), filepath.Join(dir, "pre-"+name), d.Addr().String()))
 			})
 		}
 	}

@@ -21,6 +21,20 @@
 static _Atomic uintptr_t moving, moving_end; /* the pages of this move or of the last one */
 static _Atomic bool moves;
 static _Atomic int retries;
+
+bool rdsi_stopped(int sig, const siginfo_t *info)
+{
+	uintptr_t at = (uintptr_t)info->si_addr;
+	if (sig != SIGSEGV || info->si_code != SEGV_ACCERR || at < atomic_load(&moving) || at >= atomic_load(&moving_end))
+		return false;
+	while (atomic_load(&moves))
+		sched_yield();
+	return atomic_load(&retries) > 0 && atomic_fetch_sub(&retries, 1) > 0;
+}
+
+#ifdef RDSI_FAULTS /* the handler is the preload library's */
+static int install(void) { return 0; }
+#else
 static struct sigaction before; /* the program's */
 static bool installed;
 
@@ -41,34 +55,38 @@ static void pass_on(int sig, siginfo_t *info, void *context)
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
 	int saved = errno;
-	uintptr_t at = (uintptr_t)info->si_addr;
-	bool stopped = info->si_code == SEGV_ACCERR && at >= atomic_load(&moving) && at < atomic_load(&moving_end);
-	while (stopped && atomic_load(&moves))
-		sched_yield();
-	if (!stopped || atomic_load(&retries) <= 0 || atomic_fetch_sub(&retries, 1) <= 0)
+	if (!rdsi_stopped(sig, info))
 		pass_on(sig, info, context);
 	errno = saved;
 }
 
-/* begin makes the pages read-only. */
-static int begin(uintptr_t start, uintptr_t end)
+static int install(void)
 {
 	struct sigaction sa = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
 	sigemptyset(&sa.sa_mask);
 	if (!installed && (sigaction(SIGSEGV, NULL, &before) || sigaction(SIGSEGV, &sa, NULL)))
 		return -errno;
 	installed = true;
+	return 0;
+}
+#endif
+
+/* begin makes the pages read-only. */
+static int begin(uintptr_t start, uintptr_t end)
+{
+	int err = install();
+	if (err)
+		return err;
 	atomic_store(&moves, true);
 	atomic_store(&moving_end, 0);
 	atomic_store(&moving, start);
 	atomic_store(&moving_end, end);
 	atomic_store(&retries, RETRIES);
 	if (mprotect((void *)start, end - start, PROT_READ)) {
-		int err = -errno;
+		err = -errno;
 		atomic_store(&moves, false);
-		return err;
 	}
-	return 0;
+	return err;
 }
 
 /* end ends a move. After an error the pages get their rights back. */

@@ -41,6 +41,17 @@ static inline bool rdsi_queue_push(struct rdsi_queue *q, const void *v, size_t s
 	return true;
 }
 
+/* rdsi_queue_return puts back an element that was taken, in front of the others. It reports whether
+ * there was memory. */
+static inline bool rdsi_queue_return(struct rdsi_queue *q, const void *v, size_t size)
+{
+	if (!rdsi_queue_push(q, v, size)) /* for room alone */
+		return false;
+	q->head = (q->head - 1) & (q->cap - 1);
+	memcpy(rdsi_queue_at(q, 0, size), v, size);
+	return true;
+}
+
 static inline void rdsi_queue_end(struct rdsi_queue *q)
 {
 	free(q->buf);

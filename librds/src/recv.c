@@ -14,17 +14,18 @@ int rdsi_payload(rds_client *c, const struct shm_event *e, const uint8_t **p)
 	return 0;
 }
 
-/* scatter stores up to n bytes of p and returns how many found room. */
-static size_t scatter(const struct iovec *iov, size_t iovlen, const uint8_t *p, size_t n)
+/* scatter stores up to n bytes of p. *stored is how many found room. -EFAULT: see RDSI_USER_COPY. */
+static int scatter(const struct iovec *iov, size_t iovlen, const uint8_t *p, size_t n, size_t *stored)
 {
 	size_t done = 0;
 	for (size_t i = 0; i < iovlen && done < n; i++) {
 		size_t k = iov[i].iov_len < n - done ? iov[i].iov_len : n - done;
-		if (k)
-			memcpy(iov[i].iov_base, p + done, k);
+		if (k && RDSI_USER_COPY(iov[i].iov_base, p + done, k))
+			return -EFAULT;
 		done += k;
 	}
-	return done;
+	*stored = done;
+	return 0;
 }
 
 /* describe sets the fields of m that a receive sets. */
@@ -46,6 +47,7 @@ static void describe(struct rds_msg *m, const struct shm_event *e, size_t len, s
 static int copy_out(rds_client *c, struct rds_msg *m, const struct shm_event *e, bool may)
 {
 	const uint8_t *p;
+	size_t n = 0;
 	int err = rdsi_payload(c, e, &p);
 	if (err)
 		return err;
@@ -54,26 +56,43 @@ static int copy_out(rds_client *c, struct rds_msg *m, const struct shm_event *e,
 		rdsi_pin(c);
 		pthread_mutex_unlock(&c->rx.mu);
 	}
-	size_t n = scatter(m->iov, m->iovlen, p, e->len);
+	err = scatter(m->iov, m->iovlen, p, e->len, &n);
 	if (may) {
 		rdsi_unpin(c);
 		pthread_mutex_lock(&c->rx.mu);
 	}
-	describe(m, e, e->len, n);
-	return 0;
+	if (!err)
+		describe(m, e, e->len, n);
+	return err;
 }
 
 /* take_datagram takes the next datagram of the run of s, or with peek only looks at it. */
 static int take_datagram(rds_socket *s, struct rds_msg *m, bool peek)
 {
 	const uint8_t *p;
-	size_t n, size = rdsi_run_first(s, &p, &n);
+	size_t n, stored = 0, size = rdsi_run_first(s, &p, &n);
 	if (!size)
 		return rdsi_client_err(s->c);
-	describe(m, &s->in.ev, n, scatter(m->iov, m->iovlen, p, n));
+	int err = scatter(m->iov, m->iovlen, p, n, &stored);
+	if (err)
+		return err;
+	describe(m, &s->in.ev, n, stored);
 	if (!peek)
 		rdsi_run_pass(s, size);
 	return 0;
+}
+
+/* put_back makes e, whose copy has failed, the first message again, as net/rds leaves it in the queue.
+ * If it is large, another receiver may have taken later ones since. rx.mu is held. */
+static void put_back(rds_socket *s, const struct shm_event *e)
+{
+	rds_client *c = s->c;
+	if (atomic_load(&s->closed))
+		rdsi_give_back(c, e->rx_id);
+	else if (rdsi_queue_return(&s->rxq, e, sizeof *e))
+		c->rx.waiting++;
+	else
+		rdsi_fail(c, -ECONNABORTED, "no memory for a message");
 }
 
 /* take_next takes the next message of s. It returns 1 if there was one, 0 if not. rx.mu is held;
@@ -86,8 +105,11 @@ static int take_next(rds_socket *s, struct rds_msg *m)
 		if (!rdsi_rx_next(s, &e))
 			return 0;
 		if (!(e.flags & SHM_EVENT_RUN)) {
-			if ((err = copy_out(s->c, m, &e, true)))
+			if ((err = copy_out(s->c, m, &e, true))) {
+				if (err == -EFAULT)
+					put_back(s, &e);
 				return err;
+			}
 			rdsi_give_back(s->c, e.rx_id);
 			return 1;
 		}
@@ -134,7 +156,7 @@ static int try_recv(rds_socket *s, struct rds_msg *m)
 	rds_client *c = s->c;
 	pthread_mutex_lock(&c->rx.mu);
 	int got = atomic_load(&s->closed) ? -EBADF : m->flags & RDS_PEEK ? peek_next(s, m) : take_next(s, m);
-	if (got > 0)
+	if (got > 0 || got == -EFAULT)
 		pass_on(s);
 	rdsi_rx_unlock(c);
 	return got ? got : rdsi_sock_err(s); /* what was delivered before the end is read by now */

@@ -103,16 +103,27 @@ static int open_run(rds_socket *s, struct rdsi_dest *d, struct rdsi_out *m)
 	return 0;
 }
 
+/* unopen takes back the run to d that open_run has opened last. */
+static void unopen(rds_client *c, struct rdsi_dest *d)
+{
+	c->seg.sub.next--;
+	rdsi_tx_retire(c, d->run.id);
+	rdsi_tx_gained(c);
+}
+
 /* put_frame writes the frame of a payload of n bytes behind the others. The padding is 0: what
- * the memory had before is nobody else's business. */
-static void put_frame(struct rdsi_out_run *r, const struct iovec *iov, size_t iovlen, size_t n)
+ * the memory had before is nobody else's business. After -EFAULT nothing is behind the others. */
+static int put_frame(struct rdsi_out_run *r, const struct iovec *iov, size_t iovlen, size_t n)
 {
 	uint8_t *b = r->mem + SHM_RUN_HEAD + rdsi_run_len(r->next);
 	rdsi_put32(b + rdsi_frame_size(n) - FRAMES_HEAD, 0);
 	rdsi_put32(b, (uint32_t)n);
-	rdsi_gather(b + FRAMES_HEAD, iov, iovlen);
+	int err = rdsi_gather(b + FRAMES_HEAD, iov, iovlen);
+	if (err)
+		return err;
 	r->next = rdsi_run_append(r->next, n);
 	r->fresh += n > 0;
+	return 0;
 }
 
 /* rdsi_append writes the frame of m into the run of its destination. It is uncommitted then. */
@@ -130,14 +141,19 @@ int rdsi_append(rds_socket *s, struct rdsi_out *m, bool arm)
 		if (rdsi_full(s, arm))
 			return RDSI_FULL;
 	}
-	if (!rdsi_run_takes(d, m->len)) {
+	bool fresh = !rdsi_run_takes(d, m->len);
+	if (fresh) {
 		if (c->tx.cur)
 			return RDSI_OTHER_RUN;
 		d->run.mem = NULL;
 		if ((err = open_run(s, d, m)))
 			return err;
 	}
-	put_frame(&d->run, m->iov, m->iovlen, m->len);
+	if ((err = put_frame(&d->run, m->iov, m->iovlen, m->len))) {
+		if (fresh)
+			unopen(c, d); /* the daemon takes no run without a datagram */
+		return err;
+	}
 	rdsi_charge(d, &(struct rdsi_sum){1, m->len > 0, m->len});
 	c->tx.cur = d;
 	return 0;
@@ -164,7 +180,8 @@ size_t rdsi_append_more(rds_client *c, struct rds_msg *msgs, size_t count)
 		if (sum.bytes >= bytes || sum.non_empty >= few || !rdsi_run_takes(d, k))
 			break;
 		m->op_id = m->atomic_id = 0;
-		put_frame(&d->run, m->iov, m->iovlen, k);
+		if (put_frame(&d->run, m->iov, m->iovlen, k))
+			break; /* its own submission fails */
 		sum.datagrams++;
 		sum.non_empty += k > 0;
 		sum.bytes += k;

@@ -12,13 +12,14 @@ int rdsi_iov_len(const struct iovec *iov, size_t iovlen, size_t *len)
 	return 0;
 }
 
-void rdsi_gather(uint8_t *dst, const struct iovec *iov, size_t iovlen)
+int rdsi_gather(uint8_t *dst, const struct iovec *iov, size_t iovlen)
 {
 	for (size_t i = 0; i < iovlen; i++) {
-		if (iov[i].iov_len)
-			memcpy(dst, iov[i].iov_base, iov[i].iov_len);
+		if (iov[i].iov_len && RDSI_USER_COPY(dst, iov[i].iov_base, iov[i].iov_len))
+			return -EFAULT;
 		dst += iov[i].iov_len;
 	}
+	return 0;
 }
 
 /* rdsi_toward checks m and finds its destination, which may take messages. */
@@ -206,8 +207,10 @@ int rdsi_submit(rds_socket *s, struct rdsi_out *m, bool arm)
 			rdsi_pin(c);
 			return RDSI_COPY;
 		}
-		if (!m->copied)
-			rdsi_gather(m->dst, m->iov, m->iovlen);
+		if (!m->copied && (err = rdsi_gather(m->dst, m->iov, m->iovlen))) {
+			rdsi_drop(c, m);
+			return err;
+		}
 	}
 	if (rdsi_free(&c->seg.sub) < RDSI_MSG_ENTRIES) {
 		m->copied = true;
@@ -240,18 +243,18 @@ int rdsi_send(rds_socket *s, struct rdsi_out *m, bool dont_wait, int64_t deadlin
 	m->copied = false;
 	for (;;) {
 		int err = try_send(s, m, entered);
-		if (err == RDSI_COPY) {
-			rdsi_gather(m->dst, m->iov, m->iovlen);
-			m->copied = true;
-			rdsi_unpin(c);
-			continue;
-		}
 		if (err > RDSI_FULL) {
 			if (entered)
 				rdsi_leave(&w);
 			return err;
 		}
-		err = rdsi_send_wait(s, m, err, &w, &entered, dont_wait, deadline);
+		if (err == RDSI_COPY) {
+			err = rdsi_gather(m->dst, m->iov, m->iovlen);
+			m->copied = true;
+			rdsi_unpin(c);
+		} else {
+			err = rdsi_send_wait(s, m, err, &w, &entered, dont_wait, deadline);
+		}
 		if (err) {
 			if (entered)
 				rdsi_leave(&w);

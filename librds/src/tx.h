@@ -91,7 +91,8 @@ int rdsi_toward(rds_socket *s, struct rdsi_out *m, bool arm, struct rdsi_dest **
 void rdsi_drop(rds_client *c, struct rdsi_out *m);
 int rdsi_starve(rds_client *c, struct rdsi_out *m);
 bool rdsi_arena_take(rds_client *c, size_t n, size_t *used, uint32_t *chunk);
-void rdsi_gather(uint8_t *dst, const struct iovec *iov, size_t iovlen);
+/* rdsi_gather copies the payload together. -EFAULT: see RDSI_USER_COPY. */
+int rdsi_gather(uint8_t *dst, const struct iovec *iov, size_t iovlen);
 int rdsi_iov_len(const struct iovec *iov, size_t iovlen, size_t *len);
 int rdsi_send(rds_socket *s, struct rdsi_out *m, bool dont_wait, int64_t deadline);
 

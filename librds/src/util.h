@@ -40,6 +40,12 @@ static inline struct timespec *rdsi_left(int64_t deadline, struct timespec *ts)
 	return ts;
 }
 
+/* RDSI_USER_COPY copies payload from or to memory of the program, and returns 0. The preload library, which
+ * owes its programs EFAULT, has one that fails with it where memory is not there. */
+#ifndef RDSI_USER_COPY
+#define RDSI_USER_COPY(to, from, n) (memcpy(to, from, n), 0)
+#endif
+
 static inline size_t rdsi_round_up(size_t n, size_t to) { return (n + to - 1) & ~(to - 1); }
 
 static inline uint16_t rdsi_get16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return v; }

@@ -65,8 +65,9 @@ int pre_barrier(struct pre_sock *s, const void *val, socklen_t len)
 	uint64_t mark = 0;
 	if (len != sizeof a)
 		return -EINVAL;
-	memcpy(&a, val, sizeof a);
-	int err = pre_live(s, &rs);
+	int err = pre_load(&a, (uintptr_t)val, sizeof a);
+	if (!err)
+		err = pre_live(s, &rs);
 	if (err)
 		return err;
 	if (!rs)

@@ -143,8 +143,9 @@ HOOK int ioctl(int fd, unsigned long request, ...)
 	if (request == FIONREAD || request == TIOCOUTQ) /* RDS has neither */
 		return (int)done(s, -ENOTTY);
 	int got = real_ioctl(fd, request, arg);
-	if (!got && request == FIONBIO)
-		atomic_store(&s->nonblock, *(int *)arg != 0);
+	int on;
+	if (!got && request == FIONBIO && !pre_load(&on, (uintptr_t)arg, sizeof on))
+		atomic_store(&s->nonblock, on != 0);
 	pre_put(s);
 	return got;
 }

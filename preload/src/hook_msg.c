@@ -4,18 +4,30 @@
 
 #include "hook.h"
 
+static ssize_t send_message(struct pre_sock *s, const struct msghdr *from, int flags)
+{
+	struct pre_msg m;
+	ssize_t n = pre_msg_load(&m, from, true);
+	if (!n)
+		n = pre_sendmsg(s, &m.h, flags);
+	pre_msg_end(&m);
+	return n;
+}
+
 HOOK ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 {
 	struct pre_sock *s = hooked(fd);
-	return s ? done(s, pre_sendmsg(s, h, flags)) : real_sendmsg(fd, h, flags);
+	return s ? done(s, send_message(s, h, flags)) : real_sendmsg(fd, h, flags);
 }
 
 /* send_one sends one piece of memory. */
 static ssize_t send_one(struct pre_sock *s, const void *b, size_t n, int flags, const struct sockaddr *to, socklen_t len)
 {
+	struct sockaddr_storage name;
 	struct iovec v = {(void *)(uintptr_t)b, n};
-	struct msghdr h = {.msg_name = (void *)(uintptr_t)to, .msg_namelen = to ? len : 0, .msg_iov = &v, .msg_iovlen = 1};
-	return done(s, pre_sendmsg(s, &h, flags));
+	struct msghdr h = {.msg_name = to ? &name : NULL, .msg_namelen = to ? len : 0, .msg_iov = &v, .msg_iovlen = 1};
+	int err = to ? pre_name_load(&name, to, len) : 0;
+	return done(s, err ? err : pre_sendmsg(s, &h, flags));
 }
 
 HOOK ssize_t sendto(int fd, const void *b, size_t n, int flags, const struct sockaddr *to, socklen_t len)
@@ -39,10 +51,12 @@ HOOK ssize_t write(int fd, const void *b, size_t n)
 /* vector is readv or writev. */
 static ssize_t vector(struct pre_sock *s, const struct iovec *v, int n, bool send)
 {
-	struct msghdr h = {.msg_iov = (struct iovec *)(uintptr_t)v, .msg_iovlen = (size_t)n};
-	if (n < 0 || n > IOV_MAX)
-		return done(s, -EINVAL);
-	return done(s, send ? pre_sendmsg(s, &h, 0) : pre_recvmsg(s, &h, 0));
+	struct pre_msg m;
+	ssize_t got = pre_msg_vector(&m, v, n);
+	if (!got)
+		got = send ? pre_sendmsg(s, &m.h, 0) : pre_recvmsg(s, &m.h, 0);
+	pre_msg_end(&m);
+	return done(s, got);
 }
 
 HOOK ssize_t writev(int fd, const struct iovec *v, int n)
@@ -57,23 +71,43 @@ HOOK ssize_t readv(int fd, const struct iovec *v, int n)
 	return s ? vector(s, v, n, false) : real_readv(fd, v, n);
 }
 
+/* counted stores the length of message i of several: 0, or the error of the call if it is the first. */
+static int counted(struct mmsghdr *h, unsigned i, ssize_t got)
+{
+	unsigned n = (unsigned)got;
+	return got < 0 ? (int)got : pre_store((uintptr_t)&h[i].msg_len, &n, sizeof n);
+}
+
 HOOK int sendmmsg(int fd, struct mmsghdr *h, unsigned n, int flags)
 {
 	struct pre_sock *s = hooked(fd);
 	unsigned i = 0;
-	ssize_t got = 0;
+	int err = 0;
 	if (!s)
 		return real_sendmmsg(fd, h, n, flags);
-	for (n = n < IOV_MAX ? n : IOV_MAX; i < n && (got = pre_sendmsg(s, &h[i].msg_hdr, flags)) >= 0; i++)
-		h[i].msg_len = (unsigned)got;
-	return (int)done(s, i || got >= 0 ? (ssize_t)i : got);
+	for (n = n < IOV_MAX ? n : IOV_MAX; i < n && !(err = counted(h, i, send_message(s, &h[i].msg_hdr, flags))); i++)
+		;
+	return (int)done(s, i ? (int)i : err);
+}
+
+/* receive_message receives as h says. As in net/rds a message stays where it is if its payload finds
+ * no memory, and is gone if what describes it does not. */
+static ssize_t receive_message(struct pre_sock *s, struct msghdr *h, int flags)
+{
+	struct pre_msg m;
+	ssize_t n = pre_msg_load(&m, h, false);
+	if (!n)
+		n = pre_recvmsg(s, &m.h, flags);
+	int err = n >= 0 ? pre_msg_store(&m, h) : 0;
+	pre_msg_end(&m);
+	return err ? err : n;
 }
 
 HOOK ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 {
 	struct pre_sock *s = hooked(fd);
 	if (s)
-		return done(s, pre_recvmsg(s, h, flags));
+		return done(s, receive_message(s, h, flags));
 	ssize_t got = real_recvmsg(fd, h, flags);
 	if (got >= 0 && h->msg_controllen)
 		pre_adopt_received(h);
@@ -83,14 +117,12 @@ HOOK ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 /* receive_one receives into one piece of memory. */
 static ssize_t receive_one(struct pre_sock *s, void *b, size_t n, int flags, struct sockaddr *from, socklen_t *len)
 {
+	struct sockaddr_storage name;
 	struct iovec v = {b, n};
-	struct msghdr h = {.msg_name = from, .msg_namelen = from && len ? *len : 0, .msg_iov = &v, .msg_iovlen = 1};
-	if (from && len && (int)*len < 0)
-		return done(s, -EINVAL);
+	struct msghdr h = {.msg_name = from ? &name : NULL, .msg_namelen = from ? sizeof name : 0, .msg_iov = &v, .msg_iovlen = 1};
 	ssize_t got = pre_recvmsg(s, &h, flags);
-	if (got >= 0 && from && len)
-		*len = h.msg_namelen;
-	return done(s, got);
+	int err = got >= 0 && from ? pre_name_store(&name, h.msg_namelen, from, len) : 0;
+	return done(s, err ? err : got);
 }
 
 HOOK ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *from, socklen_t *len)
@@ -139,7 +171,7 @@ HOOK int recvmmsg(int fd, struct mmsghdr *h, unsigned n, int flags, struct times
 	struct pre_sock *s = hooked(fd);
 	struct timespec now, end = {0, 0};
 	unsigned i = 0;
-	ssize_t got = 0;
+	int err = 0;
 	if (!s) {
 		int messages = real_recvmmsg(fd, h, n, flags, timeout);
 		for (int j = 0; j < messages; j++)
@@ -148,11 +180,13 @@ HOOK int recvmmsg(int fd, struct mmsghdr *h, unsigned n, int flags, struct times
 		return messages;
 	}
 	if (timeout) {
+		if ((err = pre_load(&end, (uintptr_t)timeout, sizeof end)))
+			return (int)done(s, err);
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		end = (struct timespec){now.tv_sec + timeout->tv_sec, now.tv_nsec + timeout->tv_nsec};
+		end = (struct timespec){now.tv_sec + end.tv_sec, now.tv_nsec + end.tv_nsec};
 	}
-	while (i < n && (got = pre_recvmsg(s, &h[i].msg_hdr, flags & ~MSG_WAITFORONE)) >= 0) {
-		h[i++].msg_len = (unsigned)got;
+	while (i < n && !(err = counted(h, i, receive_message(s, &h[i].msg_hdr, flags & ~MSG_WAITFORONE)))) {
+		i++;
 		if (flags & MSG_WAITFORONE)
 			flags |= MSG_DONTWAIT;
 		if (!timeout)
@@ -161,7 +195,7 @@ HOOK int recvmmsg(int fd, struct mmsghdr *h, unsigned n, int flags, struct times
 		if ((end.tv_sec - now.tv_sec) * 1000000000 + end.tv_nsec - now.tv_nsec <= 0)
 			break;
 	}
-	return (int)done(s, i || got >= 0 ? (ssize_t)i : got);
+	return (int)done(s, i ? (int)i : err);
 }
 
 /* A file does not go out in messages. */

@@ -4,13 +4,30 @@
 /* A descriptor that came from another process is met here, by a call that a UNIX socket refuses. */
 static struct pre_sock *met(int fd, bool refused) { return refused ? pre_adopt(fd) : NULL; }
 
+/* named calls bind or connect with a copy of the name. */
+static ssize_t named(struct pre_sock *s, int (*call)(struct pre_sock *, const void *, socklen_t), const void *addr, socklen_t len)
+{
+	struct sockaddr_storage name;
+	int err = pre_name_load(&name, addr, len);
+	return done(s, err ? err : call(s, &name, len));
+}
+
+/* tell is getsockname or getpeername. */
+static ssize_t tell(struct pre_sock *s, bool peer, void *addr, socklen_t *len)
+{
+	struct sockaddr_storage name;
+	socklen_t n;
+	int err = pre_name(s, peer, &name, &n);
+	return done(s, err ? err : pre_name_store(&name, n, addr, len));
+}
+
 HOOK int bind(int fd, const struct sockaddr *addr, socklen_t len)
 {
 	struct pre_sock *s = hooked(fd);
 	int got = s ? 0 : real_bind(fd, addr, len);
 	if (!s && !(s = met(fd, got && errno == EINVAL)))
 		return got;
-	return (int)done(s, pre_bind(s, addr, len));
+	return (int)named(s, pre_bind, addr, len);
 }
 
 HOOK int connect(int fd, const struct sockaddr *addr, socklen_t len)
@@ -19,7 +36,7 @@ HOOK int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	int got = s ? 0 : real_connect(fd, addr, len);
 	if (!s && !(s = met(fd, got && errno == EINVAL)))
 		return got;
-	return (int)done(s, pre_connect(s, addr, len));
+	return (int)named(s, pre_connect, addr, len);
 }
 
 HOOK int listen(int fd, int backlog)
@@ -49,13 +66,13 @@ HOOK int shutdown(int fd, int how)
 HOOK int getsockname(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	struct pre_sock *s = hooked(fd);
-	return s ? (int)done(s, addr && len ? pre_name(s, false, addr, len) : -EFAULT) : real_getsockname(fd, addr, len);
+	return s ? (int)tell(s, false, addr, len) : real_getsockname(fd, addr, len);
 }
 
 HOOK int getpeername(int fd, struct sockaddr *addr, socklen_t *len)
 {
 	struct pre_sock *s = hooked(fd);
-	return s ? (int)done(s, addr && len ? pre_name(s, true, addr, len) : -EFAULT) : real_getpeername(fd, addr, len);
+	return s ? (int)tell(s, true, addr, len) : real_getpeername(fd, addr, len);
 }
 
 HOOK int setsockopt(int fd, int level, int opt, const void *val, socklen_t len)

@@ -283,9 +283,8 @@ int pre_info(struct pre_sock *s, int opt, void *val, socklen_t *len)
 		return err;
 	}
 	size_t room = *len, n = room >= x.n ? x.n : x.t->whole ? 0 : room / x.size * x.size;
-	if (n)
-		memcpy(val, x.all, n);
+	err = pre_store((uintptr_t)val, x.all, n);
 	*len = (socklen_t)x.n;
 	free(x.all);
-	return room >= x.n ? (int)x.size : -ENOSPC;
+	return err ? err : room >= x.n ? (int)x.size : -ENOSPC;
 }

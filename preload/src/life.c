@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "../../librds/src/pollfd.h"
+#include "fault.h"
 #include "pre.h"
 
 enum { DEFAULT_BUF = 212992, TRANS_LOOP = 3 };
@@ -36,6 +37,7 @@ int pre_ends(struct pre_sock *s, int flags)
 struct pre_sock *pre_sock_fresh(void)
 {
 	struct pre_sock *s = pre_sock_new();
+	pre_catch_faults();
 	if (s) {
 		s->sndbuf = s->rcvbuf = DEFAULT_BUF;
 		atomic_store(&s->sndlimit, DEFAULT_BUF / 2);
@@ -150,31 +152,24 @@ int pre_connect(struct pre_sock *s, const void *addr, socklen_t len)
 	return err;
 }
 
-int pre_name(struct pre_sock *s, bool peer, struct sockaddr *addr, socklen_t *len)
+int pre_name(struct pre_sock *s, bool peer, struct sockaddr_storage *name, socklen_t *len)
 {
-	struct sockaddr_in none = {0};
-	if ((int)*len < 0)
-		return -EINVAL;
 	pthread_mutex_lock(&s->mu);
 	struct pre_addr a = peer || !atomic_load(&s->rs) ? s->peer : s->bound;
 	bool bound = atomic_load(&s->rs);
 	pthread_mutex_unlock(&s->mu);
 	if (peer && !a.family)
 		return -ENOTCONN;
-	if (!a.family) {
-		memcpy(addr, &none, *len < sizeof none ? *len : sizeof none);
-		*len = sizeof none;
+	memset(name, 0, sizeof *name);
+	*len = sizeof *name;
+	if (peer || bound) {
+		pre_addr_put(&a.at, a.scope, name, len);
 		return 0;
 	}
-	if (!peer && !bound) { /* all zero, of the connected family */
-		memset(a.at.ip + (pre_v4(&a.at) ? 12 : 0), 0, pre_v4(&a.at) ? 4 : 16);
-		struct sockaddr_in6 zero = {.sin6_family = pre_v4(&a.at) ? AF_INET : AF_INET6};
-		socklen_t n = pre_v4(&a.at) ? sizeof(struct sockaddr_in) : sizeof zero, room = *len;
-		memcpy(addr, &zero, room < n ? room : n);
-		*len = n;
-		return 0;
-	}
-	pre_addr_put(&a.at, a.scope, addr, len);
+	/* All zero, of the connected family. */
+	bool six = a.family && !pre_v4(&a.at);
+	name->ss_family = !a.family ? AF_UNSPEC : six ? AF_INET6 : AF_INET;
+	*len = six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 	return 0;
 }
 

@@ -177,11 +177,9 @@ int pre_get_mr(struct pre_sock *s, const void *val, socklen_t len, bool for_dest
 	rds_socket *rs;
 	if (len != (for_dest ? sizeof a : sizeof a.mr))
 		return -EINVAL;
-	if (for_dest)
-		memcpy(&a, val, sizeof a);
-	else
-		memcpy(&a.mr, val, sizeof a.mr);
-	int err = for_dest ? pre_addr_parse(&a.dest, sizeof a.dest, -EINVAL, &to) : 0;
+	int err = pre_load(for_dest ? (void *)&a : &a.mr, (uintptr_t)val, len);
+	if (!err && for_dest)
+		err = pre_addr_parse(&a.dest, sizeof a.dest, -EINVAL, &to);
 	if (!err)
 		err = pre_live(s, &rs);
 	if (!err)
@@ -207,8 +205,9 @@ int pre_free_mr(struct pre_sock *s, const void *val, socklen_t len)
 	rds_socket *rs;
 	if (len != sizeof a)
 		return -EINVAL;
-	memcpy(&a, val, sizeof a);
-	int err = pre_live(s, &rs);
+	int err = pre_load(&a, (uintptr_t)val, sizeof a);
+	if (!err)
+		err = pre_live(s, &rs);
 	if (err || a.cookie == 0)
 		return err ? err : rs ? 0 : -EINVAL;
 	pthread_mutex_lock(&s->mu);

@@ -53,9 +53,9 @@ static int set_timeout(struct pre_sock *s, bool send, const void *val, socklen_t
 	int64_t tv[2];
 	struct pre_timeout t = {0};
 	rds_socket *rs;
-	if (len < sizeof tv)
-		return -EINVAL;
-	memcpy(tv, val, sizeof tv);
+	int err = len < sizeof tv ? -EINVAL : pre_load(tv, (uintptr_t)val, sizeof tv);
+	if (err)
+		return err;
 	if (tv[1] < 0 || tv[1] >= 1000000)
 		return -EDOM;
 	if (tv[0] < 0)
@@ -67,7 +67,7 @@ static int set_timeout(struct pre_sock *s, bool send, const void *val, socklen_t
 		return 0;
 	}
 	s->sndtimeo = t;
-	int err = pre_live(s, &rs);
+	err = pre_live(s, &rs);
 	return !err && rs ? rds_set_option(rs, RDS_OPT_SNDTIMEO, (t.us + 999) / 1000) : err;
 }
 
@@ -80,10 +80,9 @@ int pre_set_timestamp(struct pre_sock *s, int opt, int on)
 /* set_socket sets an option of SOL_SOCKET. mu is held. */
 static int set_socket(struct pre_sock *s, int opt, const void *val, socklen_t len)
 {
-	int v;
-	if (len < sizeof v)
-		return -EINVAL;
-	memcpy(&v, val, sizeof v);
+	int v, err = len < sizeof v ? -EINVAL : pre_load(&v, (uintptr_t)val, sizeof v);
+	if (err)
+		return err;
 	switch (opt) {
 	case SO_REUSEADDR: /* kept, without effect: a port has one socket */
 		s->reuse = v != 0;
@@ -121,8 +120,6 @@ int pre_setsockopt(struct pre_sock *s, int level, int opt, const void *val, sock
 {
 	if ((int)len < 0)
 		return -EINVAL;
-	if (len && !val)
-		return -EFAULT;
 	if (level == (int)PRE_SOL_RDS)
 		return pre_set_rds(s, opt, val, len);
 	if (level != SOL_SOCKET)
@@ -137,10 +134,8 @@ int pre_setsockopt(struct pre_sock *s, int level, int opt, const void *val, sock
 static int store(void *val, socklen_t *len, const void *from, socklen_t n)
 {
 	socklen_t room = *len;
-	n = n < room ? n : room;
-	memcpy(val, from, n);
-	*len = n;
-	return 0;
+	*len = n < room ? n : room;
+	return pre_store((uintptr_t)val, from, *len);
 }
 
 static int get_timeout(const struct pre_timeout *t, void *val, socklen_t *len)
@@ -196,20 +191,23 @@ static int get_socket(struct pre_sock *s, int opt, void *val, socklen_t *len)
 
 int pre_getsockopt(struct pre_sock *s, int level, int opt, void *val, socklen_t *len)
 {
-	if (!len)
-		return -EFAULT;
-	if ((int)*len < 0)
+	socklen_t n;
+	int got = pre_load(&n, (uintptr_t)len, sizeof n);
+	if (got)
+		return got;
+	if ((int)n < 0)
 		return -EINVAL;
-	if (level == (int)PRE_SOL_RDS)
-		return pre_get_rds(s, opt, val, len);
-	if (level != SOL_SOCKET)
+	if (level == (int)PRE_SOL_RDS) {
+		got = pre_get_rds(s, opt, val, &n);
+	} else if (level == SOL_SOCKET) {
+		pthread_mutex_lock(&s->mu);
+		got = get_socket(s, opt, val, &n);
+		pthread_mutex_unlock(&s->mu);
+	} else {
 		return -ENOPROTOOPT;
-	if (*len && !val)
-		return -EFAULT;
-	pthread_mutex_lock(&s->mu);
-	int err = get_socket(s, opt, val, len);
-	pthread_mutex_unlock(&s->mu);
-	return err;
+	}
+	int err = got >= 0 || got == -ENOSPC ? pre_store((uintptr_t)len, &n, sizeof n) : 0;
+	return err ? err : got;
 }
 
 /* pre_ioctl carries out the requests of RDS. *handled is false for others. */

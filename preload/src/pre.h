@@ -106,6 +106,7 @@ struct pre_sock {
 	struct pre_notify status;
 	_Atomic bool has_status;
 	_Atomic uint64_t cong;
+	struct pre_zcopy_cookies zcopied;
 	/* What poll waits for besides. */
 	struct rds_addr *congested;
 	_Atomic size_t ncongested;
@@ -167,9 +168,10 @@ struct pre_sock *pre_sock_fresh(void);
 /* pre_ends makes the descriptors of s: the program's, which it returns, and two hidden ones. */
 int pre_ends(struct pre_sock *s, int flags);
 int pre_socket(int type, int protocol);
+/* pre_bind, pre_connect and pre_name have names in memory of this library. */
 int pre_bind(struct pre_sock *s, const void *addr, socklen_t len);
 int pre_connect(struct pre_sock *s, const void *addr, socklen_t len);
-int pre_name(struct pre_sock *s, bool peer, struct sockaddr *addr, socklen_t *len);
+int pre_name(struct pre_sock *s, bool peer, struct sockaddr_storage *name, socklen_t *len);
 void pre_release(struct pre_sock *s);
 /* pre_live stores the bound socket in *rs, NULL before bind. */
 int pre_live(struct pre_sock *s, rds_socket **rs);
@@ -208,6 +210,7 @@ struct pre_out {
 	uint8_t *control, few[256]; /* a copy of the program's: few, or for more memory of its own */
 	size_t ncontrol;
 };
+/* The name and the vector of h are memory of this library. */
 ssize_t pre_sendmsg(struct pre_sock *s, const struct msghdr *h, int flags);
 ssize_t pre_recvmsg(struct pre_sock *s, struct msghdr *h, int flags);
 /* pre_controls_load copies the control messages of h into o, and pre_controls puts what they ask for
@@ -229,6 +232,7 @@ int pre_error(struct pre_sock *s, rds_socket *rs);
 int pre_setsockopt(struct pre_sock *s, int level, int opt, const void *val, socklen_t len);
 int pre_getsockopt(struct pre_sock *s, int level, int opt, void *val, socklen_t *len);
 int pre_set_rds(struct pre_sock *s, int opt, const void *val, socklen_t len);
+/* val is the program's, len is not. */
 int pre_get_rds(struct pre_sock *s, int opt, void *val, socklen_t *len);
 int pre_apply_options(struct pre_sock *s, rds_socket *rs);
 int pre_set_timestamp(struct pre_sock *s, int opt, int on);
@@ -236,11 +240,32 @@ int pre_info(struct pre_sock *s, int opt, void *val, socklen_t *len);
 int pre_barrier(struct pre_sock *s, const void *val, socklen_t len);
 int pre_ioctl(struct pre_sock *s, unsigned long request, void *arg, bool *handled);
 
-/* ---- copy.c: the program's structures ---- */
-/* pre_store and pre_load copy to and from addresses of the program that may be wrong: -EFAULT. Each is
- * read once, so that what was checked is what is used. Others: there is no descriptor for a pipe. */
+/* ---- copy.c: the program's memory ---- */
+/* pre_copy copies from or to an address of the program that may be wrong: -EFAULT. It may have copied a
+ * part then. pre_store and pre_load do it with structures. Each is read once, so that what was checked is
+ * what is used. */
+int pre_copy(void *to, const void *from, size_t n);
 int pre_store(uint64_t at, const void *from, size_t n);
 int pre_load(void *to, uint64_t at, size_t n);
+
+/* ---- message.c: the program's msghdr and names ---- */
+/* A pre_msg is a copy of the program's msghdr, with its vector, and its name if it is sent. What it says of
+ * control messages and payload are the program's addresses. */
+struct pre_msg {
+	struct msghdr h;
+	struct sockaddr_storage name;
+	void *to; /* where the program wants the name */
+	struct iovec *v, few[8];
+};
+/* pre_msg_load makes m, and pre_msg_vector makes it of a vector alone. pre_msg_end is due after an error, too. */
+int pre_msg_load(struct pre_msg *m, const struct msghdr *from, bool send);
+int pre_msg_vector(struct pre_msg *m, const struct iovec *v, int n);
+/* pre_msg_store stores what a receive has set. */
+int pre_msg_store(const struct pre_msg *m, struct msghdr *to);
+void pre_msg_end(struct pre_msg *m);
+int pre_name_load(struct sockaddr_storage *to, const void *addr, socklen_t len);
+/* pre_name_store stores as much of the n bytes of a name as *len has room for, and n in *len. */
+int pre_name_store(const struct sockaddr_storage *from, socklen_t n, void *addr, socklen_t *len);
 
 /* ---- memory.c: regions of the program's memory ---- */
 int pre_get_mr(struct pre_sock *s, const void *val, socklen_t len, bool for_dest);

@@ -1,18 +1,18 @@
 /* Options at level SOL_RDS. */
+#include <netinet/in.h>
+
 #include "pre.h"
 
 /* integer reads an option of at least four bytes. */
 static int integer(const void *val, socklen_t len, int *v)
 {
-	if (len < sizeof *v)
-		return -EINVAL;
-	memcpy(v, val, sizeof *v);
-	return 0;
+	return len < sizeof *v ? -EINVAL : pre_load(v, (uintptr_t)val, sizeof *v);
 }
 
 /* cancel is RDS_CANCEL_SENT_TO. The length tells the form of the address. */
 static int cancel(struct pre_sock *s, const void *val, socklen_t len)
 {
+	struct sockaddr_in6 name;
 	struct pre_addr a;
 	rds_socket *rs;
 	int err = pre_live(s, &rs);
@@ -22,7 +22,9 @@ static int cancel(struct pre_sock *s, const void *val, socklen_t len)
 		return -ENOTCONN;
 	if (len < 16)
 		return -EINVAL;
-	pre_addr_in(val, len >= 28, &a);
+	if ((err = pre_load(&name, (uintptr_t)val, len >= sizeof name ? sizeof name : sizeof(struct sockaddr_in))))
+		return err;
+	pre_addr_in(&name, len >= sizeof name, &a);
 	if (!pre_unicast(&a.at) || pre_v4(&a.at) != pre_v4(&s->bound.at))
 		return 0; /* nothing can have been sent there */
 	return rds_cancel(rs, &a.at);
@@ -36,8 +38,7 @@ static int set_transport(struct pre_sock *s, const void *val, socklen_t len)
 		err = -EOPNOTSUPP;
 	else if (len != sizeof v)
 		err = -EINVAL;
-	if (!err) {
-		memcpy(&v, val, sizeof v);
+	if (!err && !(err = pre_load(&v, (uintptr_t)val, sizeof v))) {
 		if (v == 1)
 			err = -ENOPROTOOPT;
 		else if (v != (int)PRE_TRANS_IB && v != (int)PRE_TRANS_TCP)
@@ -53,9 +54,8 @@ static int set_transport(struct pre_sock *s, const void *val, socklen_t len)
 static int set_trace(struct pre_sock *s, const void *val, socklen_t len)
 {
 	uint8_t a[1 + PRE_TRACES];
-	if (len != sizeof a)
+	if (len != sizeof a || pre_load(a, (uintptr_t)val, sizeof a))
 		return -EFAULT;
-	memcpy(a, val, sizeof a);
 	if (a[0] > PRE_TRACES)
 		return -EFAULT;
 	for (int i = 0; i < a[0]; i++)
@@ -111,9 +111,8 @@ int pre_set_rds(struct pre_sock *s, int opt, const void *val, socklen_t len)
 		return set_trace(s, val, len);
 	case SO_TIMESTAMP:
 	case 63:
-		if (len != sizeof v)
+		if (len != sizeof v || pre_load(&v, (uintptr_t)val, sizeof v))
 			return -EFAULT;
-		memcpy(&v, val, sizeof v);
 		pthread_mutex_lock(&s->mu);
 		pre_set_timestamp(s, opt, v);
 		pthread_mutex_unlock(&s->mu);
@@ -135,7 +134,6 @@ int pre_get_rds(struct pre_sock *s, int opt, void *val, socklen_t *len)
 		return -ENOPROTOOPT;
 	if (*len < sizeof v)
 		return -EINVAL;
-	memcpy(val, &v, sizeof v);
 	*len = sizeof v;
-	return 0;
+	return pre_store((uintptr_t)val, &v, sizeof v);
 }

@@ -39,3 +39,8 @@ PRE_REAL(int, ppoll, struct pollfd *, nfds_t, const struct timespec *, const sig
 PRE_REAL(int, select, int, fd_set *, fd_set *, fd_set *, struct timeval *)
 PRE_REAL(int, pselect, int, fd_set *, fd_set *, fd_set *, const struct timespec *, const sigset_t *)
 PRE_REAL(int, epoll_ctl, int, int, int, struct epoll_event *)
+PRE_REAL(int, sigaction, int, const struct sigaction *, struct sigaction *)
+PRE_REAL(sighandler_t, signal, int, sighandler_t)
+PRE_REAL(sighandler_t, sysv_signal, int, sighandler_t)
+PRE_REAL(int, pthread_sigmask, int, const sigset_t *, sigset_t *)
+PRE_REAL(int, sigprocmask, int, const sigset_t *, sigset_t *)

@@ -12,6 +12,7 @@ struct controls {
 	uint8_t *buf;
 	size_t size, n;
 	int flags;
+	bool bad; /* a part of it is not there */
 };
 
 static bool has_room(struct controls *c, size_t len)
@@ -22,20 +23,24 @@ static bool has_room(struct controls *c, size_t len)
 	return false;
 }
 
-/* put appends one control message. One that does not fit is cut off, as in the kernel. */
-static void put(struct controls *c, int level, int type, const void *data, size_t len)
+/* put appends one control message, and reports whether the memory was there. One that does not fit is
+ * cut off, as in the kernel. */
+static bool put(struct controls *c, int level, int type, const void *data, size_t len)
 {
 	size_t left = c->size - c->n;
 	if (left < sizeof(struct cmsghdr)) {
 		c->flags |= MSG_CTRUNC;
-		return;
+		return true;
 	}
 	if (!has_room(c, len))
 		len = left - sizeof(struct cmsghdr);
 	struct cmsghdr m = {.cmsg_len = CMSG_LEN(len), .cmsg_level = level, .cmsg_type = type};
-	memcpy(c->buf + c->n, &m, sizeof m);
-	memcpy(c->buf + c->n + sizeof m, data, len);
+	if (pre_store((uintptr_t)c->buf + c->n, &m, sizeof m) || pre_store((uintptr_t)c->buf + c->n + sizeof m, data, len)) {
+		c->bad = true;
+		return false;
+	}
 	c->n += CMSG_SPACE(len) < left ? CMSG_SPACE(len) : left;
+	return true;
 }
 
 /* keeps makes the descriptor show what stays here for want of room. */
@@ -66,7 +71,11 @@ static bool statuses(struct pre_sock *s, rds_socket *rs, struct controls *c)
 			keeps(s, rs);
 			break;
 		}
-		put(c, (int)PRE_SOL_RDS, (int)PRE_CMSG_RDMA_STATUS, &s->status, sizeof s->status);
+		if (!put(c, (int)PRE_SOL_RDS, (int)PRE_CMSG_RDMA_STATUS, &s->status, sizeof s->status)) {
+			any = true;
+			keeps(s, rs);
+			break;
+		}
 		atomic_store(&s->has_status, false);
 	}
 	pthread_mutex_unlock(&s->mu);
@@ -84,27 +93,31 @@ static bool congestion(struct pre_sock *s, rds_socket *rs, struct controls *c)
 	mask |= atomic_exchange(&s->cong, 0);
 	if (!mask)
 		return false;
-	if (has_room(c, sizeof mask)) {
-		put(c, (int)PRE_SOL_RDS, (int)PRE_CMSG_CONG_UPDATE, &mask, sizeof mask);
-	} else {
+	if (!has_room(c, sizeof mask) || !put(c, (int)PRE_SOL_RDS, (int)PRE_CMSG_CONG_UPDATE, &mask, sizeof mask)) {
 		atomic_fetch_or(&s->cong, mask);
 		keeps(s, rs);
 	}
 	return true;
 }
 
-/* zero_copied puts the cookies of finished sends if they fit. */
+/* zero_copied puts the cookies of finished sends if they fit. If the memory is not there they stay here,
+ * and as in the kernel this is no error. */
 static bool zero_copied(struct pre_sock *s, rds_socket *rs, struct controls *c)
 {
-	struct pre_zcopy_cookies z = {0};
-	if (!s->zerocopy || c->size - c->n < CMSG_LEN(sizeof z))
+	struct pre_zcopy_cookies *z = &s->zcopied;
+	bool stored = false;
+	if (c->bad || !s->zerocopy || c->size - c->n < CMSG_LEN(sizeof *z))
 		return false;
-	ssize_t n = rds_zero_copy_done(rs, z.cookies, PRE_ZCOPY_COOKIES);
-	if (n <= 0)
-		return false;
-	z.num = (uint32_t)n;
-	put(c, (int)PRE_SOL_RDS, (int)PRE_CMSG_ZCOPY_DONE, &z, sizeof z);
-	return true;
+	pthread_mutex_lock(&s->mu);
+	if (!z->num) {
+		ssize_t n = rds_zero_copy_done(rs, z->cookies, PRE_ZCOPY_COOKIES);
+		z->num = n > 0 ? (uint32_t)n : 0;
+	}
+	if (z->num && (stored = put(c, (int)PRE_SOL_RDS, (int)PRE_CMSG_ZCOPY_DONE, z, sizeof *z)))
+		*z = (struct pre_zcopy_cookies){0};
+	pthread_mutex_unlock(&s->mu);
+	c->bad = false;
+	return stored;
 }
 
 /* latencies puts RXPATH_LATENCY. */
@@ -148,9 +161,11 @@ static void finish(struct msghdr *h, const struct controls *c, int flags)
 /* take takes what is there: 1, or 0 for nothing. *n is the result of recvmsg. */
 static int take(struct pre_sock *s, rds_socket *rs, struct msghdr *h, int flags, bool dont_wait, ssize_t *n)
 {
-	struct controls c = {h->msg_control, h->msg_control ? h->msg_controllen : 0, 0, 0};
+	struct controls c = {h->msg_control, h->msg_control ? h->msg_controllen : 0, 0, 0, false};
 	*n = 0;
 	if (statuses(s, rs, &c) || congestion(s, rs, &c)) {
+		if (c.bad)
+			return -EFAULT; /* what had no place stays here, as in the kernel */
 		h->msg_namelen = 0;
 		finish(h, &c, 0);
 		return 1;
@@ -172,6 +187,8 @@ static int take(struct pre_sock *s, rds_socket *rs, struct msghdr *h, int flags,
 	if (err)
 		return err;
 	describe(s, rs, &m, &c);
+	if (c.bad)
+		return -EFAULT; /* the message is lost, as in the kernel */
 	finish(h, &c, m.flags & RDS_TRUNC ? MSG_TRUNC : 0);
 	*n = (ssize_t)(m.flags & RDS_TRUNC && flags & MSG_TRUNC ? m.len : m.n);
 	if (h->msg_name)

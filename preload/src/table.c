@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "../../librds/src/int.h"
+#include "fault.h"
 #include "pre.h"
 #include "rdsfd.h"
 #undef close
@@ -90,6 +91,7 @@ static void in_child(void)
 {
 	pthread_mutex_init(&mu, NULL);
 	pre_adopt_in_child();
+	pre_catch_in_child();
 	atomic_store(&process, getpid());
 	for (struct pre_sock *s = all; s; s = s->next_all)
 		if (atomic_load(&s->refs))
