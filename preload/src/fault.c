@@ -49,17 +49,21 @@ static void unlock(const sigset_t *was)
 
 void pre_catch_in_child(void) { atomic_flag_clear(&busy); }
 
-/* again sends the thread the signal once more, with all that it said. */
-static void again(int sig, siginfo_t *info) { syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), sig, info); }
-
-/* by_default does the default action where the signal came. Until the handler returns it is blocked. */
-static void by_default(int sig, siginfo_t *info)
+/* again sends the thread the signal once more, with all that it said. Until the handler returns it is
+ * blocked, also where the program asks for SA_NODEFER. */
+static void again(int sig, siginfo_t *info)
 {
-	struct sigaction none = {.sa_handler = SIG_DFL};
 	sigset_t one;
 	sigemptyset(&one);
 	sigaddset(&one, sig);
 	real_pthread_sigmask(SIG_BLOCK, &one, NULL);
+	syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), sig, info);
+}
+
+/* by_default does the default action where the signal came. */
+static void by_default(int sig, siginfo_t *info)
+{
+	struct sigaction none = {.sa_handler = SIG_DFL};
 	real_sigaction(sig, &none, NULL);
 	again(sig, info);
 }
