@@ -141,6 +141,27 @@ static void described(void)
 	EMPTY(b);
 }
 
+/* The status of an operation stays until it has a place. */
+static void statuses(void)
+{
+	char *local = malloc(PAGE);
+	uint64_t vec[2] = {(uintptr_t)local, 8};
+	struct { uint64_t cookie, raddr, rbytes, local, n, flags, token; } args = {4711, 0, 8, (uintptr_t)vec, 1, 0x21, 77};
+	struct { struct cmsghdr h; char data[sizeof args]; } m = {{CMSG_LEN(sizeof args), SOL, 1}, {0}};
+	struct { struct cmsghdr h; uint64_t token; int32_t status, pad; } got;
+	struct msghdr h = {.msg_control = &m, .msg_controllen = sizeof m};
+	memcpy(m.data, &args, sizeof args);
+	CHECK(sendmsg(a, &h, 0) == 0);
+	h = (struct msghdr){.msg_control = NOWHERE, .msg_controllen = sizeof got};
+	FAILS(recvmsg(a, &h, 0), EFAULT); /* it waits for the status */
+	h.msg_control = ACROSS(sizeof got.h);
+	FAILS(recvmsg(a, &h, MSG_DONTWAIT), EFAULT);
+	h.msg_control = &got;
+	CHECK(recvmsg(a, &h, MSG_DONTWAIT) == 0 && h.msg_controllen == sizeof got && got.h.cmsg_type == 4 && got.token == 77);
+	EMPTY(a);
+	free(local);
+}
+
 static void names(void)
 {
 	int fd = socket(RDS, SOCK_SEQPACKET, 0);
@@ -265,6 +286,7 @@ int main(int argc, char **argv)
 	receives(100);
 	receives(LARGE / 8 + 100);
 	described();
+	statuses();
 	names();
 	options();
 	raced(100);
