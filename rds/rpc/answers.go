@@ -23,6 +23,8 @@ func (c *Caller) receive(ctx context.Context) {
 			c.answered(m, id)
 		case kind == kindUnknown:
 			c.unknown(m)
+		case kind == kindMark && m.Addr == c.self:
+			c.judge()
 		}
 	}
 }
@@ -117,7 +119,6 @@ func (c *Caller) notices(ctx context.Context) {
 }
 
 func (c *Caller) notice(n *rds.Notice) {
-	there := func(p *pending) bool { return p.to == n.To }
 	switch n.Kind {
 	case rds.Unreachable:
 		c.withdraw(n.To, n.Reason)
@@ -132,8 +133,40 @@ func (c *Caller) notice(n *rds.Notice) {
 		if n.Kind == rds.Lost {
 			err = ErrLost
 		}
-		c.fail(err, there)
+		c.gone(n.To, err)
 	}
+}
+
+// verdict says that a server is gone, and so that its calls up to an id have no answer but
+// one that has arrived.
+type verdict struct {
+	to   netip.AddrPort
+	last uint64
+	err  error
+}
+
+// gone ends the calls to a server that is gone with err, behind the answers that have
+// arrived and were not received: a message that the socket sends itself arrives behind
+// them. If there is no room for that, gone ends the calls at once.
+func (c *Caller) gone(to netip.AddrPort, err error) {
+	c.mu.Lock()
+	c.verdicts.push(verdict{to, c.last, err})
+	c.mu.Unlock()
+	if _, err := c.s.Send(rds.DontWait, &rds.Message{Payload: newIDs(kindMark, 0, nil), Addr: c.self}); err != nil {
+		c.judge()
+	}
+}
+
+// judge carries out the oldest verdict.
+func (c *Caller) judge() {
+	c.mu.Lock()
+	if c.verdicts.len() == 0 {
+		c.mu.Unlock()
+		return
+	}
+	v := c.verdicts.pop()
+	c.mu.Unlock()
+	c.fail(v.err, func(p *pending) bool { return p.to == v.to && int64(v.last-p.id) >= 0 })
 }
 
 // withdraw ends the calls to a server that is not reached. Their requests are withdrawn,

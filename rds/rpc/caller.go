@@ -26,6 +26,7 @@ type CallerOptions struct {
 // goroutines at once; calls at the same time share messages on the wire.
 type Caller struct {
 	s      *rds.Socket
+	self   netip.AddrPort // its address
 	o      CallerOptions
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -43,6 +44,8 @@ type Caller struct {
 	timer *time.Timer
 	armed bool
 	ended error // no calls any more
+
+	verdicts fifo[verdict]
 }
 
 // pending is one call that waits for its answer.
@@ -75,7 +78,7 @@ func NewCaller(s *rds.Socket, o CallerOptions) *Caller {
 		o.Probe = time.Second
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Caller{s: s, o: o, cancel: cancel, calls: map[uint64]*pending{}, last: rand.Uint64()}
+	c := &Caller{s: s, self: s.LocalAddrPort(), o: o, cancel: cancel, calls: map[uint64]*pending{}, last: rand.Uint64()}
 	c.free.New = func() any { return &pending{done: make(chan struct{}, 1)} }
 	c.timer = time.AfterFunc(time.Hour, c.probe)
 	c.timer.Stop()

@@ -22,6 +22,8 @@
 //   - At once if the host is not reached (rds.Reason) or no socket is bound there
 //     (ErrNoSocket).
 //   - At once if the daemon there restarted before it had the request (ErrLost).
+//   - At once if the server is shutting down (ErrShutdown), or ended while the handler ran
+//     (ErrLost).
 //   - Within CallerOptions.Probe or so if the server took the request and died, or has
 //     no answer for it any more (ErrNoSocket, ErrLost): a Caller asks for calls that
 //     wait.
@@ -31,6 +33,13 @@
 // The deadline of ctx travels with the request, as the time that is left, so clocks need
 // not agree. If ctx ends first, the server ends the handler's context, and no answer
 // travels.
+//
+// # The end of a server
+//
+// Server.Shutdown lets the handlers that run answer, and refuses everything else. A server
+// whose context ends or whose Shutdown takes too long ends the contexts of its handlers.
+// What a handler answers still goes to its caller. Serve closes its socket, so each call
+// ends, with or without a deadline.
 //
 // # Large bodies
 //

@@ -27,11 +27,15 @@ var (
 	// has ended. The request may have run, if there was a server. ECONNREFUSED.
 	ErrNoSocket error = &sentinel{"no server at the destination", syscall.ECONNREFUSED}
 	// ErrLost: the daemon of the server's host restarted, or the server does not know the
-	// request, so no answer will come. The request may have run. ECONNRESET.
-	ErrLost error = &sentinel{"request lost: its server, or the daemon there, was restarted", syscall.ECONNRESET}
+	// request or ended before its handler did, so no answer will come. The request may have
+	// run. ECONNRESET.
+	ErrLost error = &sentinel{"request lost: its server, or the daemon there, ended or was restarted", syscall.ECONNRESET}
 	// ErrBusy: as many requests wait at the server as it takes. The request did not run.
 	// EAGAIN.
 	ErrBusy error = &sentinel{"server busy", syscall.EAGAIN}
+	// ErrShutdown: the server is shutting down. The request did not run. Serve returns
+	// ErrShutdown after Server.Shutdown. ESHUTDOWN.
+	ErrShutdown error = &sentinel{"server is shut down", syscall.ESHUTDOWN}
 	// ErrNoMethod: the server has no such method. The request did not run. ENOSYS.
 	ErrNoMethod error = &sentinel{"no such method", syscall.ENOSYS}
 	// ErrTooLarge: the request is larger than the server takes, and did not run; or the
@@ -94,6 +98,10 @@ func (a *answer) err() error {
 		return nil
 	case statusFailed:
 		return &Error{Text: strings.ToValidUTF8(string(a.part), "\uFFFD"), Errno: a.errno}
+	case statusBusy:
+		if a.errno == shutDown.errno {
+			return ErrShutdown
+		}
 	}
 	err := map[status]error{statusBusy: ErrBusy, statusNoMethod: ErrNoMethod, statusTooLarge: ErrTooLarge,
 		statusMalformed: ErrProtocol, statusVersion: ErrVersion}[a.status]
@@ -101,6 +109,18 @@ func (a *answer) err() error {
 		return err
 	}
 	return &detailed{err, strings.ToValidUTF8(string(a.part), "\uFFFD")}
+}
+
+// shutDown refuses a request because the server is shutting down. Callers that do not know
+// ErrShutdown take it for ErrBusy.
+var shutDown = answer{status: statusBusy, errno: syscall.ESHUTDOWN, total: uint64(len(shutDownText)), part: []byte(shutDownText)}
+
+const shutDownText = "it is shutting down"
+
+// refusal is the answer to a request that did not run.
+func refusal(st status, text string) answer {
+	text = clip(text)
+	return answer{status: st, total: uint64(len(text)), part: []byte(text)}
 }
 
 // detailed is err with what the server says about it.

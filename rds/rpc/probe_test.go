@@ -5,6 +5,7 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/rdstest"
@@ -44,4 +45,44 @@ func TestProbeBehindRequest(t *testing.T) {
 			t.Fatalf("message %d: %q, %v, want %q", i, b[:n], err, want)
 		}
 	}
+}
+
+// TestGoneBehindAnswers: news that a server is gone does not pass an answer that has arrived.
+// It ends no call made later, whose server may be the next one there.
+func TestGoneBehindAnswers(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	s, server := d.Bind(t, d.Open(t), 0), d.Bind(t, d.Open(t), 0)
+	c := &Caller{s: s, self: s.LocalAddrPort(), calls: map[uint64]*pending{}, armed: true}
+	var ps [3]*pending // answered, lost, made later
+	for i := range ps {
+		ps[i] = &pending{to: server.LocalAddrPort(), done: make(chan struct{}, 1)}
+	}
+	for _, p := range ps[:2] {
+		if err := c.register(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := server.SendTo(appendAnswer(nil, &answer{id: ps[0].id}), c.self); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Wait(within(t), rds.WaitSet{Message: true}); err != nil {
+		t.Fatal(err)
+	}
+	c.gone(server.LocalAddrPort(), ErrNoSocket)
+	if err := c.register(ps[2]); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	c.timer = time.NewTimer(time.Hour)
+	go func() {
+		defer close(ended)
+		c.receive(context.Background())
+	}()
+	<-ps[0].done
+	<-ps[1].done
+	if ps[0].err != nil || ps[1].err != ErrNoSocket || len(ps[2].done) > 0 {
+		t.Errorf("%v, %v, want nil, ErrNoSocket; the later call ended: %v", ps[0].err, ps[1].err, len(ps[2].done) > 0)
+	}
+	_ = s.Close()
+	<-ended
 }

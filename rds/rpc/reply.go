@@ -21,23 +21,29 @@ const (
 )
 
 // run handles one call and answers it.
-func (v *server) run(c *call) {
+func (v *Server) run(c *call) {
 	if c.ctx.Err() != nil {
-		return // nobody waits for the answer
+		v.notRun(c)
+		return
 	}
 	if c.cookie != 0 && c.size > 0 {
 		c.req.Body = make([]byte, c.size)
 		ctx, cancel := context.WithTimeout(c.ctx, v.o.callerWait)
 		_, err := v.s.Remote(ctx, c.key.from, c.cookie, int64(c.size)).ReadAt(c.req.Body, 0)
 		cancel()
-		if err != nil {
+		switch {
+		case err == nil:
+		case c.ctx.Err() != nil:
+			v.notRun(c)
+			return
+		default:
 			c.answerBy = time.Now().Add(v.o.callerWait)
 			v.fail(c, fmt.Errorf("read the request: %w", err))
 			return
 		}
 	}
 	out, err := c.handle(c.ctx, &c.req)
-	if c.ctx.Err() != nil {
+	if !v.answers(c) {
 		return
 	}
 	c.answerBy = time.Now().Add(v.o.callerWait)
@@ -50,7 +56,7 @@ func (v *server) run(c *call) {
 }
 
 // reply sends the answer out of c. An error is one that the caller can still be told.
-func (v *server) reply(c *call, out []byte) error {
+func (v *Server) reply(c *call, out []byte) error {
 	total := uint64(len(out))
 	switch {
 	case c.into != 0 && total > c.room:
@@ -71,16 +77,18 @@ func (v *server) reply(c *call, out []byte) error {
 }
 
 // fail answers c with err.
-func (v *server) fail(c *call, err error) {
+func (v *Server) fail(c *call, err error) {
 	text := clip(err.Error())
 	a := answer{id: c.key.id, status: statusFailed, total: uint64(len(text)), part: []byte(text)}
-	_ = errors.As(err, &a.errno)
+	if !errors.As(err, &a.errno) && c.stopped && errors.Is(err, context.Canceled) {
+		a.errno = shutDown.errno
+	}
 	_ = v.send(c, &a)
 }
 
 // send sends one message of an answer. It waits for room as long as the call lasts, and until
 // c.answerBy.
-func (v *server) send(c *call, a *answer) error {
+func (v *Server) send(c *call, a *answer) error {
 	buf := outs.Get().(*[]byte)
 	defer outs.Put(buf)
 	*buf = appendAnswer((*buf)[:0], a)
@@ -100,7 +108,7 @@ var outs = sync.Pool{New: func() any { return new([]byte) }}
 // write writes an answer into the caller's memory: all but the last piece first, then the
 // last with the message that tells of the answer. The message is delivered only if its
 // piece is there, and sent only if the others are.
-func (v *server) write(c *call, out []byte) error {
+func (v *Server) write(c *call, out []byte) error {
 	ctx, cancel := context.WithDeadline(c.ctx, c.answerBy)
 	defer cancel()
 	first := max(0, len(out)-stageSize)

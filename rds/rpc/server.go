@@ -4,13 +4,14 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdsd/rdsd/rds"
 )
 
 // Handler answers a request. ctx ends at the deadline of the caller, when the caller gives
-// up, and when Serve ends. The answer may be any slice, that of the request included: it
+// up, and when Serve ends otherwise than by Shutdown. The answer may be any slice, that of the request included: it
 // is copied. An error goes to the caller as an Error, with its text and the errno that it
 // matches. Handlers run at the same time.
 type Handler func(ctx context.Context, r *Request) (answer []byte, err error)
@@ -55,17 +56,22 @@ const (
 	callerWait = 10 * time.Second
 )
 
-// server is one Serve.
-type server struct {
+// Server answers the requests that one socket receives. NewServer makes one, Serve runs it,
+// Shutdown ends it. Shutdown may be called from any goroutine.
+type Server struct {
 	s       *rds.Socket
-	ctx     context.Context
+	ctx     context.Context // ends when nothing is received or sent any more
+	stop    context.CancelFunc
 	methods Methods
 	o       ServerOptions
 	wg      sync.WaitGroup
 	staging staging
+	served  chan struct{} // closed when Serve has returned
 
 	mu      sync.Mutex
-	active  map[callKey]*call // waiting or running
+	begun   bool              // Serve was called
+	closing error             // why Serve will return, and takes no calls any more
+	active  map[callKey]*call // waiting, running, or not refused yet
 	callers map[netip.AddrPort]*caller
 	next    fifo[*call]   // workers were promised to them
 	ready   fifo[*caller] // with a call that waits and may run
@@ -74,38 +80,7 @@ type server struct {
 	idle    int           // workers that wait and were not promised a call
 	workers int
 	wake    sync.Cond
-	ended   bool
-}
-
-// caller is a Caller that has calls at the server.
-type caller struct {
-	queue  fifo[*call] // waiting
-	queued int         // bytes of the bodies of calls that do not run
-	busy   int         // calls that run, or have the promise of a worker
-	ready  bool        // in server.ready
-}
-
-// fifo is a queue.
-type fifo[T any] struct {
-	all  []T
-	head int
-}
-
-func (q *fifo[T]) len() int { return len(q.all) - q.head }
-
-func (q *fifo[T]) push(x T) {
-	if q.head > len(q.all)/2 {
-		n := copy(q.all, q.all[q.head:])
-		clear(q.all[n:])
-		q.all, q.head = q.all[:n], 0
-	}
-	q.all = append(q.all, x)
-}
-
-func (q *fifo[T]) pop() (x T) {
-	x, q.all[q.head] = q.all[q.head], x
-	q.head++
-	return x
+	ended   bool // no worker has anything to do any more
 }
 
 // callKey names a call at the server.
@@ -128,17 +103,17 @@ type call struct {
 	msg    rds.Message
 
 	answerBy time.Time // when the answer ends unfinished
+	state    atomic.Int32
+	stopped  bool // the server has ended the context of the handler
 }
 
-// Serve answers the requests that s receives with methods, until ctx ends or s fails. It
-// then ends the contexts of all handlers, waits for them, and returns why: the error of
-// ctx, or one of rds.Socket.RecvFrom. It does not close s. While it runs, nobody else may
-// receive from s. Methods must not change.
+// NewServer makes a Server that answers the requests that s receives with methods. From
+// Serve on, the Server has s: nobody else may receive from s, and methods must not change.
 //
 // What callers send is checked. One Caller cannot have all handlers, nor all places in the
 // queue, but a process can be many Callers. So servers that do not trust their callers
 // limit who can reach them (peers.allow).
-func Serve(ctx context.Context, s *rds.Socket, methods Methods, o ServerOptions) error {
+func NewServer(s *rds.Socket, methods Methods, o ServerOptions) *Server {
 	if o.Handlers <= 0 {
 		o.Handlers = 64
 	}
@@ -154,27 +129,23 @@ func Serve(ctx context.Context, s *rds.Socket, methods Methods, o ServerOptions)
 	if o.callerWait <= 0 {
 		o.callerWait = callerWait
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	v := &server{s: s, ctx: ctx, methods: methods, o: o, active: map[callKey]*call{}, callers: map[netip.AddrPort]*caller{}}
+	v := &Server{s: s, methods: methods, o: o, served: make(chan struct{}), active: map[callKey]*call{}, callers: map[netip.AddrPort]*caller{}}
 	v.wake.L = &v.mu
-	s.SetNotices() // a caller that has gone needs no answer
-	err := v.receive()
-	cancel()
-	v.end()
-	v.wg.Wait()
-	v.staging.free()
-	return err
+	return v
+}
+
+// Serve is NewServer and Server.Serve, for a server that ends with ctx.
+func Serve(ctx context.Context, s *rds.Socket, methods Methods, o ServerOptions) error {
+	return NewServer(s, methods, o).Serve(ctx)
 }
 
 // part is what one of several may have of n: all but an eighth, or but one.
 func part(n int) int { return max(1, n-max(1, n/8)) }
 
-func (v *server) receive() error {
-	for m, err := range v.s.Messages(v.ctx) {
+// receive takes what callers send, until ctx ends or the socket fails.
+func (v *Server) receive(ctx context.Context) error {
+	for m, err := range v.s.Messages(ctx) {
 		if err != nil {
-			if e := v.ctx.Err(); e != nil {
-				err = e
-			}
 			return err
 		}
 		ver, kind, id, ok := parseCommon(m.Payload)
@@ -182,35 +153,35 @@ func (v *server) receive() error {
 		case !ok:
 		case ver != version:
 			if kind == kindRequest {
-				v.refuse(callKey{m.Addr, id}, statusVersion, "this server speaks version 1")
+				v.refuse(callKey{m.Addr, id}, refusal(statusVersion, "this server speaks version 1"))
 			}
 		case kind == kindRequest:
 			v.request(m, callKey{m.Addr, id})
 		case kind == kindCancel:
-			v.cancel(callKey{m.Addr, id})
+			v.canceled(callKey{m.Addr, id})
 		case kind == kindProbe:
 			v.probed(m)
 		}
 	}
-	return v.ctx.Err()
+	return ctx.Err()
 }
 
 // longest is a timeout beyond which a request has none.
 const longest = 49 * 24 * time.Hour
 
 // request queues a request, or refuses it.
-func (v *server) request(m *rds.Received, key callKey) {
+func (v *Server) request(m *rds.Received, key callKey) {
 	q, err := parseRequest(m.Payload)
 	handle, known := v.methods[string(q.method)]
 	switch {
 	case err != nil:
-		v.refuse(key, statusMalformed, err.Error())
+		v.refuse(key, refusal(statusMalformed, err.Error()))
 		return
 	case !known:
-		v.refuse(key, statusNoMethod, string(q.method))
+		v.refuse(key, refusal(statusNoMethod, string(q.method)))
 		return
 	case uint64(q.size) > uint64(v.o.MaxRequest):
-		v.refuse(key, statusTooLarge, "the request")
+		v.refuse(key, refusal(statusTooLarge, "the request"))
 		return
 	}
 	c := &call{key: key, handle: handle, size: int(q.size), cookie: rds.Cookie(q.cookie)}
@@ -223,122 +194,14 @@ func (v *server) request(m *rds.Received, key callKey) {
 	} else {
 		c.ctx, c.cancel = context.WithCancel(v.ctx)
 	}
-	if st, text := v.admit(c); st != statusOK {
+	if no := v.admit(c); no.status != statusOK {
 		c.cancel()
-		v.refuse(key, st, text)
+		v.refuse(key, no)
 	}
 }
 
-// admit gives c a worker, or puts it into the queue.
-func (v *server) admit(c *call) (status, string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.active[c.key] != nil {
-		return statusMalformed, "a second request of this id"
-	}
-	of := v.callers[c.key.from]
-	if of == nil {
-		of = &caller{}
-	}
-	queue, bytes := v.o.Queue, maxQueued // that one caller may have
-	if v.o.PerCaller < v.o.Handlers {
-		queue, bytes = part(queue), part(bytes)
-	}
-	n := len(c.req.Body)
-	// What of's calls that wait may run is a worker's already.
-	mayRun := of.queue.len() == 0 && of.busy < v.o.PerCaller && (v.idle > 0 || v.workers < v.o.Handlers)
-	if v.queued+n > maxQueued || of.queued+n > bytes || !mayRun && (v.waiting >= v.o.Queue || of.queue.len() >= queue) {
-		return statusBusy, ""
-	}
-	v.callers[c.key.from], v.active[c.key] = of, c
-	of.queued += n
-	v.queued += n
-	if !mayRun {
-		of.queue.push(c)
-		v.waiting++
-		v.mayRun(of)
-		return statusOK, ""
-	}
-	of.busy++
-	v.next.push(c)
-	if v.idle > 0 {
-		v.idle--
-		v.wake.Signal()
-	} else {
-		v.workers++
-		v.wg.Go(v.work)
-	}
-	return statusOK, ""
-}
-
-// mayRun notes that a call of a caller may run, if one waits and may.
-func (v *server) mayRun(of *caller) {
-	if !of.ready && of.queue.len() > 0 && of.busy < v.o.PerCaller {
-		of.ready = true
-		v.ready.push(of)
-	}
-}
-
-// work runs calls until the server ends.
-func (v *server) work() {
-	for c := v.take(); c != nil; c = v.take() {
-		v.run(c)
-		v.done(c)
-		c.cancel()
-	}
-}
-
-// done forgets c, which has run.
-func (v *server) done(c *call) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.active, c.key)
-	of := v.callers[c.key.from]
-	of.busy--
-	if v.mayRun(of); of.busy == 0 && of.queue.len() == 0 {
-		delete(v.callers, c.key.from)
-	}
-}
-
-// take takes a call that was promised a worker, or one that waits, of one caller after the
-// other, and waits for one. It returns nil at the end.
-func (v *server) take() (c *call) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for v.next.len() == 0 && v.ready.len() == 0 && !v.ended {
-		v.idle++
-		v.wake.Wait()
-	}
-	switch {
-	case v.ended:
-		return nil
-	case v.next.len() > 0:
-		c = v.next.pop()
-	default:
-		of := v.ready.pop()
-		of.ready = false
-		c = of.queue.pop()
-		of.busy++
-		v.waiting--
-		v.mayRun(of)
-	}
-	v.callers[c.key.from].queued -= len(c.req.Body)
-	v.queued -= len(c.req.Body)
-	return c
-}
-
-func (v *server) end() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.ended = true
-	for _, c := range v.active {
-		c.cancel()
-	}
-	v.wake.Broadcast()
-}
-
-// cancel ends the context of a call whose caller has given up.
-func (v *server) cancel(key callKey) {
+// canceled ends the context of a call whose caller has given up.
+func (v *Server) canceled(key callKey) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if c := v.active[key]; c != nil {
@@ -347,7 +210,7 @@ func (v *server) cancel(key callKey) {
 }
 
 // probed tells a caller which of its calls this server does not know.
-func (v *server) probed(m *rds.Received) {
+func (v *Server) probed(m *rds.Received) {
 	ids, err := parseIDs(m.Payload)
 	if err != nil {
 		return
@@ -355,7 +218,7 @@ func (v *server) probed(m *rds.Received) {
 	unknown := ids[:0]
 	v.mu.Lock()
 	for _, id := range ids {
-		if v.active[callKey{m.Addr, id}] == nil {
+		if c := v.active[callKey{m.Addr, id}]; c == nil || c.state.Load() == cut {
 			unknown = append(unknown, id)
 		}
 	}
@@ -367,12 +230,12 @@ func (v *server) probed(m *rds.Received) {
 
 // refuse answers a request that is not handled. The receiver does not wait: if there is no
 // room for the answer, the caller learns by its probe that there will be none.
-func (v *server) refuse(key callKey, st status, text string) {
-	text = clip(text)
-	v.tell(key.from, appendAnswer(nil, &answer{id: key.id, status: st, total: uint64(len(text)), part: []byte(text)}))
+func (v *Server) refuse(key callKey, a answer) {
+	a.id = key.id
+	v.tell(key.from, appendAnswer(nil, &a))
 }
 
 // tell sends a message without waiting for room.
-func (v *server) tell(to netip.AddrPort, p []byte) {
+func (v *Server) tell(to netip.AddrPort, p []byte) {
 	_, _ = v.s.Send(rds.DontWait, &rds.Message{Payload: p, Addr: to})
 }

@@ -10,15 +10,15 @@ import (
 // of the same caller does not pass it. Otherwise both would run, which is one more than
 // PerCaller.
 func TestNewCallBehindWaiting(t *testing.T) {
-	v := &server{o: ServerOptions{Handlers: 4, PerCaller: 3, Queue: 8}, active: map[callKey]*call{}, callers: map[netip.AddrPort]*caller{}}
+	v := &Server{o: ServerOptions{Handlers: 4, PerCaller: 3, Queue: 8}, active: map[callKey]*call{}, callers: map[netip.AddrPort]*caller{}}
 	v.wake.L = &v.mu
 	v.idle, v.workers = 4, 4 // the test is all four
 	from := netip.MustParseAddrPort("127.0.0.1:1")
 	admit := func(id uint64) {
 		t.Helper()
 		_, cancel := context.WithCancel(t.Context())
-		if st, _ := v.admit(&call{key: callKey{from, id}, cancel: cancel}); st != statusOK {
-			t.Fatalf("call %d: %v", id, st)
+		if no := v.admit(&call{key: callKey{from, id}, cancel: cancel}); no.status != statusOK {
+			t.Fatalf("call %d: %v", id, no.status)
 		}
 	}
 	for id := range uint64(4) {

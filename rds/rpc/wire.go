@@ -18,7 +18,9 @@ import (
 //	            part
 //	cancel   3: u8 version, u8 kind, 6 bytes 0, u64 id
 //	probe    4: as cancel with id 0; up to 128 u64 ids
-//	unknown  5: as probe: those of a probe's ids that the server does not know
+//	unknown  5: as probe: those of a probe's ids that the server does not know, or ids that
+//	            will have no answer
+//	mark     6: as cancel with id 0, from a Caller to itself
 const (
 	version = 1
 
@@ -27,6 +29,7 @@ const (
 	kindCancel  = 3
 	kindProbe   = 4
 	kindUnknown = 5
+	kindMark    = 6
 
 	commonLen  = 16
 	requestLen = 40
