@@ -86,11 +86,23 @@ func (v *Server) mayRun(of *caller) {
 
 // work runs calls until the server ends.
 func (v *Server) work() {
+	ended := false
+	defer func() {
+		if !ended { // a handler has ended this goroutine
+			v.wg.Go(v.work)
+		}
+	}()
 	for c := v.take(); c != nil; c = v.take() {
-		v.run(c)
-		v.done(c)
-		c.cancel()
+		v.one(c)
 	}
+	ended = true
+}
+
+// one runs c and forgets it.
+func (v *Server) one(c *call) {
+	defer c.cancel()
+	defer v.done(c)
+	v.run(c)
 }
 
 // done forgets c, which has run.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -42,7 +43,30 @@ func (v *Server) run(c *call) {
 			return
 		}
 	}
+	returned := false
+	defer func() {
+		if !returned {
+			v.finish(c, nil, v.panicked(c, recover()))
+		}
+	}()
 	out, err := c.handle(c.ctx, &c.req)
+	returned = true
+	v.finish(c, out, err)
+}
+
+// panicked logs that the handler of c has panicked with x, or has ended its goroutine if x is
+// nil. It returns the error for the caller, which does not say why.
+func (v *Server) panicked(c *call, x any) error {
+	what := "panicked"
+	if x == nil {
+		what = "ended its goroutine"
+	}
+	v.o.Log.Error("rpc: a handler "+what, "method", c.req.Method, "from", c.key.from, "panic", x, "stack", string(debug.Stack()))
+	return fmt.Errorf("the handler %s, the log of its server says why", what)
+}
+
+// finish answers c with what its handler returned.
+func (v *Server) finish(c *call, out []byte, err error) {
 	if !v.answers(c) {
 		return
 	}

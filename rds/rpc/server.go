@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,10 @@ import (
 // up, and when Serve ends otherwise than by Shutdown. The answer may be any slice, that of the request included: it
 // is copied. An error goes to the caller as an Error, with its text and the errno that it
 // matches. Handlers run at the same time.
+//
+// A handler that panics, or ends its goroutine, does not end the process: the server logs
+// the panic with its stack (ServerOptions.Log), and the caller gets an Error that does not say
+// why. What the handler had locked stays locked.
 type Handler func(ctx context.Context, r *Request) (answer []byte, err error)
 
 // Request is what a Handler answers. It is valid until the handler returns.
@@ -42,6 +47,8 @@ type ServerOptions struct {
 	// MaxRequest is the longest request taken, bytes; 0 means 16 MiB. A longer one is
 	// ErrTooLarge. Of requests above 128 KiB only those that are handled take memory.
 	MaxRequest int
+	// Log gets an error for each handler that panics; nil means slog.Default.
+	Log *slog.Logger
 
 	callerWait time.Duration // 0 means the constant
 }
@@ -125,6 +132,9 @@ func NewServer(s *rds.Socket, methods Methods, o ServerOptions) *Server {
 	}
 	if o.MaxRequest <= 0 {
 		o.MaxRequest = 16 << 20
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
 	}
 	if o.callerWait <= 0 {
 		o.callerWait = callerWait
