@@ -17,7 +17,7 @@ func (c *Caller) receive(ctx context.Context) {
 		ver, kind, id, ok := parseCommon(m.Payload)
 		switch {
 		case !ok:
-		case ver != version:
+		case ver > versionHeader:
 			c.failOne(id, m.Addr, ErrVersion)
 		case kind == kindAnswer:
 			c.answered(m, id)
@@ -66,6 +66,10 @@ func (c *Caller) answered(m *rds.Received, id uint64) {
 	case err != nil:
 		c.finish(p, &detailed{ErrProtocol, err.Error()})
 		return
+	case a.header != nil && !p.begun:
+		p.header = a.header
+	}
+	switch {
 	case a.status != statusOK:
 		c.finish(p, a.err())
 		return

@@ -28,6 +28,7 @@ type Caller struct {
 	s      *rds.Socket
 	self   netip.AddrPort // its address
 	o      CallerOptions
+	uses   []Interceptor
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	free   sync.Pool // *pending
@@ -64,6 +65,7 @@ type pending struct {
 	total   uint64
 	begun   bool // a part has come
 	written bool // the answer is in mem
+	header  Header
 	err     error
 }
 
@@ -116,27 +118,74 @@ func (c *Caller) Close() error {
 // for it, see rds.Client.Alloc. Call allocates the answer, and otherwise nothing for a
 // small request.
 func (c *Caller) Call(ctx context.Context, to netip.AddrPort, method string, req []byte) ([]byte, error) {
-	p, err := c.do(ctx, to, method, req, nil)
+	if c.uses != nil {
+		return c.Do(ctx, &Request{Method: method, To: to, Body: req})
+	}
+	r := Request{Method: method, To: to, Body: req} // stays on the stack
+	b, err := c.call(ctx, &r)
+	return b, r.wrap(err)
+}
+
+// Do is Call with the Method, To, Body and Header of r. It sets From, and Answer to the header
+// of the answer, if r.Header is not nil. ErrTooLarge or rds.ErrInvalid if r.Header is not
+// within its bounds; the request was not sent.
+func (c *Caller) Do(ctx context.Context, r *Request) ([]byte, error) {
+	r.From = c.self
+	b, err := chain(c.call, c.uses)(ctx, r)
+	return b, r.wrap(err)
+}
+
+// Use has each call made within is, the first of which is the outermost. A further Use adds
+// to the inside. The answer of CallInto is a part of its Memory, which interceptors keep in
+// place. Use is not called at the same time as calls.
+func (c *Caller) Use(is ...Interceptor) { c.uses = append(c.uses, is...) }
+
+// call is the Handler within the interceptors.
+func (c *Caller) call(ctx context.Context, r *Request) ([]byte, error) {
+	if r.mem != nil {
+		n, err := c.callInto(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		return r.mem.Bytes()[:n], nil
+	}
+	p, err := c.do(ctx, r)
 	if err != nil {
-		return nil, &CallError{Method: method, To: to, Err: err}
+		return nil, err
 	}
 	b := p.buf
 	c.recycle(p)
 	return b, nil
 }
 
+// wrap returns err as the error of a call.
+func (r *Request) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &CallError{Method: r.Method, To: r.To, Err: err}
+}
+
 // do runs one call. The caller recycles what it returns.
-func (c *Caller) do(ctx context.Context, to netip.AddrPort, method string, req []byte, mem *Memory) (*pending, error) {
+func (c *Caller) do(ctx context.Context, r *Request) (*pending, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if len(method) > maxMethod {
+	if len(r.Method) > maxMethod {
 		return nil, &detailed{rds.ErrInvalid, "a method's name has at most 255 bytes"}
 	}
+	to, mem, req := r.To, r.mem, r.Body
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	p := c.free.Get().(*pending)
 	*p = pending{to: to, mem: mem, lent: mem != nil, done: p.done, out: p.out[:0]}
 	q := request{size: uint32(len(req)), body: req}
+	if r.Header != nil {
+		var err error
+		if q.head, err = r.Header.encode(); err != nil {
+			return nil, err
+		}
+		q.headed, q.header = true, r.Header
+	}
 	if len(req) > inline {
 		body, err := c.lend(ctx, to, req)
 		if err != nil {
@@ -149,7 +198,7 @@ func (c *Caller) do(ctx context.Context, to netip.AddrPort, method string, req [
 		q.into = uint64(mem.size)
 		p.msg.Cookie = mem.region.Cookie()
 	}
-	if err := c.send(ctx, p, &q, method); err != nil {
+	if err := c.send(ctx, p, &q, r.Method); err != nil {
 		return nil, err
 	}
 	select {
@@ -161,14 +210,14 @@ func (c *Caller) do(ctx context.Context, to netip.AddrPort, method string, req [
 		}
 		<-p.done
 	}
-	if p.err != nil {
+	if r.Answer = p.header; p.err != nil {
 		return nil, p.err
 	}
 	return p, nil
 }
 
 func (c *Caller) recycle(p *pending) {
-	p.buf, p.mem = nil, nil
+	p.buf, p.mem, p.header = nil, nil, nil
 	if cap(p.out) > inline/2 {
 		p.out = nil
 	}
@@ -204,7 +253,7 @@ func (c *Caller) try(p *pending, q *request, method string) error {
 		return err
 	}
 	q.id = p.id
-	p.out = appendMethod(p.out[:0], q, method)
+	p.out = appendRequest(p.out[:0], q, method)
 	p.msg.Payload, p.msg.Addr = p.out, p.to
 	_, err := c.s.Send(rds.DontWait, &p.msg)
 	if err != nil && !c.take(p) {
@@ -212,16 +261,6 @@ func (c *Caller) try(p *pending, q *request, method string) error {
 		return p.err
 	}
 	return err
-}
-
-// appendMethod is appendRequest of q with a method that is a string.
-func appendMethod(b []byte, q *request, method string) []byte {
-	body := q.body
-	q.body, q.method = nil, nil
-	b = appendRequest(b, q)
-	b[2] = byte(len(method))
-	q.body = body
-	return append(append(b, method...), body...)
 }
 
 // register gives p an id under which its answer is found.

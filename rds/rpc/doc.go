@@ -48,6 +48,12 @@
 // With CallInto the server writes an answer of more than 32 KiB into memory of the
 // caller, by RDMA, and the message of the answer follows the last piece.
 //
+// # Headers and interceptors
+//
+// A request and its answer can have headers (Header, Caller.Do), such as the trace that they
+// belong to (Traceparent). Interceptors see each call, on both sides: Server.Use and
+// Caller.Use. The example of Interceptor is an observer for metrics.
+//
 // # Limits
 //
 // A server runs ServerOptions.Handlers handlers at a time, queues further requests, and
@@ -58,5 +64,5 @@
 //
 // The package uses the exported parts of package rds alone. wire.go has the formats of the
 // messages. They have a version, and each side refuses one that it does not know
-// (ErrVersion).
+// (ErrVersion). Requests with headers are of version 2, all others of version 1.
 package rpc

@@ -63,6 +63,54 @@ func Example() {
 	// context canceled
 }
 
+// An observer is an Interceptor of a few lines, for servers and callers. What it reports can
+// go into histograms.
+func ExampleInterceptor() {
+	observe := func(report func(method string, in, out int, took time.Duration, err error)) rpc.Interceptor {
+		return func(next rpc.Handler) rpc.Handler {
+			return func(ctx context.Context, r *rpc.Request) ([]byte, error) {
+				began := time.Now()
+				out, err := next(ctx, r)
+				report(r.Method, len(r.Body), len(out), time.Since(began), err)
+				return out, err
+			}
+		}
+	}
+	daemons, stop, err := rdstest.Start(1)
+	check(err)
+	defer stop()
+	client, err := rds.Open(context.Background(), rds.Options{Socket: daemons[0].Socket()})
+	check(err)
+	defer client.Close()
+	socket, err := client.Bind(netip.MustParseAddrPort("0.0.0.0:0"))
+	check(err)
+	own, err := client.Bind(netip.MustParseAddrPort("0.0.0.0:0"))
+	check(err)
+
+	server := rpc.NewServer(socket, rpc.Methods{"greet": func(_ context.Context, r *rpc.Request) ([]byte, error) {
+		return append([]byte("hello "), r.Body...), nil
+	}}, rpc.ServerOptions{})
+	server.Use(observe(func(method string, in, out int, _ time.Duration, err error) {
+		fmt.Println("server:", method, in, out, err)
+	}))
+	ended := make(chan error)
+	go func() { ended <- server.Serve(context.Background()) }()
+
+	c := rpc.NewCaller(own, rpc.CallerOptions{})
+	defer c.Close()
+	c.Use(observe(func(method string, in, out int, _ time.Duration, err error) {
+		fmt.Println("caller:", method, in, out, err)
+	}))
+	_, err = c.Call(context.Background(), socket.LocalAddrPort(), "greet", []byte("world"))
+	check(err)
+	check(server.Shutdown(context.Background()))
+	fmt.Println(<-ended)
+	// Output:
+	// server: greet 5 11 <nil>
+	// caller: greet 5 11 <nil>
+	// server is shut down
+}
+
 func check(err error) {
 	if err != nil {
 		log.Fatal(err)

@@ -112,7 +112,7 @@ func TestHostileCaller(t *testing.T) {
 			t.Errorf("%+v, %v, want status %d", got, err, want)
 		}
 	}
-	good := func() []byte { return appendRequest(nil, &request{id: id, method: []byte("m")}) }
+	good := func() []byte { return asked(&request{id: id, method: []byte("m")}) }
 	for _, b := range [][]byte{nil, {1, 1}, make([]byte, 16), newIDs(kindCancel, 99, nil), newIDs(kindProbe, 0, nil), append(newIDs(kindProbe, 0, nil), 1), newIDs(200, 5, nil), appendAnswer(nil, &answer{id: 5})} {
 		send(b) // none of these has an answer
 	}
@@ -120,22 +120,22 @@ func TestHostileCaller(t *testing.T) {
 	answered(statusOK)
 	id++
 	b := good()
-	b[0] = 2
+	b[0] = 3
 	send(b)
 	answered(statusVersion)
 	send(good()[:requestLen-1])
 	answered(statusMalformed)
 	id++
-	send(appendRequest(nil, &request{id: id, method: []byte("m"), size: 1001, cookie: 4711}))
+	send(asked(&request{id: id, method: []byte("m"), size: 1001, cookie: 4711}))
 	answered(statusTooLarge)
 	id++
-	send(appendRequest(nil, &request{id: id, method: []byte("m"), size: 1000, cookie: 4711})) // no such memory
+	send(asked(&request{id: id, method: []byte("m"), size: 1000, cookie: 4711})) // no such memory
 	answered(statusFailed)
 	id++
-	send(appendRequest(nil, &request{id: id, method: []byte("m"), into: 1 << 63})) // memory without a cookie
+	send(asked(&request{id: id, method: []byte("m"), into: 1 << 63})) // memory without a cookie
 	answered(statusOK)
 	id++
-	send(appendRequest(nil, &request{id: id, method: []byte("hold"), timeout: 1 << 63}))
+	send(asked(&request{id: id, method: []byte("hold"), timeout: 1 << 63}))
 	<-held
 	send(good()) // the same id again
 	answered(statusMalformed)
@@ -162,7 +162,7 @@ func TestSlowReader(t *testing.T) {
 		}, ServerOptions{Handlers: 1, callerWait: 200 * time.Millisecond})
 	}()
 	slow := d.Bind(t, d.Open(t), 0)
-	if _, err := slow.SendTo(appendRequest(nil, &request{id: 1, method: []byte("long")}), s.LocalAddrPort()); err != nil {
+	if _, err := slow.SendTo(asked(&request{id: 1, method: []byte("long")}), s.LocalAddrPort()); err != nil {
 		t.Fatal(err)
 	}
 	m := rds.Received{Payload: make([]byte, inline+answerLen)}

@@ -83,18 +83,16 @@ func (c *Caller) lend(ctx context.Context, to netip.AddrPort, req []byte) (*Memo
 // may still write to m, and m cannot be used again: later calls fail with ErrMemory.
 // Free it.
 func (c *Caller) CallInto(ctx context.Context, to netip.AddrPort, method string, req []byte, m *Memory) (int, error) {
-	n, err := c.callInto(ctx, to, method, req, m)
-	if err != nil {
-		return 0, &CallError{Method: method, To: to, Err: err}
-	}
-	return n, nil
+	b, err := c.Do(ctx, &Request{Method: method, To: to, Body: req, mem: m})
+	return len(b), err
 }
 
-func (c *Caller) callInto(ctx context.Context, to netip.AddrPort, method string, req []byte, m *Memory) (int, error) {
+func (c *Caller) callInto(ctx context.Context, r *Request) (int, error) {
+	m := r.mem
 	if !m.busy.CompareAndSwap(false, true) {
 		return 0, ErrMemory
 	}
-	p, err := c.do(ctx, to, method, req, m)
+	p, err := c.do(ctx, r)
 	if err != nil {
 		if _, is := err.(*Error); is {
 			m.busy.Store(false) // the server has finished

@@ -37,7 +37,7 @@ func TestCookieOfOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		q := request{id: 5, method: []byte("read"), size: 9, cookie: uint64(region.Cookie())}
-		if _, err := caller.SendTo(appendRequest(nil, &q), s.LocalAddrPort()); err != nil {
+		if _, err := caller.SendTo(asked(&q), s.LocalAddrPort()); err != nil {
 			t.Fatal(err)
 		}
 		m := rds.Received{Payload: make([]byte, 2000)}

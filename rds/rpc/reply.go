@@ -71,6 +71,16 @@ func (v *Server) finish(c *call, out []byte, err error) {
 		return
 	}
 	c.answerBy = time.Now().Add(v.o.callerWait)
+	if c.headed && len(c.req.Answer) > 0 {
+		head, wrong := c.req.Answer.encode()
+		if wrong != nil {
+			a := refusal(statusTooLarge, "the answer: "+wrong.Error())
+			a.id = c.key.id
+			_ = v.send(c, &a)
+			return
+		}
+		c.head = append([]byte{byte(len(c.req.Answer))}, head...)
+	}
 	if err == nil {
 		err = v.reply(c, out)
 	}
@@ -113,6 +123,9 @@ func (v *Server) fail(c *call, err error) {
 // send sends one message of an answer. It waits for room as long as the call lasts, and until
 // c.answerBy.
 func (v *Server) send(c *call, a *answer) error {
+	if a.offset == 0 {
+		a.head = c.head
+	}
 	buf := outs.Get().(*[]byte)
 	defer outs.Put(buf)
 	*buf = appendAnswer((*buf)[:0], a)
@@ -150,7 +163,7 @@ func (v *Server) write(c *call, out []byte) error {
 		return rds.ErrClosed
 	}
 	op := rds.RDMA{Write: true, Cookie: c.into, RemoteOff: uint64(first), Notify: true, OwnerOnly: true, Local: []rds.Segment{{Buf: stage, Len: n}}}
-	a := appendAnswer(nil, &answer{id: c.key.id, flags: flagWritten, total: uint64(len(out))})
+	a := appendAnswer(nil, &answer{id: c.key.id, flags: flagWritten, total: uint64(len(out)), head: c.head})
 	id, err := v.s.Send(ctx, &rds.Message{Payload: a, Addr: c.key.from, Op: &op})
 	if err != nil {
 		v.staging.put(stage, false)

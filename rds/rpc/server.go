@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,11 +22,33 @@ import (
 // why. What the handler had locked stays locked.
 type Handler func(ctx context.Context, r *Request) (answer []byte, err error)
 
-// Request is what a Handler answers. It is valid until the handler returns.
+// Request is a call as handlers and interceptors see it, at the server and at the caller.
+// A Handler's is valid until the handler returns.
 type Request struct {
-	Method string
-	From   netip.AddrPort // the socket of the Caller
-	Body   []byte
+	Method   string
+	From, To netip.AddrPort // the sockets of Caller and server
+	Body     []byte
+	// Header is that of the request, or nil. It travels in messages of version 2, which a
+	// server older than headers refuses: ErrVersion.
+	Header Header
+	// Answer is the header of the answer, also of an Error. The handler sets it. It travels
+	// only to a caller whose Header is not nil, if empty: else the caller may be older.
+	Answer Header
+
+	mem *Memory // at the caller, for the answer; may be nil
+}
+
+// Interceptor makes a Handler that does something before or after next, or in its place. At
+// the caller, next sends the request and returns the answer or the error of Caller.Call
+// without its CallError. The same Interceptor can serve on both sides.
+type Interceptor func(next Handler) Handler
+
+// chain returns h within is, the first of which is the outermost.
+func chain(h Handler, is []Interceptor) Handler {
+	for _, i := range slices.Backward(is) {
+		h = i(h)
+	}
+	return h
 }
 
 // Methods are the methods of a server by their names, of at most 255 bytes.
@@ -69,11 +92,15 @@ type Server struct {
 	s       *rds.Socket
 	ctx     context.Context // ends when nothing is received or sent any more
 	stop    context.CancelFunc
+	self    netip.AddrPort // the address of s
 	methods Methods
+	uses    []Interceptor
 	o       ServerOptions
 	wg      sync.WaitGroup
 	staging staging
 	served  chan struct{} // closed when Serve has returned
+
+	handlers map[string]Handler // those of methods within uses, since Serve
 
 	mu      sync.Mutex
 	begun   bool              // Serve was called
@@ -108,6 +135,8 @@ type call struct {
 	into   rds.Cookie // of the caller's memory for the answer, of room bytes
 	room   uint64
 	msg    rds.Message
+	headed bool   // the caller takes headers
+	head   []byte // of the answer
 
 	answerBy time.Time // when the answer ends unfinished
 	state    atomic.Int32
@@ -139,10 +168,15 @@ func NewServer(s *rds.Socket, methods Methods, o ServerOptions) *Server {
 	if o.callerWait <= 0 {
 		o.callerWait = callerWait
 	}
-	v := &Server{s: s, methods: methods, o: o, served: make(chan struct{}), active: map[callKey]*call{}, callers: map[netip.AddrPort]*caller{}}
+	v := &Server{s: s, self: s.LocalAddrPort(), methods: methods, o: o, served: make(chan struct{}), active: map[callKey]*call{}, callers: map[netip.AddrPort]*caller{}}
 	v.wake.L = &v.mu
 	return v
 }
+
+// Use has each method of the server called within is, the first of which is the outermost. A
+// further Use adds to the inside. Requests that are refused get to no interceptor. Use is
+// called before Serve.
+func (v *Server) Use(is ...Interceptor) { v.uses = append(v.uses, is...) }
 
 // Serve is NewServer and Server.Serve, for a server that ends with ctx.
 func Serve(ctx context.Context, s *rds.Socket, methods Methods, o ServerOptions) error {
@@ -161,9 +195,9 @@ func (v *Server) receive(ctx context.Context) error {
 		ver, kind, id, ok := parseCommon(m.Payload)
 		switch {
 		case !ok:
-		case ver != version:
+		case ver > versionHeader:
 			if kind == kindRequest {
-				v.refuse(callKey{m.Addr, id}, refusal(statusVersion, "this server speaks version 1"))
+				v.refuse(callKey{m.Addr, id}, refusal(statusVersion, "this server speaks versions 1 and 2"))
 			}
 		case kind == kindRequest:
 			v.request(m, callKey{m.Addr, id})
@@ -182,7 +216,7 @@ const longest = 49 * 24 * time.Hour
 // request queues a request, or refuses it.
 func (v *Server) request(m *rds.Received, key callKey) {
 	q, err := parseRequest(m.Payload)
-	handle, known := v.methods[string(q.method)]
+	handle, known := v.handlers[string(q.method)]
 	switch {
 	case err != nil:
 		v.refuse(key, refusal(statusMalformed, err.Error()))
@@ -194,8 +228,8 @@ func (v *Server) request(m *rds.Received, key callKey) {
 		v.refuse(key, refusal(statusTooLarge, "the request"))
 		return
 	}
-	c := &call{key: key, handle: handle, size: int(q.size), cookie: rds.Cookie(q.cookie)}
-	c.req = Request{Method: string(q.method), From: key.from, Body: append([]byte(nil), q.body...)}
+	c := &call{key: key, handle: handle, size: int(q.size), cookie: rds.Cookie(q.cookie), headed: q.headed}
+	c.req = Request{Method: string(q.method), From: key.from, To: v.self, Body: append([]byte(nil), q.body...), Header: q.header}
 	if q.into > 0 && m.Cookie != 0 {
 		c.into, c.room = m.Cookie, q.into
 	}

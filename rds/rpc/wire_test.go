@@ -8,16 +8,38 @@ import (
 	"testing"
 )
 
+// asked is q as it travels.
+func asked(q *request) []byte { return appendRequest(nil, q, string(q.method)) }
+
+// headed returns h as it travels.
+func headed(t testing.TB, h Header) []byte {
+	t.Helper()
+	b, err := h.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func TestWire(t *testing.T) {
 	q := request{id: 1 << 60, timeout: 2, into: 3, size: 4, method: []byte("put"), body: []byte("body")}
-	if got, err := parseRequest(appendRequest(nil, &q)); err != nil || !reflect.DeepEqual(got, q) {
+	if got, err := parseRequest(asked(&q)); err != nil || !reflect.DeepEqual(got, q) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	q.body, q.cookie, q.size = []byte{}, 7, 1<<32-1
-	if got, err := parseRequest(appendMethod(nil, &q, "put")); err != nil || string(got.method) != "put" || got.cookie != 7 || got.size != q.size {
+	if got, err := parseRequest(appendRequest(nil, &q, "put")); err != nil || string(got.method) != "put" || got.cookie != 7 || got.size != q.size {
 		t.Errorf("%+v, %v", got, err)
 	}
-	a := answer{id: 1, total: 10, offset: 5, part: []byte("12345")}
+	h := Header{"a": "", "name": "value"}
+	q = request{id: 1, size: 4, method: []byte("put"), headed: true, header: h, head: headed(t, h), body: []byte("body")}
+	if got, err := parseRequest(asked(&q)); err != nil || !reflect.DeepEqual(got, q) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	a := answer{id: 1, total: 4, header: h, head: append([]byte{2}, q.head...), part: []byte("body")}
+	if got, err := parseAnswer(appendAnswer(nil, &a)); err != nil || !reflect.DeepEqual(got, a) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	a = answer{id: 1, total: 10, offset: 5, part: []byte("12345")}
 	if got, err := parseAnswer(appendAnswer(nil, &a)); err != nil || !reflect.DeepEqual(got, a) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -32,7 +54,7 @@ func TestWire(t *testing.T) {
 
 // TestMalformed: what no correct peer sends is refused, with a reason.
 func TestMalformed(t *testing.T) {
-	good := appendRequest(nil, &request{id: 1, size: 4, method: []byte("put"), body: []byte("body")})
+	good := asked(&request{id: 1, size: 4, method: []byte("put"), body: []byte("body")})
 	for why, change := range map[string]func(b []byte) []byte{
 		"request of 39 bytes":               func(b []byte) []byte { return b[:39] },
 		"reserved byte":                     func(b []byte) []byte { b[3] = 1; return b },
@@ -41,6 +63,21 @@ func TestMalformed(t *testing.T) {
 		"4 bytes besides a body in memory":  func(b []byte) []byte { b[24] = 1; return b },
 		"body of 3 bytes, said to have 4":   func(b []byte) []byte { return b[:len(b)-1] },
 		"body of 4 bytes, said to have 260": func(b []byte) []byte { b[5] = 1; return b },
+	} {
+		if _, err := parseRequest(change(bytes.Clone(good))); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%v, want %s", err, why)
+		}
+	}
+	two := Header{"a": "1", "b": "22"}
+	good = asked(&request{id: 1, size: 4, method: []byte("put"), headed: true, header: two, head: headed(t, two), body: []byte("body")})
+	at := requestLen + len("put")
+	for why, change := range map[string]func(b []byte) []byte{
+		"33 headers":               func(b []byte) []byte { b[3] = 33; return b },
+		"header of 2 bytes":        func(b []byte) []byte { return b[:at+2] },
+		"header of 0 and":          func(b []byte) []byte { b[at] = 0; return b },
+		"header of 1 and 255":      func(b []byte) []byte { b[at+1] = 255; return b },
+		"1 different names in 2":   func(b []byte) []byte { b[bytes.LastIndexAny(b[:len(b)-4], "ab")] = b[at+3]; return b },
+		"body of 0 bytes, said to": func(b []byte) []byte { return b[:len(b)-4] },
 	} {
 		if _, err := parseRequest(change(bytes.Clone(good))); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%v, want %s", err, why)
@@ -70,16 +107,19 @@ func TestMalformed(t *testing.T) {
 
 // FuzzWire: parsing ends, and what parses encodes to what it was.
 func FuzzWire(f *testing.F) {
-	f.Add(appendRequest(nil, &request{id: 1, timeout: 2, into: 3, size: 4, method: []byte("put"), body: []byte("body")}))
-	f.Add(appendRequest(nil, &request{id: 1, cookie: 3, size: 1 << 20, method: []byte("put")}))
+	f.Add(asked(&request{id: 1, timeout: 2, into: 3, size: 4, method: []byte("put"), body: []byte("body")}))
+	f.Add(asked(&request{id: 1, cookie: 3, size: 1 << 20, method: []byte("put")}))
 	f.Add(appendAnswer(nil, &answer{id: 1, total: 10, offset: 5, part: []byte("12345")}))
 	f.Add(appendAnswer(nil, &answer{id: 1, total: 10, flags: flagWritten}))
 	f.Add(appendAnswer(nil, &answer{id: 1, total: 2, status: statusFailed, errno: 5, part: []byte("no")}))
+	h := Header{"name": "value"}
+	f.Add(asked(&request{id: 1, size: 4, method: []byte("put"), headed: true, header: h, head: headed(f, h), body: []byte("body")}))
+	f.Add(appendAnswer(nil, &answer{id: 1, total: 10, flags: flagWritten, head: append([]byte{1}, headed(f, h)...)}))
 	f.Add(newIDs(kindCancel, 7, nil))
 	f.Add(newIDs(kindProbe, 0, []uint64{1, 2, 3}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ver, kind, id, ok := parseCommon(b)
-		if !ok || ver != version {
+		if !ok || ver > versionHeader {
 			return
 		}
 		var again []byte
@@ -89,7 +129,7 @@ func FuzzWire(f *testing.F) {
 			if err != nil {
 				return
 			}
-			again = appendRequest(nil, &q)
+			again = asked(&q)
 		case kindAnswer:
 			a, err := parseAnswer(b)
 			if err != nil {
@@ -97,12 +137,14 @@ func FuzzWire(f *testing.F) {
 			}
 			_ = a.err()
 			again = appendAnswer(nil, &a)
+			again[0] = ver // 2 does for an answer without headers, too
 		case kindProbe, kindUnknown:
 			ids, err := parseIDs(b)
 			if err != nil {
 				return
 			}
 			again = newIDs(kind, id, ids)
+			again[0] = ver
 			copy(again[2:8], b[2:8]) // ignored
 		default:
 			return
