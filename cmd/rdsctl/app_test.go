@@ -31,7 +31,10 @@ func TestTables(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"status"}, `warning: beware?[31m
+		{[]string{"status"}, `warning: 127.0.0.1:4000 is full: db[12] does not read, for 1m5s
+warning: senders here wait for 127.0.0.2:5000, which is full
+warning: uid 1000 has nine tenths or more of its quota of clients
+warning: beware?[31m
 daemon      rdsd v0.1.0, pid 4711, up 1m30s, instance 0000000000000abc
 socket      /run/rdsd/rdsd.sock
 listen      127.0.0.1:18634
@@ -310,7 +313,7 @@ func TestOffline(t *testing.T) {
 	b.SetState(stats.Running)
 	b.Publish(time.Now().Add(-time.Minute).UnixNano())
 	code, stdout, stderr := runApp(t, nil, "status", "-offline", "-socket", sock)
-	if code != exitOK || stderr != "" || !strings.Contains(stdout, "warning: the engine has not turned for 1m0") ||
+	if code != exitOK || stderr != "" || !strings.Contains(stdout, "error: the engine does not turn, for 1m0s") ||
 		!strings.Contains(stdout, "pid 4711") || !strings.Contains(stdout, "12 sockets") || strings.Contains(stdout, "listen") {
 		t.Errorf("stuck: status %d, %q\n%s", code, stderr, stdout)
 	}
@@ -325,14 +328,11 @@ func TestOffline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(dead, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
+	if err := errors.Join(os.WriteFile(dead, data, 0o600), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	code, stdout, stderr = runApp(t, nil, "status", "-offline", "-stats", dead)
-	if code != exitNoDaemon || stderr != "" || !strings.HasPrefix(stdout, "warning: the daemon (pid 4711) is gone; these are its last figures\ndaemon ") ||
+	if code != exitNoDaemon || stderr != "" || !strings.HasPrefix(stdout, "error: the daemon has stopped\nwarning: the daemon (pid 4711) is gone; these are its last figures\ndaemon ") ||
 		!strings.Contains(stdout, "stopped, ") {
 		t.Errorf("dead: status %d, %q\n%s", code, stderr, stdout)
 	}

@@ -64,7 +64,8 @@ type checkKind struct {
 func checkKinds() []checkKind {
 	return []checkKind{
 		{"daemon", "", "it answers, and its engine turns", "s", 0.5, 1, (*checker).daemon},
-		{"peers", "", "connections that should be up and are not", "", 1, 5, (*checker).peers},
+		{"health", "", "what doctor, top and the page find", "-", 0, 0, (*checker).health},
+		{"peers", "", "peers that are not reached, do not ack, or were turned away", "", 1, 5, (*checker).peers},
 		{"peer", "ADDR", "the connections to one peer", "-", 0, 0, (*checker).peer},
 		{"socket", "ADDR:PORT", "it is bound, and read", "-", 0, 0, (*checker).socket},
 		{"backlog", "", "age of the oldest message in progress", "s", 1, 10, (*checker).backlog},

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +17,8 @@ func (c *checker) daemon(string) error {
 	if err != nil {
 		if s, _, offErr := c.offline(""); offErr == nil && !errors.Is(err, ipc.ErrNoDaemon) {
 			err = fmt.Errorf("%w; its engine is %s and late by %v", err, s.Engine.State, s.Engine.Late.Round(time.Millisecond))
-			for _, w := range s.Warnings {
-				err = fmt.Errorf("%w; %s", err, w)
+			for _, f := range ctl.Judge(c.factsOffline("", s)) {
+				err = fmt.Errorf("%w; %s", err, f.Text)
 			}
 			return err
 		}
@@ -26,11 +27,15 @@ func (c *checker) daemon(string) error {
 	s := r.Status
 	c.say(c.measure("engine_late_seconds", s.Engine.Late.Seconds()), "rdsd %s, pid %d, up %v, engine %s, late by %v", s.Version, s.PID,
 		s.Uptime.Round(time.Second), s.Engine.State, s.Engine.Late.Round(time.Millisecond))
-	if s.Engine.State == "stopped" {
-		c.say(checkCritical, "the engine is stopped")
-	}
-	for _, w := range s.Warnings {
-		c.say(checkWarning, "%s", w)
+	for _, f := range ctl.Judge(&ctl.Facts{Now: time.Now(), Status: s}) {
+		switch f.Check {
+		case ctl.FindEngine: // how late it may be is measured
+			if s.Engine.State == "stopped" {
+				c.found(&f)
+			}
+		case ctl.FindWarning:
+			c.found(&f)
+		}
 	}
 	c.note("peers_up", float64(s.Counts.PeersUp))
 	c.note("sockets", float64(s.Counts.Sockets))
@@ -38,31 +43,65 @@ func (c *checker) daemon(string) error {
 	return nil
 }
 
-// wants reports whether p should be up and is not. A peer that nobody sends to need not be
-// up.
-func wants(p *ctl.PeerInfo) bool {
-	return p.State != "up" && (p.QueuedMessages+p.UnackedMessages > 0 || p.State == "connecting")
+// found says a finding: a warning, or critical if it is an error.
+func (c *checker) found(f *ctl.Finding) {
+	state := checkWarning
+	if f.Level == ctl.LevelError {
+		state = checkCritical
+	}
+	c.say(state, "%s", f.Line(time.Now()))
 }
 
+// judged asks for what the daemon is judged by, and judges it.
+func (c *checker) judged() (*ctl.Facts, []ctl.Finding, error) {
+	r, err := c.ask(ctl.Request{Kind: ctl.KindStatus})
+	if err != nil {
+		return nil, nil, err
+	}
+	f := c.facts(c.ctx, c.o, r.Status)
+	return f, ctl.Judge(f), nil
+}
+
+// health is all findings, as doctor, top, status and the page have them.
+func (c *checker) health(string) error {
+	_, found, err := c.judged()
+	if err != nil {
+		return err
+	}
+	c.note("findings", float64(len(found)))
+	for i := range found {
+		c.found(&found[i])
+	}
+	if len(found) == 0 {
+		c.say(checkOK, "%s", allWell)
+	}
+	return nil
+}
+
+// aboutPeers are the kinds of findings that check peers and check peer have.
+var aboutPeers = []string{ctl.FindPeer, ctl.FindRefused, ctl.FindUnacked, ctl.FindPath}
+
 func (c *checker) peers(string) error {
-	r, err := c.ask(ctl.Request{Kind: ctl.KindPeers})
+	f, found, err := c.judged()
 	if err != nil {
 		return err
 	}
 	var bad []string
+	for i := range found {
+		if slices.Contains(aboutPeers, found[i].Check) {
+			bad = append(bad, found[i].Line(f.Now))
+		}
+	}
 	up := 0
-	for i := range r.Peers {
-		switch p := &r.Peers[i]; {
-		case p.State == "up":
+	for i := range f.Peers {
+		if f.Peers[i].State == "up" {
 			up++
-		case wants(p):
-			bad = append(bad, fmt.Sprintf("%v is %s (%s)", p.Remote, p.State, cell(p.LastError, "no error")))
 		}
 	}
 	c.note("connections_up", float64(up))
-	text := fmt.Sprintf("%d of %d connections are up", up, len(r.Peers))
+	text := fmt.Sprintf("%d of %d connections are up", up, len(f.Peers))
 	if len(bad) > 0 {
-		text += ", with messages waiting: " + strings.Join(bad[:min(3, len(bad))], ", ")
+		text += "; " + strings.Join(bad[:min(3, len(bad))], "; ")
 	}
 	c.say(c.measure("connections_wanted", float64(len(bad))), "%s", text)
 	return nil
@@ -76,25 +115,25 @@ func (c *checker) peer(arg string) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.ask(ctl.Request{Kind: ctl.KindPeers})
+	f, judged, err := c.judged()
 	if err != nil {
 		return err
 	}
-	found, resets := false, uint64(0)
-	for i := range r.Peers {
-		p := &r.Peers[i]
-		if p.Remote != addr {
-			continue
+	for i := range judged {
+		if x := &judged[i]; x.About == addr.String() && slices.Contains(aboutPeers, x.Check) {
+			c.say(checkCritical, "%s", x.Line(f.Now))
 		}
-		found = true
-		resets += p.Resets
-		switch {
-		case p.State == "up":
-			c.say(checkOK, "lane %d is up", p.Lane)
-		case wants(p):
-			c.say(checkCritical, "lane %d is %s, %d messages wait: %s", p.Lane, p.State, p.QueuedMessages+p.UnackedMessages, cell(p.LastError, "no error"))
-		default:
-			c.say(checkOK, "lane %d is idle", p.Lane)
+	}
+	found, resets := false, uint64(0)
+	for i := range f.Peers {
+		if p := &f.Peers[i]; p.Remote == addr {
+			found = true
+			resets += p.Resets
+			if p.State != "up" {
+				c.say(checkOK, "lane %d is idle", p.Lane)
+			} else {
+				c.say(checkOK, "lane %d is up", p.Lane)
+			}
 		}
 	}
 	if !found {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,8 @@ type finding struct {
 	State string `json:"state"` // "ok", "note", "wrong", "skipped"
 	Text  string `json:"text"`
 	Fix   string `json:"fix"` // "" if nothing is wrong
+	// Finding is what ctl.Judge has found; nil if this is a finding of doctor alone.
+	Finding *ctl.Finding `json:"finding,omitempty"`
 }
 
 const (
@@ -82,7 +85,32 @@ func doctorVerb(*flag.FlagSet) action {
 }
 
 func (d *doctor) say(state, check, fix, format string, args ...any) {
-	d.found = append(d.found, finding{check, state, fmt.Sprintf(format, args...), fix})
+	d.found = append(d.found, finding{Check: check, State: state, Text: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+// judged adds what ctl.Judge finds, and what is well.
+func (d *doctor) judged(f *ctl.Facts) {
+	found := ctl.Judge(f)
+	for i := range found {
+		state, x := findNote, &found[i]
+		if x.Level == ctl.LevelError {
+			state = findWrong
+		}
+		d.found = append(d.found, finding{Check: x.Check, State: state, Text: x.Line(f.Now), Fix: remedy(x), Finding: x})
+	}
+	up := 0
+	for i := range f.Peers {
+		if f.Peers[i].State == "up" {
+			up++
+		}
+	}
+	if e := &f.Status.Engine; !slices.ContainsFunc(found, func(x ctl.Finding) bool { return x.Check == ctl.FindEngine }) {
+		d.say(findOK, "engine", "", "%s; %s since the start that took long (stalls)", e.State, plural(e.Stalls, "turn"))
+	}
+	if len(found) == 0 {
+		d.say(findOK, "judgement", "", "%s", allWell)
+	}
+	d.say(findOK, "peers", "", "%d of %d connections are up", up, len(f.Peers))
 }
 
 func (d *doctor) run() {
@@ -94,11 +122,10 @@ func (d *doctor) run() {
 	}
 	d.nodes()
 	d.status(s)
+	d.judged(d.facts(d.ctx, d.o, s))
 	d.limits(s)
 	d.addresses(s)
 	d.config()
-	d.peers()
-	d.backlog()
 }
 
 // daemon returns the daemon's status. It is nil if the daemon cannot be asked.
@@ -130,29 +157,12 @@ func (d *doctor) daemon() *ctl.Status {
 		d.say(findNote, "statistics", "", "%s are of a daemon that is gone (pid %d)", off.Stats, off.PID)
 	default:
 		d.say(findNote, "statistics", "", "%s: the engine is %s, late by %v", off.Stats, off.Engine.State, off.Engine.Late.Round(time.Millisecond))
-		for _, w := range off.Warnings {
-			d.say(findNote, "warning", "", "%s", w)
-		}
+		d.judged(d.factsOffline("", off))
 	}
 	return nil
 }
 
 func (d *doctor) status(s *ctl.Status) {
-	for _, w := range s.Warnings {
-		d.say(findNote, "warning", "", "%s", w)
-	}
-	if s.Engine.Late >= ctl.StallAfter {
-		d.say(findWrong, "engine", "rdsctl bundle -stacks, then restart the daemon", "it has not turned for %v", s.Engine.Late.Round(time.Millisecond))
-	} else {
-		d.say(findOK, "engine", "", "%s, %d stalls", s.Engine.State, s.Engine.Stalls)
-	}
-	for i := range s.Users {
-		u := &s.Users[i].Unreceived
-		if u.Quota != nil && 10*u.Used >= 9**u.Quota {
-			d.say(findWrong, "descriptors", "rdsctl processes -filter 'uid="+count(uint64(s.Users[i].UID))+"' shows which (FDS); see why they do not read, or end them",
-				"processes of uid %d have not received %d descriptors, which is all that the user may have: its next processes and buffers are refused", s.Users[i].UID, u.Used)
-		}
-	}
 	for _, t := range s.Transports {
 		d.say(findOK, "transport", "", "%s: %s, %s", t.Name, yesNo(t.Used), t.Why)
 	}
@@ -162,8 +172,6 @@ func (d *doctor) status(s *ctl.Status) {
 	switch t := s.TLS; {
 	case t.Subject == "" && t.Mode != "off":
 		d.say(findNote, "tls", "on a network that others use: tls.cert, tls.key and tls.ca", "no certificate: connections are plain")
-	case t.Subject != "" && time.Until(t.Expires) < 14*24*time.Hour:
-		d.say(findWrong, "tls", "replace the files of tls.cert and tls.key, then rdsctl config reload", "the certificate ends %s", t.Expires.UTC().Format(time.DateOnly))
 	case t.Failed > 0:
 		d.say(findNote, "tls", "rdsctl errors -filter event~TLS", "%d handshakes failed", t.Failed)
 	}
@@ -244,82 +252,6 @@ func (d *doctor) config() {
 		d.say(findNote, "config", "rdsctl config reload", "%d keys wait for a reload: rdsctl config diff", len(r.Reload.Applied))
 	default:
 		d.say(findOK, "config", "", "the daemon runs with what its sources say")
-	}
-}
-
-// hints say what an error of a connection usually means.
-var hints = []struct{ text, fix string }{
-	{"peers.allow", "add this host to peers.allow there, and that one here"},
-	{"refused", "see that rdsd runs there, at this address and port (listen in rdsctl status)"},
-	{"tls", "both hosts need certificates of one CA for their addresses, and right clocks: docs/operations.md, Two hosts safely"},
-	{"certificate", "both hosts need certificates of one CA for their addresses, and right clocks: docs/operations.md, Two hosts safely"},
-	{"no route", "ip route get ADDR"},
-	{"unreachable", "ip route get ADDR"},
-	{"time", "see that the host is up, and that firewalls let TCP through to rdsd's port"},
-	{"version", "install the same release on both hosts"},
-}
-
-func (d *doctor) peers() {
-	_, r, err := d.once(d.ctx, d.o, ctl.Request{Kind: ctl.KindPeers})
-	if err != nil {
-		d.say(findSkipped, "peers", "", "%s", err)
-		return
-	}
-	up, bad := 0, 0
-	for i := range r.Peers {
-		p := &r.Peers[i]
-		if p.MaxSegment != 0 {
-			d.say(findWrong, "path", "ip route get "+p.Remote.String()+" and tracepath show the MTU; let ICMP \"fragmentation needed\" and \"packet too big\" pass, or lower the MTU of the interface",
-				"large packets do not pass on the way to %v: its connection has TCP segments of at most %d bytes", p.Remote, p.MaxSegment)
-		}
-		switch {
-		case p.State == "up":
-			up++
-		case wants(p):
-			if bad++; bad > 10 {
-				continue
-			}
-			fix := "rdsctl ping " + p.Remote.String() + " and rdsctl errors say more"
-			for _, h := range hints {
-				if strings.Contains(strings.ToLower(p.LastError), h.text) {
-					fix = strings.ReplaceAll(h.fix, "ADDR", p.Remote.String())
-					break
-				}
-			}
-			d.say(findWrong, "peer", fix, "%v lane %d is %s with %d messages waiting: %s", p.Remote, p.Lane, p.State,
-				p.QueuedMessages+p.UnackedMessages, cell(p.LastError, "no error"))
-		}
-	}
-	if bad > 10 {
-		d.say(findWrong, "peer", "rdsctl peers -filter 'state!=up'", "and %d more", bad-10)
-	}
-	d.say(findOK, "peers", "", "%d of %d connections are up", up, len(r.Peers))
-}
-
-func (d *doctor) backlog() {
-	_, r, err := d.once(d.ctx, d.o, ctl.Request{Kind: ctl.KindBacklog})
-	if err != nil {
-		d.say(findSkipped, "backlog", "", "%s", err)
-		return
-	}
-	old := 0
-	for i := range r.Backlog {
-		b := &r.Backlog[i]
-		if b.Oldest < 10*time.Second {
-			continue
-		}
-		if old++; old <= 5 {
-			fix := map[string]string{
-				ctl.WaitsForReader:   fmt.Sprintf("%s has to read its socket", process(&b.Owner)),
-				ctl.WaitsForReceiver: "the process at the destination has to read: rdsctl cong there",
-				ctl.WaitsForOperator: "rdsctl daemon resume, or peer resume",
-				ctl.WaitsForQuota:    "messages in progress to other destinations of its user use all of quota.destinations: rdsctl backlog shows them; raise the quota, or mend what they wait for",
-			}[b.WaitsFor]
-			d.say(findNote, "backlog", fix, "%s to %s: the oldest message is %s old, waits for: %s", place(b.Addr, b.Port), place(b.Dest, b.DestPort), short(b.Oldest), b.WaitsFor)
-		}
-	}
-	if old == 0 {
-		d.say(findOK, "backlog", "", "no message has waited for 10 seconds")
 	}
 }
 

@@ -28,6 +28,7 @@ func TestCheck(t *testing.T) {
 		want string
 	}{
 		{"check daemon", nil, checkWarning, "daemon warning: beware?[31m\n"},
+		{"check health", nil, checkWarning, "health warning: 127.0.0.1:4000 is full: db[12] does not read, for 1m5s; senders here wait for 127.0.0.2:5000, which is full; "},
 		{"check peers", nil, checkOK, "peers ok: 1 of 1 connections are up\n"},
 		{"check peer 127.0.0.2", nil, checkOK, "peer ok: lane 0 is up\n"},
 		{"check peer 127.0.0.3", nil, checkCritical, "peer critical: no connection to 127.0.0.3 was ever made\n"},
@@ -73,7 +74,7 @@ func TestCheck(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"check":                     "KIND is missing",
-		"check deamon":              `unknown kind "deamon"; there are: daemon, peers`,
+		"check deamon":              `unknown kind "deamon"; there are: daemon, health, peers`,
 		"check peer":                "peer wants ADDR",
 		"check peer 10.0.0.300":     `"10.0.0.300" is not a host's name or IP address`,
 		"check socket 127.0.0.1":    "is not ADDR:PORT",
@@ -112,7 +113,7 @@ func TestDoctor(t *testing.T) {
 	if code != exitOK || stderr != "" {
 		t.Errorf("status %d, %q, %s", code, stderr, stdout)
 	}
-	for _, want := range []string{"ok      daemon      rdsd ", "engine", "descriptors are open", ds[0].Addr().String() + " is this host's", "no message has waited for 10 seconds"} {
+	for _, want := range []string{"ok      daemon      rdsd ", "engine", "descriptors are open", ds[0].Addr().String() + " is this host's", "judgement   all is well"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -148,11 +149,12 @@ func TestDoctor(t *testing.T) {
 	d.devices(s)
 	d.limits(s)
 	d.status(s)
+	d.judged(&ctl.Facts{Now: time.Now(), Status: s})
 	var all []string
 	for _, f := range d.found {
 		all = append(all, f.State+" "+f.Check)
 	}
-	want := "note kernel, ok adapters, wrong files, wrong memlock, note warning, wrong engine, wrong descriptors, ok transport, wrong tls"
+	want := "note kernel, ok adapters, wrong files, wrong memlock, ok transport, wrong engine, wrong quota, note warning, ok peers"
 	if got := strings.Join(all, ", "); got != want {
 		t.Errorf("found %s\nwant  %s", got, want)
 	}

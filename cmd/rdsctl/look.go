@@ -156,7 +156,7 @@ func congestedList(now func() time.Time) *listing[ctl.CongestedInfo] {
 	}
 }
 
-func stallList() *listing[ctl.StallInfo] {
+func stallList(now func() time.Time) *listing[ctl.StallInfo] {
 	type S = ctl.StallInfo
 	return &listing[S]{
 		kind:  ctl.KindStalls,
@@ -173,7 +173,7 @@ func stallList() *listing[ctl.StallInfo] {
 			{head: "WAITS-FOR", field: "waits_for", text: func(s *S) string { return cell(s.WaitsFor, "unknown") }},
 			{head: "LOCAL", field: "local", wide: true, text: func(s *S) string { return s.Local.String() }},
 			{head: "TRANSPORT", field: "transport", wide: true, text: func(s *S) string { return cell(s.Transport, "none") }},
-			{head: "LAST-ERROR", field: "last_error", free: true, text: func(s *S) string { return cell(s.LastError, "none") }},
+			{head: "LAST-ERROR", field: "last_error", free: true, text: func(s *S) string { return cell(ctl.ErrorText(s.LastError, s.LastErrorAt, now()), "none") }},
 		},
 	}
 }
@@ -191,7 +191,7 @@ func stallsVerb(fs *flag.FlagSet) action {
 			}
 			o.filter += "oldest_ns>=" + over.String()
 		}
-		return stallList().run(ctx, a, o, ctl.Request{})
+		return stallList(time.Now).run(ctx, a, o, ctl.Request{})
 	}
 }
 

@@ -328,7 +328,7 @@ func TestComplete(t *testing.T) {
 		{"peers --so", "--socket --sort"},
 		{"status -off", "-offline"},
 		{"peers -columns remote,sta", "remote,state"},
-		{"peers -sort -la", "-lane -last-error -last_error"},
+		{"peers -sort -la", "-lane -last-error -last_error -last_error_at"},
 		{"help conf", "config"},
 		{"config ", "diff docs reload show validate"},
 		{"config show ", ""},

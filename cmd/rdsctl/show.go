@@ -137,7 +137,7 @@ func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
 			{head: "PEER", field: "remote", wide: true, text: peerKind},
 			{head: "LANE", field: "lane", text: func(p *P) string { return strconv.Itoa(int(p.Lane)) }},
 			{head: "STATE", field: "state", text: func(p *P) string { return cell(p.State, "unknown") },
-				tone: func(p *P) text.Color { return stateTone(p.State, wants(p)) }},
+				tone: func(p *P) text.Color { return stateTone(p.State, p.Missed()) }},
 			{head: "FOR", field: "since", text: func(p *P) string { return ago(p.Since, now()) }},
 			{head: "TRANSPORT", field: "transport", text: func(p *P) string { return transport(*p) }},
 			{head: "WHY", field: "why", wide: true, text: func(p *P) string { return cell(p.Why, "unknown") }},
@@ -171,7 +171,7 @@ func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
 			{head: "LOST", field: "lost_messages", text: func(p *P) string { return count(p.Lost) }, total: sum(func(p *P) uint64 { return p.Lost })},
 			{head: "INSTANCE", field: "instance", wide: true, text: func(p *P) string { return p.Instance.String() }},
 			{head: "LIMITED", field: "holds", wide: true, left: true, text: limited},
-			{head: "LAST-ERROR", field: "last_error", free: true, text: func(p *P) string { return cell(p.LastError, "none") }},
+			{head: "LAST-ERROR", field: "last_error", free: true, text: func(p *P) string { return cell(ctl.ErrorText(p.LastError, p.LastErrorAt, now()), "none") }},
 		},
 	}
 }

@@ -20,7 +20,13 @@ import (
 func statusVerb(fs *flag.FlagSet) action {
 	counters := fs.Bool("counters", false, "also list the counters that are not 0")
 	return func(ctx context.Context, a *app, o *options, _ string) int {
-		show := func(r *ctl.Response) { showStatus(a.stdout, r.Status, *counters) }
+		show := func(r *ctl.Response) {
+			f := a.factsOffline(o.stats, r.Status)
+			if !r.Status.Offline {
+				f = a.facts(ctx, o, r.Status)
+			}
+			showStatus(a.stdout, f, *counters)
+		}
 		return a.repeat(ctx, o, func() int {
 			if o.offline {
 				return a.offlineStatus(o, show)
@@ -88,9 +94,10 @@ func (a *app) statsPaths(path string) (paths []string) {
 	return paths
 }
 
-func showStatus(w io.Writer, s *ctl.Status, counters bool) {
-	for _, warning := range s.Warnings {
-		fmt.Fprintf(w, "warning: %s\n", printable(warning))
+func showStatus(w io.Writer, f *ctl.Facts, counters bool) {
+	s := f.Status
+	for _, x := range ctl.Judge(f) {
+		fmt.Fprintf(w, "%s: %s\n", map[string]string{ctl.LevelWarn: "warning", ctl.LevelError: "error"}[x.Level], printable(x.Line(f.Now)))
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {

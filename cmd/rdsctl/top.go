@@ -142,7 +142,14 @@ type look struct {
 	sockets []ctl.SocketInfo
 	backlog []ctl.BacklogInfo
 	events  []ctl.EventInfo
+	cong    []ctl.CongestedInfo
+	errors  []ctl.ErrorInfo
 	err     error
+}
+
+// facts is what the daemon is judged by.
+func (l *look) facts() *ctl.Facts {
+	return &ctl.Facts{Now: l.at, Status: l.status, Peers: l.peers, Congested: l.cong, Backlog: l.backlog, Errors: l.errors}
 }
 
 // lookOnline asks the daemon for everything that is shown.
@@ -167,6 +174,8 @@ func lookOnline(ctx context.Context, a *app, o *options) (l look) {
 	l.sockets = ask(ctl.KindSockets, 0).Sockets
 	l.backlog = ask(ctl.KindBacklog, 0).Backlog
 	l.events = ask(ctl.KindEvents, topEventsMost).Events
+	l.cong = ask(ctl.KindCongested, 0).Congested
+	l.errors = ask(ctl.KindErrors, 0).Errors
 	l.at = time.Now()
 	return l
 }

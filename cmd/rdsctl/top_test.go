@@ -35,6 +35,7 @@ func looked(seconds int) look {
 	l.peers[0].MessageTime = tookOf(3*time.Millisecond, n*100)
 	l.sockets, _ = b.Sockets()
 	l.sockets[0].ReceivedBytes, l.sockets[0].RecvLimit = n<<20, 6
+	l.cong, _, _ = b.Congested(ctl.View{Limit: 9, May: func(uint32) bool { return true }})
 	l.backlog, _, _ = b.Backlog(ctl.View{})
 	l.events, _, _ = b.Events(ctl.View{May: func(uint32) bool { return true }, Limit: 100}, 0)
 	return l
@@ -62,7 +63,7 @@ func TestTop(t *testing.T) {
 			t.Errorf("%s: a raw rate in\n%s", what, screen)
 		}
 	}
-	has("peers", "rdsd v0.1.0  pid 4711", "12.3M msg/s", "1 GiB/s", "● 5 ports are congested", "beware?[31m", "PEER       LANE", "127.0.0.2     0  up", "1 MiB/s", "41µs", "by traffic (s)", "██")
+	has("peers", "rdsd v0.1.0  pid 4711", "12.3M msg/s", "1 GiB/s", "● 127.0.0.1:4000 is full: db[12] does not read", "beware?[31m", "PEER       LANE", "127.0.0.2     0  up", "1 MiB/s", "41µs", "by traffic (s)", "██")
 	for key, wants := range map[string][]string{
 		"a": {"PROCESSES", "12  1000"}, "o": {"127.0.0.1:4000", "50% congested"}, "b": {"WAITS-FOR"}, "e": {"LEVEL"}, "c": {"send_queued", "12.3M/s", "1 GiB/s"},
 	} {

@@ -123,17 +123,15 @@ func (t *topState) dim(s string) string { return t.paint(s, text.Faint) }
 
 // concerns is a line for each thing that is wrong.
 func (t *topState) concerns() []string {
-	list := ctl.Concerns(t.now.status, t.now.peers)
+	f := t.now.facts()
+	list := ctl.Judge(f)
 	if len(list) == 0 {
-		return []string{t.paint("● all is well", good)}
+		return []string{t.paint("● "+allWell, good)}
 	}
 	var lines []string
-	for _, c := range list {
-		l := "● " + cell(c.Text, "")
-		if c.Do != "" {
-			l += t.dim("  " + c.Do)
-		}
-		lines = append(lines, t.paint(l, levelTone(c.Level)))
+	for i := range list {
+		c := &list[i]
+		lines = append(lines, t.paint("● "+cell(c.Line(f.Now), "")+t.dim("  "+cell(c.Who, "")+"  "+c.Do), levelTone(c.Level)))
 	}
 	return lines
 }

@@ -35,8 +35,8 @@ func (t *topState) peerGrid(sort int) grid {
 		f := t.of(peerName(p))
 		cells := []string{p.Remote.String(), count(uint64(p.Lane)), cell(p.State, "unknown"), ago(p.Since, t.now.at), transport(*p), byteRate(f.sent), byteRate(f.received)}
 		head, cells = t.trend([]string{"PEER", "LANE", "STATE", "FOR", "VIA", "SENT", "RECEIVED"}, cells, f)
-		cells = append(cells, took(p.RTT), f.p99(), count(p.QueuedMessages+p.UnackedMessages), age(p.OldestUnacked), count(p.Resets), cell(p.LastError, "none"))
-		rows = append(rows, topRow{cells: cells, tone: map[int]text.Color{2: stateTone(p.State, wants(p)), 7: text.FgCyan},
+		cells = append(cells, took(p.RTT), f.p99(), count(p.QueuedMessages+p.UnackedMessages), age(p.OldestUnacked), count(p.Resets), cell(ctl.ErrorText(p.LastError, p.LastErrorAt, t.now.at), "none"))
+		rows = append(rows, topRow{cells: cells, tone: map[int]text.Color{2: stateTone(p.State, p.Missed()), 7: text.FgCyan},
 			keys: []float64{f.sent + f.received, float64(p.QueuedMessages + p.UnackedMessages), float64(p.RTT), float64(p.Resets)}})
 	}
 	head = append(head, "RTT", "P99", "WAITING", "OLDEST", "RESETS", "LAST-ERROR")

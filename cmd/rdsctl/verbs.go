@@ -97,7 +97,7 @@ func verbs() []verb {
 			limit: true, tries: []string{"barriers -filter 'pending>0'"}}),
 		congestedList(time.Now).verb(verb{name: "cong", summary: "congested ports, since when, and how many destinations wait for them", group: groupWaiting,
 			limit: true, tries: []string{"cong", "cong -watch 1s"}}),
-		stallList().verb(verb{name: "stalls", summary: "connections with messages in progress, the oldest first", group: groupWaiting, prepare: stallsVerb,
+		stallList(time.Now).verb(verb{name: "stalls", summary: "connections with messages in progress, the oldest first", group: groupWaiting, prepare: stallsVerb,
 			tries: []string{"stalls -over 1ms", "stalls -over 1s -watch 1s"}}),
 		traceMergeEntry(), traceEntry(), captureEntry(),
 		{name: "ping", args: "ADDR", summary: "round trips to another daemon", group: groupMeasure, prepare: pingVerb, forms: allForms, words: peerWords,

@@ -222,28 +222,24 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-func TestFillWarnsOfAStuckEngine(t *testing.T) {
+func TestStuckEngine(t *testing.T) {
 	for _, tc := range []struct {
 		state stats.State
 		after time.Duration
-		warn  bool
+		found bool
 	}{
 		{stats.Running, StallAfter - 1, false},
 		{stats.Running, 3200 * time.Millisecond, true},
 		{stats.Sleeping, stats.SleepMost, false},
 		{stats.Sleeping, 2 * stats.SleepMost, true},
-		{stats.Stopped, time.Hour, false},
 	} {
 		snap := stats.Snapshot{State: tc.state, Beat: t0.UnixNano()}
 		var s Status
-		s.Fill(&snap, t0.Add(tc.after))
-		if got := len(s.Warnings) > 0; got != tc.warn {
-			t.Errorf("%v after %v: warnings %v", tc.state, tc.after, s.Warnings)
-		}
-		for _, w := range s.Warnings {
-			if want := "the engine has not turned for " + snap.Late(t0.Add(tc.after)).String(); w != want {
-				t.Errorf("warning %q, want %q", w, want)
-			}
+		now := t0.Add(tc.after)
+		s.Fill(&snap, now)
+		found := Judge(&Facts{Now: now, Status: &s})
+		if got := len(found) > 0; got != tc.found || got && !found[0].Since.Equal(now.Add(-snap.Late(now))) {
+			t.Errorf("%v after %v: %+v", tc.state, tc.after, found)
 		}
 	}
 }

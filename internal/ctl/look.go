@@ -165,6 +165,7 @@ type StallInfo struct {
 	SendCredits     int           `json:"send_credits"`
 	WaitsFor        string        `json:"waits_for"`
 	LastError       string        `json:"last_error"`
+	LastErrorAt     time.Time     `json:"last_error_at,omitzero"`
 }
 
 // EventInfo is an event of the daemon. The daemon's log has it, too.

@@ -8,6 +8,13 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
+// Owner is the process that holds a socket.
+type Owner struct {
+	PID  int    `json:"pid"`
+	UID  uint32 `json:"uid"`
+	Name string `json:"name"` // the name that the client gave when it attached
+}
+
 // ProcessInfo sums up the sockets of one process. What closed sockets have sent and received
 // is not in it.
 type ProcessInfo struct {

@@ -37,7 +37,7 @@ func socketOf(r *stats.Socket) SocketInfo {
 // TCPConns and the limits, and has room for the beginning of the last error only.
 func (i *PeerInfo) Row() (r stats.Peer) {
 	r = stats.Peer{Used: 1, Local: i.Local.As16(), Remote: i.Remote.As16(), Lane: i.Lane,
-		Instance: uint64(i.Instance), Kernel: bit(i.Kernel), TCPLanes: uint16(i.TCPLanes), CRC: bit(i.CRC),
+		Instance: uint64(i.Instance), Wanted: bit(i.Wanted), Kernel: bit(i.Kernel), TCPLanes: uint16(i.TCPLanes), CRC: bit(i.CRC),
 		NextTx: i.NextTxSeq, Acked: i.AckedSeq, Rx: i.RxSeq,
 		QueuedMessages: i.QueuedMessages, QueuedBytes: i.QueuedBytes, UnackedMessages: i.UnackedMessages, UnackedBytes: i.UnackedBytes,
 		SendCredits: uint32(i.SendCredits), RecvCredits: uint32(i.RecvCredits),
@@ -55,12 +55,15 @@ func (i *PeerInfo) Row() (r stats.Peer) {
 	if !i.RTTAt.IsZero() {
 		r.RTTAt = i.RTTAt.UnixNano()
 	}
+	if !i.LastErrorAt.IsZero() {
+		r.LastErrorAt = i.LastErrorAt.UnixNano()
+	}
 	return r
 }
 
 func peerOf(r *stats.Peer) (i PeerInfo) {
 	i = PeerInfo{Local: addrOf(r.Local), Remote: addrOf(r.Remote), Lane: r.Lane, State: textOf(r.State[:]),
-		Instance: ID(r.Instance), Kernel: r.Kernel != 0, Transport: textOf(r.Transport[:]), TCPLanes: int(r.TCPLanes), CRC: r.CRC != 0, TLS: textOf(r.TLS[:]),
+		Instance: ID(r.Instance), Wanted: r.Wanted != 0, Kernel: r.Kernel != 0, Transport: textOf(r.Transport[:]), TCPLanes: int(r.TCPLanes), CRC: r.CRC != 0, TLS: textOf(r.TLS[:]),
 		NextTxSeq: r.NextTx, AckedSeq: r.Acked, RxSeq: r.Rx,
 		QueuedMessages: r.QueuedMessages, QueuedBytes: r.QueuedBytes, UnackedMessages: r.UnackedMessages, UnackedBytes: r.UnackedBytes,
 		SendCredits: int(r.SendCredits), RecvCredits: int(r.RecvCredits),
@@ -75,6 +78,9 @@ func peerOf(r *stats.Peer) (i PeerInfo) {
 	}
 	if r.RTTAt != 0 {
 		i.RTTAt = time.Unix(0, r.RTTAt)
+	}
+	if r.LastErrorAt != 0 {
+		i.LastErrorAt = time.Unix(0, r.LastErrorAt)
 	}
 	return i
 }

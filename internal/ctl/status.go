@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/stats"
@@ -21,9 +20,6 @@ type Counter struct {
 // StallAfter is when an engine counts as stuck: it should be running and has not published
 // for this long.
 const StallAfter = time.Second
-
-// engineLate begins the warning about such an engine.
-const engineLate = "the engine has not turned for "
 
 // Fill sets the fields that the statistics mapping knows, so that the daemon's status and
 // rdsctl status --offline agree.
@@ -56,9 +52,6 @@ func (s *Status) Fill(snap *stats.Snapshot, now time.Time) {
 	}
 	if h.Turns > 0 {
 		s.Engine.TurnMean = h.Sum / time.Duration(h.Turns)
-	}
-	if s.Engine.Late >= StallAfter {
-		s.Warnings = append(s.Warnings, fmt.Sprintf(engineLate+"%v", s.Engine.Late.Round(time.Millisecond)))
 	}
 	s.Counts = Counts{
 		Clients:        get(stats.Clients),

@@ -53,7 +53,7 @@ const (
 	// does not answer them either.
 	KindStress Kind = "stress"
 	KindBench  Kind = "bench"
-	// KindCounters and those below are of rdsctl alone, too.
+	// Those below are of rdsctl alone, too.
 	KindCounters Kind = "counters"
 	KindCheck    Kind = "check"
 	KindDoctor   Kind = "doctor"
@@ -321,13 +321,6 @@ type SocketInfo struct {
 	OperationTime Times `json:"operation_time"`
 }
 
-// Owner is the process that holds a socket.
-type Owner struct {
-	PID  int    `json:"pid"`
-	UID  uint32 `json:"uid"`
-	Name string `json:"name"` // the name that the client gave when it attached
-}
-
 // PeerInfo is one connection: a local address, a peer's address and a lane.
 type PeerInfo struct {
 	Local     netip.Addr `json:"local"`
@@ -364,7 +357,10 @@ type PeerInfo struct {
 	DroppedOps    uint64 `json:"dropped_ops"`
 	UnknownOps    uint64 `json:"unknown_ops"`
 	Lost          uint64 `json:"lost_messages"`
-	LastError     string `json:"last_error"` // "" = none
+	// "" = none, or the connection has been up for ten minutes since.
+	LastError   string    `json:"last_error"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	Wanted      bool      `json:"wanted"` // messages wait, or a socket that sends there was notified that it is not reached
 
 	// RTT is the smoothed round-trip time between the daemons; 0 if none was measured. RTTAt is
 	// when it was measured last. A look at an idle peer asks it for the next look's.

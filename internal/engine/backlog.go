@@ -156,7 +156,7 @@ func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 		if i.QueuedMessages+i.UnackedMessages > 0 {
 			s := ctl.StallInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: i.State, Transport: i.Transport,
 				QueuedMessages: i.QueuedMessages, QueuedBytes: i.QueuedBytes, UnackedMessages: i.UnackedMessages, UnackedBytes: i.UnackedBytes,
-				SendCredits: i.SendCredits, LastError: i.LastError, WaitsFor: p.c.waitsFor(i.QueuedMessages > 0)}
+				SendCredits: i.SendCredits, LastError: i.LastError, LastErrorAt: i.LastErrorAt, WaitsFor: p.c.waitsFor(i.QueuedMessages > 0)}
 			if a := oldest[p]; a != nil {
 				s.OldestQueued, s.OldestUnacked, s.Oldest = a.queued, a.unacked, max(a.queued, a.unacked)
 			}

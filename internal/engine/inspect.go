@@ -129,9 +129,7 @@ func (w *watching) peerInfo(p *peer) Peer {
 	out := Peer{measured: i.RTT.At}
 	w.figures(p, &i, &out.PeerInfo)
 	out.QueuedMessages += uint64(p.waiting())
-	if i.LastError != nil {
-		out.LastError = i.LastError.Error()
-	}
+	w.lastError(p, &i, &out.PeerInfo)
 	p.c.describe(&out)
 	return out
 }
@@ -160,6 +158,7 @@ func (w *watching) figures(p *peer, i *conn.Info, out *ctl.PeerInfo) {
 	if i.Since != 0 {
 		out.Since = e.at(i.Since)
 	}
+	out.Wanted = out.QueuedMessages+out.UnackedMessages > 0 || p.waiting() > 0 || p.reach.why != 0 && p.slots.N > 0
 	if i.Kernel {
 		out.Instance = 0 // it has none
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -130,20 +132,33 @@ func (w *watching) putSocket(row int, s *socket) {
 func (w *watching) putPeer(row int, p *peer) {
 	i, l := p.c.Info(), w.lists
 	w.figures(p, &i, &l.info)
-	l.info.LastError = p.why(&i)
+	w.lastError(p, &i, &l.info)
 	r := l.info.Row()
 	r.Messages, r.Operations = p.took.msgs, p.took.ops
 	l.out.PutPeer(row, &r)
 }
 
-// why is the text of i.LastError, made once for each: errors may not be compared,
-// but each comes with a change of these.
-func (p *peer) why(i *conn.Info) string {
+// lastError sets out to the text and the moment of i.LastError. The text is made once for each: errors may not be
+// compared, but each comes with a change of these. A connection that is up has an error for errorKept at most.
+func (w *watching) lastError(p *peer, i *conn.Info, out *ctl.PeerInfo) {
 	if key := (whyKey{i.State, i.Since, i.RetryAt, i.Stats.ConnReset}); key != p.whyKey && i.LastError != nil {
-		p.whyKey, p.whyText = key, i.LastError.Error()
+		text := i.LastError.Error()
+		switch {
+		case i.State == conn.Down || i.State == conn.Error: // with the error the state began
+			p.whyAt = i.Since
+		case text != p.whyText || key.resets != p.whyKey.resets:
+			p.whyAt = w.e.now
+		}
+		p.whyKey, p.whyText = key, text
 	}
-	return p.whyText
+	if i.LastError == nil || i.State == conn.Up && w.e.now-p.whyAt > int64(errorKept) {
+		return
+	}
+	out.LastError, out.LastErrorAt = p.whyText, w.e.at(p.whyAt)
 }
+
+// errorKept is how long the last error of a connection that is up again is shown.
+const errorKept = 10 * time.Minute
 
 type whyKey struct {
 	state          conn.State

@@ -79,6 +79,7 @@ type shown struct {
 	lastEvent string
 	whyKey    whyKey // of whyText, see why
 	whyText   string
+	whyAt     int64 // when it came
 }
 
 // peer returns the connection of a lane from l to addr, made on first use, by

@@ -48,7 +48,7 @@ type page struct {
 	More     int               `json:"more_peers"`
 	Error    string            `json:"error"` // why Peers are missing, "" = they are not
 
-	Health []ctl.Concern `json:"health"` // the worst first; empty if all is well
+	Health []ctl.Finding `json:"health"` // the worst first; empty if all is well
 	// History has a row for each sample after the moment that the request names with after, in
 	// unix milliseconds: its moment, then the values that Series names.
 	Series  []string        `json:"series"`
@@ -141,7 +141,7 @@ func (p *pages) data(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		out.Error, peers = err.Error(), nil
 	}
-	out.Health = ctl.Concerns(&s, peers)
+	out.Health = ctl.Judge(&ctl.Facts{Now: now, Status: &s, Peers: peers})
 	if len(peers) > MaxPeers {
 		out.More = len(peers) - MaxPeers
 		peers = peers[:MaxPeers]

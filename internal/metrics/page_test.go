@@ -159,7 +159,7 @@ func TestPageNames(t *testing.T) {
 	if len(found) < 15 {
 		t.Errorf("only %d lines found", len(found))
 	}
-	for what, v := range map[string]any{`\bp\.([a-z_0-9]+)`: []any{page{}, pagePeer{}}, `\bengine\.([a-z0-9_]+)`: ctl.EngineInfo{}, `\bs\.([a-z_]+_[a-z]+)`: ctl.StallInfo{}, `\be\.(time|event|level|peer|error)\b`: ctl.EventInfo{Peer: netip.IPv6Loopback()}, `\bh\.(level|text|do)\b`: ctl.Concern{}} {
+	for what, v := range map[string]any{`\bp\.([a-z_0-9]+)`: []any{page{}, pagePeer{}}, `\bengine\.([a-z0-9_]+)`: ctl.EngineInfo{}, `\bs\.([a-z_]+_[a-z]+)`: ctl.StallInfo{}, `\be\.(time|event|level|peer|error)\b`: ctl.EventInfo{Peer: netip.IPv6Loopback()}, `\bh\.(level|text|do)\b`: ctl.Finding{}} {
 		b, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)

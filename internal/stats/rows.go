@@ -26,13 +26,15 @@ type Peer struct {
 	Used, Lane    uint8
 	CRC, Kernel   uint8
 	TCPLanes      uint16
-	_             uint16
+	Wanted        uint8
+	_             uint8
 	State         [16]byte
 	Transport     [16]byte
 	TLS           [40]byte
 	LastError     [128]byte
 
 	Since       int64 // unix nanoseconds, 0 for never
+	LastErrorAt int64
 	Instance    uint64
 	SendCredits uint32
 	RecvCredits uint32
