@@ -120,7 +120,7 @@ func (d *Daemon) serveMetrics(ctx context.Context) {
 	defer stop()
 	sampling.Go(func() { past.Run(ctx) })
 	h := metrics.Handler(metrics.Source{Stats: d.statistics, Peers: b.Peers, Users: b.Users, Devices: b.Devices, Admits: d.admission.stuck, TLS: b.tls,
-		History: past, Stalls: b.Stalls, Events: b.Events, Warnings: b.warnings, Version: version.String()})
+		History: past, Stalls: b.Stalls, Events: b.Events, Congested: b.Congested, Errors: b.Errors, Warnings: b.warnings, Version: version.String()})
 	if err := d.metrics.Serve(ctx, h, d.metricsTLS(), d.log); err != nil {
 		d.log.Error("metrics", "err", err)
 	}

@@ -36,6 +36,9 @@ type Source struct {
 	// Stalls and Events are the methods of ctl.Inspector. Stalls may block. Both may be nil.
 	Stalls func() ([]ctl.StallInfo, error)
 	Events func(v ctl.View, after uint64) ([]ctl.EventInfo, bool, error)
+	// Congested and Errors are methods of ctl.Inspector, too. Congested may block. Both may be nil.
+	Congested func(v ctl.View) ([]ctl.CongestedInfo, bool, error)
+	Errors    func(v ctl.View) ([]ctl.ErrorInfo, bool, error)
 	// Warnings are those of the daemon's status. It does not block. It may be nil.
 	Warnings func() []string
 	// TLS is the state of TLS. It does not block. It may be nil.
@@ -53,6 +56,8 @@ type collector struct {
 	askUsers asker[[]ctl.User]
 
 	askDevices asker[ctl.Devices]
+
+	askCongested asker[[]ctl.CongestedInfo]
 }
 
 // word is one word of the mapping.
@@ -84,6 +89,10 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 func newCollector(src Source) *collector {
 	c := &collector{src: src, peers: peerMetrics()}
 	c.askPeers.f, c.askUsers.f, c.askDevices.f = src.Peers, src.Users, src.Devices
+	c.askCongested.f = func() ([]ctl.CongestedInfo, error) {
+		list, _, err := src.Congested(ctl.View{Limit: ctl.DefaultLimit, May: func(uint32) bool { return false }})
+		return list, err
+	}
 	help := map[string]string{}
 	for i := range stats.NumCounters {
 		help[i.String()] = i.Help()
@@ -110,7 +119,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- p.desc
 	}
 	for _, d := range []*prometheus.Desc{infoDesc, startDesc, stateDesc, lateDesc, turnDesc, turnMaxDesc, errorsDesc, truncatedDesc, usedDesc, quotaDesc, noUserDesc, securedDesc, refusedDesc, expiryDesc,
-		portCounterDesc, portUpDesc, noDeviceDesc, messageDesc, operationDesc, peerMessageDesc, peerOperationDesc} {
+		portCounterDesc, portUpDesc, noDeviceDesc, messageDesc, operationDesc, peerMessageDesc, peerOperationDesc, findingDesc} {
 		ch <- d
 	}
 }
@@ -146,6 +155,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(truncatedDesc, float64(c.collectPeers(ch, peers)))
 	users, _ := c.askUsers.ask()
 	gauge(noUserDesc, float64(collectUsers(ch, users)))
+	now := time.Now()
+	_, found := c.judge(now, &snap, peers, users)
+	collectFindings(ch, now, found)
 	if c.src.Devices != nil {
 		devices, _ := c.askDevices.ask()
 		gauge(noDeviceDesc, float64(collectDevices(ch, devices.Devices)))

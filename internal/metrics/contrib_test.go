@@ -20,7 +20,7 @@ import (
 func TestContrib(t *testing.T) {
 	quota := uint64(10)
 	src, _ := source(t, func() ([]ctl.PeerInfo, error) {
-		return []ctl.PeerInfo{{Local: netip.MustParseAddr("10.0.0.1"), Remote: netip.MustParseAddr("10.0.0.2")}}, nil
+		return []ctl.PeerInfo{{Local: netip.MustParseAddr("10.0.0.1"), Remote: netip.MustParseAddr("10.0.0.2"), State: "up", UnackedMessages: 1, OldestUnacked: time.Minute}}, nil
 	})
 	src.Users = func() ([]ctl.User, error) {
 		return []ctl.User{{UID: 1, Sockets: ctl.Usage{Used: 1, Quota: &quota}}}, nil

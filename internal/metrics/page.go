@@ -65,7 +65,7 @@ const (
 // pages serves the status page from src.
 type pages struct {
 	src   Source
-	peers *asker[[]ctl.PeerInfo]
+	c     *collector
 	admit asker[struct{}]
 
 	stalls asker[[]ctl.StallInfo]
@@ -126,22 +126,21 @@ func (p *pages) data(w http.ResponseWriter, r *http.Request) {
 	}
 	now := time.Now()
 	snap := p.src.Stats.Snapshot()
-	var s ctl.Status
-	s.Fill(&snap, now)
-	if p.src.Warnings != nil {
-		s.Warnings = append(s.Warnings, p.src.Warnings()...)
+	peers, err := p.c.askPeers.ask()
+	var users []ctl.User
+	if err == nil {
+		users, _ = p.c.askUsers.ask()
 	}
+	s, found := p.c.judge(now, &snap, peers, users)
 	out := page{Schema: PageSchema, Time: now, Version: p.src.Version, PID: s.PID, Instance: s.Instance, Uptime: s.Uptime,
-		Engine: s.Engine, Counters: make(map[string]uint64, len(snap.Values)), Peers: []pagePeer{},
+		Engine: s.Engine, Counters: make(map[string]uint64, len(snap.Values)), Health: found, Peers: []pagePeer{},
 		Series: seriesNames[:], History: [][]float64{}, Stalls: []ctl.StallInfo{}, Events: []ctl.EventInfo{}}
 	for _, v := range snap.Values {
 		out.Counters[v.Name] = v.Value
 	}
-	peers, err := p.peers.ask()
 	if err != nil {
 		out.Error, peers = err.Error(), nil
 	}
-	out.Health = ctl.Judge(&ctl.Facts{Now: now, Status: &s, Peers: peers})
 	if len(peers) > MaxPeers {
 		out.More = len(peers) - MaxPeers
 		peers = peers[:MaxPeers]

@@ -145,7 +145,7 @@ function peerRow(p, now) {
 	const waiting = p.queued_messages + p.unacked_messages;
 	return row([p.remote], [p.lane, "n"], [p.state, p.state], [p.since ? span((now - Date.parse(p.since)) / 1000) : "\u2013", "n"], [p.transport], [spark(p.trail)],
 		[bytesPerSecond(p.sent_bytes_per_second), "n"], [bytesPerSecond(p.received_bytes_per_second), "n"], [time(p.rtt_ns), "n"], [time(p.recent_p99_ns), "n"],
-		[count(waiting), "n"], [time(p.oldest_unacked_ns), p.oldest_unacked_ns > 5e9 ? "n warn" : "n"], [count(p.resets), "n"], [count(p.lost_messages), "n"], [p.last_error, "long"]);
+		[count(waiting), "n"], [time(p.oldest_unacked_ns), p.oldest_unacked_ns > 5e9 ? "n warn" : "n"], [count(p.resets), "n"], [count(p.lost_messages), "n"], [failure(p.last_error, p.last_error_at, now), "long"]);
 }
 // fill shows the rows in the panel called id, or hides it if there are none.
 function fill(id, rows, always) {
@@ -153,14 +153,18 @@ function fill(id, rows, always) {
 	e.hidden = rows.length === 0 && !always;
 	e.querySelector("tbody").replaceChildren(...rows);
 }
-function healthItem(h) {
-	return el("li", { class: h.level }, h.text, ...(h.do ? [el("code", {}, h.do)] : []));
+// failure is an error with its age.
+function failure(text, at, now) { return text && at ? `${text} (${span(Math.max(0, now - Date.parse(at)) / 1000)} ago)` : text; }
+function healthItem(h, now) {
+	const error = h.error ? ": " + failure(h.error, h.error_at, now) : "";
+	const since = h.since ? `, for ${span((now - Date.parse(h.since)) / 1000)}` : "";
+	return el("li", { class: h.level, title: h.fix }, h.text + error + since, el("span", {}, h.who), el("code", {}, h.do));
 }
 function show(p) {
 	const now = Date.parse(p.time);
 	remember(p);
 	document.getElementById("version").textContent = p.version;
-	document.getElementById("health").replaceChildren(...(p.health.length ? p.health.map(healthItem) : [el("li", { class: "ok" }, "all is well")]));
+	document.getElementById("health").replaceChildren(...(p.health.length ? p.health.map(h => healthItem(h, now)) : [el("li", { class: "ok" }, "all is well")]));
 	document.getElementById("summary").textContent = `pid ${p.pid}, instance ${p.instance}, up ${span(p.uptime_ns / 1e9)}; engine ${p.engine.state}, ` +
 		`turns p99 below ${seconds(p.engine.turn_p99_ns / 1e9)}, longest ${seconds(p.engine.turn_max_ns / 1e9)}, ${p.engine.stalls} stalls`;
 	trouble(p.error ? `peers are not known: ${p.error}` : "");
@@ -169,7 +173,7 @@ function show(p) {
 	document.getElementById("peercount").textContent = `${up} of ${p.peers.length + p.more_peers} up` + (p.more_peers ? `, ${p.more_peers} not shown` : "");
 	fill("peers", p.peers.map(x => peerRow(x, now)), false);
 	fill("backlog", p.stalls.map(s => row([s.remote], [s.lane, "n"], [actors[s.waits_for] ?? s.waits_for, s.oldest_ns > 5e9 ? "warn" : ""], [time(s.oldest_ns), "n"],
-		[`${count(s.queued_messages)} / ${bytes(s.queued_bytes)}`, "n"], [`${count(s.unacked_messages)} / ${bytes(s.unacked_bytes)}`, "n"], [s.last_error, "long"])));
+		[`${count(s.queued_messages)} / ${bytes(s.queued_bytes)}`, "n"], [`${count(s.unacked_messages)} / ${bytes(s.unacked_bytes)}`, "n"], [failure(s.last_error, s.last_error_at, now), "long"])));
 	fill("events", p.events.map(e => row([new Date(e.time).toLocaleTimeString("en-GB")], [e.event, e.level === "info" ? "" : e.level], [e.peer ?? ""], [e.error, "long"])));
 	document.getElementById("gauges").replaceChildren(...gauges.map(([name, f]) => [name, f(p.counters)]).filter(([, text]) => !/^0( B)?$/.test(text))
 		.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));

@@ -159,14 +159,14 @@ func TestPageNames(t *testing.T) {
 	if len(found) < 15 {
 		t.Errorf("only %d lines found", len(found))
 	}
-	for what, v := range map[string]any{`\bp\.([a-z_0-9]+)`: []any{page{}, pagePeer{}}, `\bengine\.([a-z0-9_]+)`: ctl.EngineInfo{}, `\bs\.([a-z_]+_[a-z]+)`: ctl.StallInfo{}, `\be\.(time|event|level|peer|error)\b`: ctl.EventInfo{Peer: netip.IPv6Loopback()}, `\bh\.(level|text|do)\b`: ctl.Finding{}} {
+	for what, v := range map[string]any{`\bp\.([a-z_0-9]+)`: []any{page{}, pagePeer{}}, `\bengine\.([a-z0-9_]+)`: ctl.EngineInfo{}, `\bs\.([a-z_]+_[a-z]+)`: ctl.StallInfo{}, `\be\.(time|event|level|peer|error)\b`: ctl.EventInfo{Peer: netip.IPv6Loopback()}, `\bh\.(level|text|do|who|fix|error)\b`: ctl.Finding{}} {
 		b, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		found := regexp.MustCompile(what).FindAllStringSubmatch(js, -1)
 		for _, m := range found {
-			if !strings.Contains(string(b), `"`+m[1]+`":`) && m[1] != "since" { // left out while there is none
+			if !strings.Contains(string(b), `"`+m[1]+`":`) && !slices.Contains([]string{"since", "last_error_at"}, m[1]) { // left out while there is none
 				t.Errorf("no field %s", m[1])
 			}
 		}
@@ -220,6 +220,12 @@ func TestPageTroubles(t *testing.T) {
 	p := ask()
 	if len(p.Health) != 2 || p.Health[0].Level != "error" || p.Health[1].Text != "drained" {
 		t.Errorf("health: %+v", p.Health)
+	}
+	metrics := get(h, "localhost", "/metrics").Body.String()
+	for _, f := range p.Health { // in the same words
+		if !strings.Contains(metrics, `level="`+f.Level+`",text="`+f.Text+`",who="`+f.Who+`"`) {
+			t.Errorf("no metric of %+v", f)
+		}
 	}
 	if len(p.Events) != pageEvents || p.Events[0].Seq != pageEvents || p.Stalls == nil || asked != 0 {
 		t.Errorf("%d events, stalls %v, asked %d times while nothing waits", len(p.Events), p.Stalls, asked)

@@ -28,7 +28,7 @@ func Handler(src Source) http.Handler {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", local(serveScrapes(reg)))
-	(&pages{src: src, peers: &c.askPeers}).register(mux)
+	(&pages{src: src, c: c}).register(mux)
 	return mux
 }
 
