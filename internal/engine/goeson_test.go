@@ -137,15 +137,15 @@ func (x *played) here() (all []*opSide) {
 	return all
 }
 
-// show notes what operators of host 0 are shown. Without times, it leaves out how long messages
-// have taken.
+// show notes what operators of host 0 are shown, but for what RDMA of others has done, which counts anew.
+// Without times, it leaves out how long messages have taken.
 func (x *played) show(times bool) {
 	e := x.es[0]
 	in := e.Inspect(func(f func()) error { f(); return nil })
 	v := ctl.View{May: func(uint32) bool { return true }, Limit: 1000}
 	socks, _ := in.Sockets()
 	for _, s := range socks {
-		s.Incarnation = uint32(x.nth(uint64(s.Incarnation)))
+		s.Incarnation, s.Served = uint32(x.nth(uint64(s.Incarnation))), ctl.Served{}
 		if !times {
 			s.MessageTime, s.OperationTime = roughly(s.MessageTime), roughly(s.OperationTime)
 		}
@@ -154,6 +154,9 @@ func (x *played) show(times bool) {
 	msgs, _, _ := in.Messages(v, "")
 	list(x, msgs)
 	keys, _, _ := in.Keys(v)
+	for i := range keys {
+		keys[i].Served = ctl.Served{}
+	}
 	list(x, keys)
 	barriers, _, _ := in.Barriers(v)
 	list(x, barriers)
@@ -169,7 +172,7 @@ func (x *played) show(times bool) {
 	peers, _ := in.Peers()
 	ctl.Sort(peers, func(a, b Peer) int { return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane)) })
 	for _, p := range peers {
-		p.Dialed = false
+		p.Dialed, p.Served = false, ctl.Served{}
 		if !times {
 			p.MessageTime, p.OperationTime, p.Since, p.RTT, p.RTTLast, p.RTTMin, p.RTTAt, p.measured = roughly(p.MessageTime), roughly(p.OperationTime), time.Time{}, 0, 0, 0, time.Time{}, 0
 		}
