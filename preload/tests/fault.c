@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/time.h>
@@ -99,6 +100,9 @@ static void receives(size_t n)
 	static char mem[LARGE], got[LARGE];
 	struct iovec v[2] = {{page, 8}, {NOWHERE, LARGE}};
 	struct msghdr h = {.msg_iov = v, .msg_iovlen = 2};
+	struct epoll_event e = {.events = EPOLLIN};
+	int ep = epoll_create1(0);
+	CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, b, &e) == 0);
 	for (int i = 0; i < 8; i++) {
 		memset(mem, 'a' + i, n);
 		CHECK(send(a, mem, n, 0) == (ssize_t)n);
@@ -113,11 +117,13 @@ static void receives(size_t n)
 		FAILS(readv(b, v, 2), EFAULT);
 		FAILS(readv(b, NOWHERE, 2), EFAULT);
 		FAILS(recvmsg(b, NOWHERE, 0), EFAULT);
+		CHECK(epoll_wait(ep, &e, 1, 0) == 1 && e.events == EPOLLIN);
 		memset(mem, 'a' + i, n);
 		CHECK(recv(b, got, LARGE, MSG_PEEK) == (ssize_t)n && !memcmp(got, mem, n));
 		CHECK(recv(b, got, LARGE, 0) == (ssize_t)n && !memcmp(got, mem, n));
 	}
 	EMPTY(b);
+	close(ep);
 }
 
 /* A message whose name or control messages have no place is gone. */

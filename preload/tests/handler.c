@@ -177,20 +177,16 @@ static void vforks(void)
 	CHECK(seen.n == 1);
 }
 
-static void jumps(int sig)
-{
-	note(sig);
-	longjmp(back, 1);
-}
+static void jumps(int sig) { longjmp(back, sig); }
 
 /* A handler that leaves by longjmp leaves its signal blocked. */
 static void jumped(void)
 {
 	sigset_t set;
 	CHECK(signal(SIGSEGV, jumps) == plain);
+	calls();
 	if (!sigsetjmp(back, 0))
 		*(volatile char *)bad[0] = 1;
-	CHECK(pthread_sigmask(SIG_BLOCK, NULL, &set) == 0 && sigismember(&set, SIGSEGV) == 1);
 	calls();
 	CHECK(pthread_sigmask(SIG_BLOCK, NULL, &set) == 0 && sigismember(&set, SIGSEGV) == 1);
 	sigemptyset(&set);
