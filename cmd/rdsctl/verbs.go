@@ -102,6 +102,7 @@ func verbs() []verb {
 		traceMergeEntry(), traceEntry(), captureEntry(),
 		{name: "ping", args: "ADDR", summary: "round trips to another daemon", group: groupMeasure, prepare: pingVerb, forms: allForms, words: peerWords,
 			about: "The answer of a peer is empty, whatever the size of the ping.", tries: []string{"ping 10.0.0.2 -c 3", "ping 10.0.0.2 -size 8000"}},
+		callEntry(),
 		{name: "bench", args: "[ADDR]", summary: "measure round trips, rates and RDMA against rdsctl bench -serve at ADDR[:PORT], or with both ends here",
 			group: groupMeasure, prepare: benchVerb, forms: allForms, words: peerWords, tries: []string{"bench -serve", "bench -mode rtt 10.0.0.2"}},
 		{name: "stress", summary: "rds-stress: load against another rdsctl stress or an rds-stress; it checks everything that arrives",

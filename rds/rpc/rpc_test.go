@@ -98,6 +98,27 @@ func TestCall(t *testing.T) {
 	})
 }
 
+// TestEvery: a server has the methods that every server has, or its own instead.
+func TestEvery(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	c := caller(t, d, rpc.CallerOptions{})
+	plain, _ := serve(t, d, nil, rpc.ServerOptions{})
+	own, _ := serve(t, d, rpc.Methods{"echo": echo, rpc.MethodHealth: echo}, rpc.ServerOptions{})
+	for _, tt := range []struct {
+		at           netip.AddrPort
+		method, want string
+	}{
+		{plain, rpc.MethodHealth, "serving"},
+		{plain, rpc.MethodList, "rpc.health\nrpc.methods\n"},
+		{own, rpc.MethodHealth, ""},
+		{own, rpc.MethodList, "echo\nrpc.health\nrpc.methods\n"},
+	} {
+		if got, err := c.Call(soon(t), tt.at, tt.method, nil); err != nil || string(got) != tt.want {
+			t.Errorf("%s: %q, %v, want %q", tt.method, got, err, tt.want)
+		}
+	}
+}
+
 func TestCallInto(t *testing.T) {
 	between(t, func(t *testing.T, c *rpc.Caller, d *rdstest.Daemon) {
 		var n atomic.Int64

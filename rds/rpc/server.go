@@ -3,8 +3,10 @@ package rpc
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,8 +53,32 @@ func chain(h Handler, is []Interceptor) Handler {
 	return h
 }
 
-// Methods are the methods of a server by their names, of at most 255 bytes.
+// Methods are the methods of a server by their names, of at most 255 bytes. Names that begin
+// with "rpc." belong to this package. A server may have its own method of such a name instead.
 type Methods map[string]Handler
+
+// The methods that every server has. rdsctl call can call them, as any others.
+const (
+	MethodHealth = "rpc.health"  // answers "serving"; a server that shuts down refuses it, as all others
+	MethodList   = "rpc.methods" // answers the names of the server's methods, sorted, each with a line feed
+)
+
+// all returns the methods of a server within is.
+func (m Methods) all(is []Interceptor) Methods {
+	all := Methods{
+		MethodHealth: func(context.Context, *Request) ([]byte, error) { return []byte("serving"), nil },
+		MethodList:   nil,
+	}
+	maps.Copy(all, m)
+	names := []byte(strings.Join(slices.Sorted(maps.Keys(all)), "\n") + "\n")
+	if all[MethodList] == nil {
+		all[MethodList] = func(context.Context, *Request) ([]byte, error) { return names, nil }
+	}
+	for name, h := range all {
+		all[name] = chain(h, is)
+	}
+	return all
+}
 
 // ServerOptions are the options of Serve. The zero value suits almost every program.
 type ServerOptions struct {
@@ -93,14 +119,12 @@ type Server struct {
 	ctx     context.Context // ends when nothing is received or sent any more
 	stop    context.CancelFunc
 	self    netip.AddrPort // the address of s
-	methods Methods
+	methods Methods        // since Serve, with those that every server has, within uses
 	uses    []Interceptor
 	o       ServerOptions
 	wg      sync.WaitGroup
 	staging staging
 	served  chan struct{} // closed when Serve has returned
-
-	handlers map[string]Handler // those of methods within uses, since Serve
 
 	mu      sync.Mutex
 	begun   bool              // Serve was called
@@ -216,7 +240,7 @@ const longest = 49 * 24 * time.Hour
 // request queues a request, or refuses it.
 func (v *Server) request(m *rds.Received, key callKey) {
 	q, err := parseRequest(m.Payload)
-	handle, known := v.handlers[string(q.method)]
+	handle, known := v.methods[string(q.method)]
 	switch {
 	case err != nil:
 		v.refuse(key, refusal(statusMalformed, err.Error()))

@@ -39,10 +39,7 @@ func (v *Server) Serve(ctx context.Context) error {
 		v.close(ctx.Err())
 		v.interrupt(stopped)
 	})()
-	v.handlers = make(map[string]Handler, len(v.methods))
-	for name, h := range v.methods {
-		v.handlers[name] = chain(h, v.uses)
-	}
+	v.methods = v.methods.all(v.uses)
 	v.s.SetNotices() // a caller that has gone needs no answer
 	if err := v.receive(v.ctx); v.ctx.Err() == nil {
 		v.close(err)
