@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 
 	"github.com/rdsd/rdsd/rds"
@@ -116,13 +117,13 @@ func (c *Caller) notices(ctx context.Context) {
 		}
 		for n := c.s.Notices(ns[:]); n > 0; n = c.s.Notices(ns[:]) {
 			for i := range n {
-				c.notice(&ns[i])
+				c.notice(ctx, &ns[i])
 			}
 		}
 	}
 }
 
-func (c *Caller) notice(n *rds.Notice) {
+func (c *Caller) notice(ctx context.Context, n *rds.Notice) {
 	switch n.Kind {
 	case rds.Unreachable:
 		c.withdraw(n.To, n.Reason)
@@ -137,7 +138,7 @@ func (c *Caller) notice(n *rds.Notice) {
 		if n.Kind == rds.Lost {
 			err = ErrLost
 		}
-		c.gone(n.To, err)
+		c.gone(ctx, n.To, err)
 	}
 }
 
@@ -151,12 +152,22 @@ type verdict struct {
 
 // gone ends the calls to a server that is gone with err, behind the answers that have
 // arrived and were not received: a message that the socket sends itself arrives behind
-// them. If there is no room for that, gone ends the calls at once.
-func (c *Caller) gone(to netip.AddrPort, err error) {
+// them. gone does not wait, because later notices may make the room that it would wait for.
+// Without that room it ends the calls at once.
+func (c *Caller) gone(ctx context.Context, to netip.AddrPort, err error) {
 	c.mu.Lock()
 	c.verdicts.push(verdict{to, c.last, err})
 	c.mu.Unlock()
-	if _, err := c.s.Send(rds.DontWait, &rds.Message{Payload: newIDs(kindMark, 0, nil), Addr: c.self}); err != nil {
+	mark := rds.Message{Payload: newIDs(kindMark, 0, nil), Addr: c.self}
+	_, err = c.s.Send(rds.DontWait, &mark)
+	switch {
+	case errors.Is(err, rds.ErrCongested): // by answers that the receiver is taking
+		c.wg.Go(func() {
+			if _, err := c.s.Send(ctx, &mark); err != nil {
+				c.judge()
+			}
+		})
+	case err != nil:
 		c.judge()
 	}
 }

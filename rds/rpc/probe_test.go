@@ -3,6 +3,7 @@ package rpc
 import (
 	"bytes"
 	"context"
+	"errors"
 	"runtime"
 	"testing"
 	"time"
@@ -50,6 +51,11 @@ func TestProbeBehindRequest(t *testing.T) {
 // TestGoneBehindAnswers: news that a server is gone does not pass an answer that has arrived.
 // It ends no call made later, whose server may be the next one there.
 func TestGoneBehindAnswers(t *testing.T) {
+	t.Run("room", func(t *testing.T) { testGone(t, false) })
+	t.Run("congested", func(t *testing.T) { testGone(t, true) })
+}
+
+func testGone(t *testing.T, full bool) {
 	d := rdstest.StartDaemons(t, 1)[0]
 	s, server := d.Bind(t, d.Open(t), 0), d.Bind(t, d.Open(t), 0)
 	c := &Caller{s: s, self: s.LocalAddrPort(), calls: map[uint64]*pending{}, armed: true}
@@ -68,7 +74,17 @@ func TestGoneBehindAnswers(t *testing.T) {
 	if _, err := s.Wait(within(t), rds.WaitSet{Message: true}); err != nil {
 		t.Fatal(err)
 	}
-	c.gone(server.LocalAddrPort(), ErrNoSocket)
+	for fill := full; fill; {
+		_, err := s.Send(rds.DontWait, &rds.Message{Payload: newIDs(kindCancel, 0, make([]uint64, maxIDs)), Addr: c.self})
+		if errors.Is(err, rds.ErrWouldBlock) {
+			_, err = s.Wait(within(t), rds.WaitSet{SendSpace: true})
+		}
+		if err != nil && !errors.Is(err, rds.ErrCongested) {
+			t.Fatal(err)
+		}
+		fill = err == nil
+	}
+	c.gone(t.Context(), server.LocalAddrPort(), ErrNoSocket)
 	if err := c.register(ps[2]); err != nil {
 		t.Fatal(err)
 	}
@@ -85,4 +101,5 @@ func TestGoneBehindAnswers(t *testing.T) {
 	}
 	_ = s.Close()
 	<-ended
+	c.wg.Wait()
 }

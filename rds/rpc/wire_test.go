@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"encoding/hex"
 	"reflect"
 	"strings"
 	"syscall"
@@ -49,6 +50,22 @@ func TestWire(t *testing.T) {
 	}
 	if got, err := parseIDs(newIDs(kindProbe, 0, []uint64{1, 2})); err != nil || !reflect.DeepEqual(got, []uint64{1, 2}) {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestVersion1: what has no headers is of version 1, byte for byte, so that sides older than
+// headers understand it.
+func TestVersion1(t *testing.T) {
+	for got, want := range map[string]string{
+		string(asked(&request{id: 0x0102, timeout: 3, cookie: 4, into: 5, size: 1, method: []byte("put"), body: []byte("b")})): "0101030001000000" +
+			"0201000000000000" + "0300000000000000" + "0400000000000000" + "0500000000000000" + "70757462",
+		string(appendAnswer(nil, &answer{id: 2, total: 1, status: statusFailed, errno: syscall.ENOENT, part: []byte("b")})): "0102010002000000" +
+			"0200000000000000" + "0100000000000000" + "0000000000000000" + "62",
+		string(newIDs(kindProbe, 0, []uint64{7})): "0104000000000000" + "0000000000000000" + "0700000000000000",
+	} {
+		if hex.EncodeToString([]byte(got)) != want {
+			t.Errorf("%x, want %s", got, want)
+		}
 	}
 }
 
