@@ -126,7 +126,7 @@ func (c *Caller) notices(ctx context.Context) {
 func (c *Caller) notice(ctx context.Context, n *rds.Notice) {
 	switch n.Kind {
 	case rds.Unreachable:
-		c.withdraw(n.To, n.Reason)
+		c.withdraw(ctx, n.To, n.Reason)
 	case rds.NotGranted:
 		c.fail(ErrNotGranted, func(p *pending) bool { return p.lent && (p.to == n.To || !n.To.IsValid()) })
 	case rds.NoSocket, rds.Lost:
@@ -142,15 +142,15 @@ func (c *Caller) notice(ctx context.Context, n *rds.Notice) {
 	}
 }
 
-// verdict says that a server is gone, and so that its calls up to an id have no answer but
-// one that has arrived.
+// verdict says that a server is gone or not reached, and so that its calls up to an id have
+// no answer but one that has arrived.
 type verdict struct {
 	to   netip.AddrPort
 	last uint64
 	err  error
 }
 
-// gone ends the calls to a server that is gone with err, behind the answers that have
+// gone ends the calls to a server that is gone or not reached with err, behind the answers that have
 // arrived and were not received: a message that the socket sends itself arrives behind
 // them. gone does not wait, because later notices may make the room that it would wait for.
 // Without that room it ends the calls at once.
@@ -188,11 +188,11 @@ func (c *Caller) judge() {
 // so that they do not run when the host comes back. A probe of nothing takes their place:
 // as long as it waits, calls fail at once (rds.Socket.SetFailUnreachable). The probe
 // itself must not fail so, because what was withdrawn may wait a little longer.
-func (c *Caller) withdraw(to netip.AddrPort, why rds.Reason) {
+func (c *Caller) withdraw(ctx context.Context, to netip.AddrPort, why rds.Reason) {
 	c.sends.Lock()
 	defer c.sends.Unlock()
 	_ = c.s.CancelSentTo(to) // fails only at the end of the socket
-	c.fail(why, func(p *pending) bool { return p.to == to })
+	c.gone(ctx, to, why)
 	c.s.SetFailUnreachable(false)
 	c.tell(to, newIDs(kindProbe, 0, nil))
 	c.s.SetFailUnreachable(true)
