@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
@@ -251,44 +252,44 @@ func (ps *peerTable) cmEvent(r *rail, ev *verbs.CMEvent) {
 func (ps *peerTable) connectRequest(r *rail, ev *verbs.CMEvent) {
 	e := ps.e
 	from, to := ev.Remote.Addr().Unmap(), ev.Local.Addr().Unmap()
-	refuse := func(why string, err error) {
+	refuse := func(why error) { // an operator asks for errors by the peer
 		e.st.C[stats.BadHandshakes]++
-		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), "connection refused: "+why, err)
+		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), "connection refused", why)
 		e.devices.reject(ev.Req, wire.Rejected())
 	}
 	if err := e.cfg.Allowed(from); err != nil {
-		refuse(err.Error(), nil)
+		refuse(err)
 		return
 	}
 	priv, err := wire.ParsePrivate(ev.Private, ev.Remote.Addr().Unmap().Is6())
 	if err != nil {
-		refuse("private data", err)
+		refuse(fmt.Errorf("private data: %w", err))
 		return
 	}
 	l := e.addrs.by[to]
 	switch {
 	case l == nil || priv.Dst != to:
-		refuse("not one of our addresses", nil)
+		refuse(errors.New("not one of our addresses"))
 	case priv.Src != from:
-		refuse("claims an address it does not come from", nil)
+		refuse(errors.New("claims an address it does not come from"))
 	case e.addrs.by[from] != nil:
-		refuse("comes from our own address", nil)
+		refuse(errors.New("comes from our own address"))
 	case e.tcpPeer(l, from):
-		refuse("is reached by RDS/TCP", nil)
+		refuse(errors.New("is reached by RDS/TCP"))
 	default:
 		p, err := ps.peer(l, from, priv.TOS, nil)
 		if err != nil {
-			refuse("no room", err)
+			refuse(fmt.Errorf("no room: %w", err))
 			return
 		}
 		if !e.throttle.mayRequest(p.remote) {
-			refuse("too many, see "+rateKeys[rateControl], nil)
+			refuse(errors.New("too many, see " + rateKeys[rateControl]))
 			ps.dropIfNew(p)
 			return
 		}
 		q := p.c.to.(*byQP) // tcpPeer has been asked
 		if !q.mayCome(r) {
-			refuse("is reached by another transport", nil)
+			refuse(errors.New("is reached by another transport"))
 			ps.dropIfNew(p)
 			return
 		}

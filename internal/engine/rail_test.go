@@ -146,8 +146,8 @@ func TestRailRefused(t *testing.T) {
 		if i == 1 {
 			return newSoftEngine(t, i, addr, cfg, block)
 		}
-		cfg.Trace = func(_, _ netip.Addr, event string, _ error) {
-			if strings.Contains(event, "is reached by another transport") {
+		cfg.Trace = func(_, _ netip.Addr, event string, err error) {
+			if event == "connection refused" && err != nil && strings.Contains(err.Error(), "is reached by another transport") {
 				refused++
 			}
 		}

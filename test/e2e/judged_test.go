@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
+)
+
+// verdict is what doctor and check say of a host.
+type verdict struct {
+	found         []ctl.Finding
+	doctor, check int
+	text          string
+}
+
+// judge runs doctor and check by run, which returns the output and the exit status.
+func judge(run func(args ...string) (string, int)) (v verdict) {
+	v.text, v.doctor = run("doctor", "-o", "json")
+	_, v.check = run("check", "health")
+	var r struct {
+		Doctor []struct{ Finding *ctl.Finding }
+	}
+	if err := json.Unmarshal([]byte(v.text), &r); err != nil {
+		v.text += err.Error()
+	}
+	for _, f := range r.Doctor {
+		if f.Finding != nil {
+			v.found = append(v.found, *f.Finding)
+		}
+	}
+	return v
+}
+
+// is reports whether the verdict is one finding of a kind: as a check returns it, with that text and an error that contains error.
+func (v *verdict) is(check, level, text, why string) error {
+	codes := map[string][2]int{ctl.LevelWarn: {0, 1}, ctl.LevelError: {1, 2}}
+	for _, f := range v.found {
+		if f.Check == check && f.Level == level && strings.Contains(f.Text, text) && strings.Contains(f.Error, why) &&
+			f.Who != "" && f.Do != "" && v.doctor == codes[level][0] && v.check == codes[level][1] {
+			return nil
+		}
+	}
+	return fmt.Errorf("want %s %s: %q, %q, and statuses %v; doctor %d, check %d: %s", level, check, text, why, codes[level], v.doctor, v.check, v.text)
+}
+
+// wellOrNot is is, or with no kind that the host is well.
+func (v *verdict) wellOrNot(s state) error {
+	if s.check != "" {
+		return v.is(s.check, s.level, s.text, s.why)
+	}
+	// The certificates of tests are valid for a day, which is a warning.
+	if slices.ContainsFunc(v.found, func(f ctl.Finding) bool { return f.Check != ctl.FindWarning }) || v.doctor != 0 {
+		return fmt.Errorf("doctor %d, check %d: %s", v.doctor, v.check, v.text)
+	}
+	return nil
+}
+
+// state is what a host is judged as. The zero state is that all is well.
+type state struct{ check, level, text, why string }
+
+// judged waits until the host is judged so.
+func (h *host) judged(s state) {
+	h.t.Helper()
+	eventually(h.t, fmt.Sprintf("%v %s", h.addr(), s.check), func() error {
+		v := judge(func(args ...string) (string, int) {
+			p := startProcess(h.t, nil, program("rdsctl"), append(args, "-socket", h.sock)...)
+			code := p.wait()
+			return p.stdout(), code
+		})
+		return v.wellOrNot(s)
+	})
+}
+
+// send sends a message to a port of other that nobody has to have bound.
+func (h *host) sendTo(s *rds.Socket, other *host) {
+	h.t.Helper()
+	if _, err := s.SendTo([]byte("x"), other.at(4000)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// TestJudgedUnreached brings two hosts into the states in which one cannot reach the other. Both are judged.
+func TestJudgedUnreached(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		ca := tlstest.NewCA(t)
+		plain := newHost(t)
+		secured, _ := newSecured(t, ca)
+		other, _ := newSecured(t, tlstest.NewCA(t))
+		for name, tc := range map[string]struct {
+			here, there *host
+			is, isThere state
+		}{
+			"TLS there": {plain, secured, state{why: "the peer wants TLS"}, state{why: "begins without TLS"}},
+			"authority": {other, secured, state{why: "unknown authority"}, state{why: "TLS"}},
+			"port":      {plain, newHost(t, withArgs("-port", "18635")), state{why: "refused"}, state{check: "well"}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				here, there := *tc.here, *tc.there
+				here.t, there.t = t, t
+				s := here.bind(here.open(), 0)
+				here.sendTo(s, &there)
+				here.judged(state{ctl.FindPeer, ctl.LevelError, "messages wait for " + there.addr().String(), tc.is.why})
+				if tc.isThere.check == "" {
+					there.judged(state{ctl.FindRefused, ctl.LevelWarn, here.addr().String() + " was turned away", tc.isThere.why})
+				} else {
+					there.judged(state{})
+				}
+				s.Close()
+				here.judged(state{}) // nobody wants it any more
+			})
+		}
+	})
+}
+
+// TestJudgedKilled kills a daemon that has been connected, and starts it again. A daemon that is stopped does not ack.
+func TestJudgedKilled(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		a, b := hosts[0], hosts[1]
+		s := a.bind(a.open(), 0)
+		a.rdsctl("ping", b.addr().String(), "-c", "1")
+		a.judged(state{})
+		b.pause()
+		a.sendTo(s, b)
+		a.judged(state{ctl.FindUnacked, ctl.LevelWarn, b.addr().String() + " does not ack", ""})
+		b.Resume()
+		a.judged(state{})
+		b.Kill()
+		a.sendTo(s, b)
+		a.judged(state{ctl.FindPeer, ctl.LevelError, "messages wait for " + b.addr().String(), "refused"})
+		contains(t, "rdsctl peers", a.rdsctl("peers"), "refused", " ago)")
+		contains(t, "rdsctl top", a.rdsctl("top", "-once", "-d", "50ms"), "messages wait for "+b.addr().String(), "rdsctl ping")
+		contains(t, "rdsctl status", a.rdsctl("status"), "error: messages wait for "+b.addr().String())
+		b.start()
+		a.judged(state{})
+	})
+}
+
+// TestJudgedFull has a receiver that does not read while a sender waits.
+func TestJudgedFull(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		a, b := hosts[0], hosts[1]
+		src, dst := a.bind(a.open(), 0), b.bind(b.open(), 4000)
+		eventually(t, "congestion", func() error {
+			for {
+				err := newAudit().sendIn(rds.DontWait, src, dst.LocalAddrPort(), make([]byte, 5000))
+				if errors.Is(err, syscall.ENOBUFS) {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+			}
+		})
+		a.judged(state{ctl.FindReceiver, ctl.LevelWarn, dst.LocalAddrPort().String(), ""})
+		b.judged(state{ctl.FindReader, ctl.LevelWarn, dst.LocalAddrPort().String() + " is full", ""})
+		dst.Close()
+		b.judged(state{})
+	})
+}
+
+// TestJudgedQuota has a user with all sockets that it may have.
+func TestJudgedQuota(t *testing.T) {
+	isolatedAsRoot(t, func(t *testing.T) {
+		h := openToAll(t, withArgs("-quota-sockets", "2"))
+		u := h.startUser("attached")
+		u.do("bind "+h.at(4000).String(), "bound")
+		h.judged(state{})
+		u.do("bind "+h.at(4001).String(), "bound")
+		h.judged(state{ctl.FindQuota, ctl.LevelWarn, fmt.Sprintf("uid %d has nine tenths or more of its quota of sockets", nobody), ""})
+		u.Kill()
+		h.judged(state{})
+	})
+}
+
+// judgedNet is host.judged for a host in a namespace.
+func judgedNet(h *netHost, s state) {
+	h.t.Helper()
+	eventually(h.t, h.name, func() error {
+		v := judge(func(args ...string) (string, int) {
+			out := strings.TrimSpace(h.run("c=0; bin/rdsctl " + strings.Join(args, " ") + " || c=$?; echo; echo $c"))
+			i := strings.LastIndexByte(out, '\n')
+			code, err := strconv.Atoi(out[i+1:])
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			return out[:max(i, 0)], code
+		})
+		return v.wellOrNot(s)
+	})
+}
+
+// TestJudgedHosts has a host that does not allow the other one, and then does. Then no packet passes.
+func TestJudgedHosts(t *testing.T) {
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("nft is not installed: apt-get install -y --no-install-recommends nftables")
+	}
+	a, b := twoHosts(t)
+	for h, args := range map[*netHost]string{a: "-listen 10.0.0.1 -peers-allow 10.0.0.0/24", b: "-listen 10.0.0.2 -config /run/rdsd.toml"} {
+		h.run("export RDSD_SOCKET=/run/rdsd.sock\ncp bin/* /usr/local/bin/; echo 'peers.allow = [\"10.0.0.9\"]' >/run/rdsd.toml; rdsd -socket /run/rdsd.sock -tls-mode off -tls-warn off " + args + " >/run/rdsd.log 2>&1 &\n" + ready)
+	}
+	b.run("bin/rdsctl stress -p 4000 >/run/stress.log 2>&1 & true")
+	a.run("bin/rdsctl stress -s 10.0.0.2 --connect-retries 20 -p 4000 -q 64 -o -T 300 >/run/stress.log 2>&1 & true")
+	judgedNet(a, state{ctl.FindPeer, ctl.LevelError, "messages wait for 10.0.0.2", "reject"})
+	judgedNet(b, state{ctl.FindRefused, ctl.LevelWarn, "10.0.0.1 was turned away", "not in peers.allow"})
+	b.run("echo 'peers.allow = [\"10.0.0.1\"]' >/run/rdsd.toml; bin/rdsctl config reload")
+	judgedNet(a, state{})
+	judgedNet(b, state{})
+	a.run("nft add table ip hole; nft 'add chain ip hole in { type filter hook input priority 0; }'; nft add rule ip hole in iifname wire drop")
+	judgedNet(a, state{ctl.FindUnacked, ctl.LevelWarn, "10.0.0.2 does not ack", ""})
+}
