@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -93,4 +94,32 @@ func withTimes(i ctl.SocketInfo, s *socket) ctl.SocketInfo {
 	took := s.took.copy()
 	took.in(&i.MessageTime, &i.OperationTime)
 	return i
+}
+
+// TestLastError: an error has the moment when it came. On a connection that is up it is gone after ten minutes.
+func TestLastError(t *testing.T) {
+	r := newRig(t, 2)
+	e := r.hosts[0].e
+	r.hosts[0].open(r.hosts[1])
+	r.hosts[0].put(0, 0)
+	r.hosts[0].publish()
+	r.until("a peer", func() bool { return len(e.peers.all) == 1 })
+	p := e.peers.all[0]
+	look := func(state conn.State, since int64) (out ctl.PeerInfo) {
+		e.watch.lastError(p, &conn.Info{State: state, Since: since, LastError: errors.New("refused")}, &out)
+		return out
+	}
+	failed := e.now - int64(time.Minute)
+	for _, tc := range []struct {
+		state conn.State
+		since int64
+		later time.Duration
+		text  string
+	}{{conn.Down, failed, 0, "refused"}, {conn.Connecting, e.now, 0, "refused"}, {conn.Up, e.now, 8 * time.Minute, "refused"}, {conn.Up, e.now, 2 * time.Minute, ""}, {conn.Down, failed, 0, "refused"}} {
+		e.now += int64(tc.later)
+		i := look(tc.state, tc.since)
+		if i.LastError != tc.text || tc.text != "" && !i.LastErrorAt.Equal(e.at(failed)) {
+			t.Errorf("%v: %q at %v, want %q at %v", tc.state, i.LastError, i.LastErrorAt, tc.text, e.at(failed))
+		}
+	}
 }
