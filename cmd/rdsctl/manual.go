@@ -230,7 +230,7 @@ func rdsdPage() *page {
 	p.terms([]term{
 		{"/run/rdsd/rdsd.sock", "control socket of a daemon that root runs; others: $XDG_RUNTIME_DIR/rdsd.sock"},
 		{"SOCKET.stats", "statistics mapping: rdsctl status -offline reads it, of a stuck or dead daemon, too"},
-		{"SOCKET.lists", "its sockets and connections, for rdsctl sockets and peers -offline; for root and the daemon's own user"},
+		{"SOCKET.lists3", "its sockets and connections, for rdsctl sockets and peers -offline; for root and the daemon's own user"},
 	})
 	p.heading("Examples")
 	p.code("rdsd -config /etc/rdsd/rdsd.toml", "rdsd -listen 10.0.0.1 -peers-allow 10.0.0.0/24 -check-config")

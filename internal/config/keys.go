@@ -129,7 +129,7 @@ func (c *Config) keys() []key {
 			"What carries some connections instead: the first rule that matches decides. tcp.peers comes before them.",
 			restart, list(&c.TransportRules, parseTransportRule)},
 		{"stats", "a path",
-			"File of the statistics mapping; lists of sockets and peers are beside it, .lists in place of .stats. Default: the control socket's path with .stats appended.",
+			"File of the statistics mapping; lists of sockets and peers are beside it, .lists3 in place of .stats. Default: the control socket's path with .stats appended.",
 			restart, text(&c.Stats)},
 		{"limits.max_clients", "a number from 1 to 65536",
 			"Client processes attached at a time.",

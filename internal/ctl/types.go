@@ -49,11 +49,10 @@ const (
 	// KindPingReport is what rdsctl prints for a series of pings. The daemon does not
 	// answer it.
 	KindPingReport Kind = "ping-report"
-	// KindStress and KindBench are what rdsctl stress and rdsctl bench print. The daemon
-	// does not answer them either.
-	KindStress Kind = "stress"
-	KindBench  Kind = "bench"
-	// Those below are of rdsctl alone, too.
+	// KindStress and those below are what the verbs of rdsctl print whose names they are. The
+	// daemon does not answer them either.
+	KindStress   Kind = "stress"
+	KindBench    Kind = "bench"
 	KindCounters Kind = "counters"
 	KindCheck    Kind = "check"
 	KindDoctor   Kind = "doctor"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -34,6 +35,9 @@ func createStats(path, lists string, before int) (f, l *stats.File, err error) {
 			f.Close()
 		}
 		return err
+	}
+	if before == 0 {
+		stats.RemoveDead(strings.TrimSuffix(lists, "3")) // of release 0.2.0
 	}
 	if err = create(); errors.Is(err, unix.ENOSPC) {
 		stats.RemoveDead(path)

@@ -325,7 +325,8 @@ func TestStatsOfKilledDaemon(t *testing.T) {
 		t.Skip("no file system of the test's own: ", err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
-	path, lists := dir+"/s.stats", dir+"/s.lists"
+	path := dir + "/s.stats"
+	lists := config.ListsPath(path)
 	for name, n := range map[string]int{path: stats.Size, lists: stats.ListSize} {
 		f, err := os.Create(name)
 		if err != nil {

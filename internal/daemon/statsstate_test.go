@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -79,5 +81,12 @@ func TestStatisticsHandedOver(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Error(err)
+	}
+}
+
+// TestListsPath: the name of the lists has their version.
+func TestListsPath(t *testing.T) {
+	if p := config.ListsPath("/run/x.stats"); p != fmt.Sprintf("/run/x.lists%d", stats.ListVersion) {
+		t.Errorf("%s for version %d", p, stats.ListVersion)
 	}
 }
