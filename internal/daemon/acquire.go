@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -23,6 +22,9 @@ func createStats(path, lists string, before int) (f, l *stats.File, err error) {
 		if f, err = stats.CreateAside(path, before); err != nil {
 			return err
 		}
+		if before == 0 {
+			removeOldLists(lists)
+		}
 		if l, err = stats.CreateListsAside(lists, before); err != nil {
 			f.Close()
 			return err
@@ -35,9 +37,6 @@ func createStats(path, lists string, before int) (f, l *stats.File, err error) {
 			f.Close()
 		}
 		return err
-	}
-	if before == 0 {
-		stats.RemoveDead(strings.TrimSuffix(lists, "3")) // of release 0.2.0
 	}
 	if err = create(); errors.Is(err, unix.ENOSPC) {
 		stats.RemoveDead(path)

@@ -62,6 +62,9 @@ func (f *File) Own() error {
 	return nil
 }
 
+// Path is where readers look for f.
+func (f *File) Path() string { return f.path }
+
 // Leave has Close not remove the file at the path, because another process owns that from
 // now on.
 func (f *File) Leave() { f.name = "" }
