@@ -11,23 +11,33 @@ import (
 const allWell = "all is well"
 
 // facts asks for what ctl.Judge needs beside s. What the daemon does not answer is left out; peers are then taken from its
-// mapping.
+// mapping. An engine that does not turn, or has not answered about peers, is asked nothing more, so that there is one wait at most.
 func (a *app) facts(ctx context.Context, o *options, s *ctl.Status) *ctl.Facts {
 	f := &ctl.Facts{Now: time.Now(), Status: s}
-	for _, k := range []ctl.Kind{ctl.KindPeers, ctl.KindCongested, ctl.KindBacklog, ctl.KindErrors} {
+	ask := func(k ctl.Kind) (*ctl.Response, error) {
 		_, r, err := a.once(ctx, o, ctl.Request{Kind: k})
-		switch {
-		case err != nil && k == ctl.KindPeers:
-			f.Peers = a.factsOffline(s.Stats, s).Peers
-		case err == nil && k == ctl.KindPeers:
+		return r, err
+	}
+	turns := s.Engine.Late < ctl.StallAfter
+	if turns {
+		r, err := ask(ctl.KindPeers)
+		if turns = err == nil; turns {
 			f.Peers = r.Peers
-		case err == nil && k == ctl.KindCongested:
-			f.Congested = r.Congested
-		case err == nil && k == ctl.KindBacklog:
-			f.Backlog = r.Backlog
-		case err == nil:
-			f.Errors = r.Errors
 		}
+	}
+	if !turns {
+		f.Peers = a.factsOffline(s.Stats, s).Peers
+	}
+	if turns {
+		if r, err := ask(ctl.KindCongested); err == nil {
+			f.Congested = r.Congested
+		}
+		if r, err := ask(ctl.KindBacklog); err == nil {
+			f.Backlog = r.Backlog
+		}
+	}
+	if r, err := ask(ctl.KindErrors); err == nil {
+		f.Errors = r.Errors
 	}
 	return f
 }

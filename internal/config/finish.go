@@ -38,9 +38,12 @@ func DefaultSocket(uid int, getenv func(string) string) (string, error) {
 // socket.
 func StatsPath(socket string) string { return socket + ".stats" }
 
-// ListsPath is the path of the lists that belong to a statistics file. Its end is stats.ListVersion: a
+// ListsPath is the path of the lists that belong to a statistics file. Its end is their version: a
 // daemon of a release with other lists, which takes over or is taken over, has a file of its own.
-func ListsPath(stats string) string { return strings.TrimSuffix(stats, ".stats") + ".lists3" }
+func ListsPath(stats string) string { return OldListsPath(stats) + "3" }
+
+// OldListsPath is the path of the lists of a daemon of release 0.2.0.
+func OldListsPath(stats string) string { return strings.TrimSuffix(stats, ".stats") + ".lists" }
 
 // Finish fills in the values that depend on the user and on other keys, and checks what one
 // key alone cannot check. Each error names its key and the cure.

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -23,7 +25,7 @@ func createStats(path, lists string, before int) (f, l *stats.File, err error) {
 			return err
 		}
 		if before == 0 {
-			removeOldLists(lists)
+			_ = os.Remove(config.OldListsPath(path))
 		}
 		if l, err = stats.CreateListsAside(lists, before); err != nil {
 			f.Close()

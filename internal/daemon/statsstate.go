@@ -3,7 +3,6 @@ package daemon
 import (
 	"errors"
 	"os"
-	"strings"
 
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -23,15 +22,8 @@ func (d *Daemon) handOverStats(s *handover.State, info stats.Info) {
 
 // ownStats has readers find this daemon's statistics instead of those of the daemon before.
 func (d *Daemon) ownStats() error {
-	removeOldLists(d.listFile.Path())
+	_ = os.Remove(config.OldListsPath(d.statFile.Path()))
 	return errors.Join(d.listFile.Own(), d.statFile.Own())
-}
-
-// removeOldLists removes the lists of a daemon of release 0.2.0, whose place this one takes.
-func removeOldLists(lists string) {
-	if old, ok := strings.CutSuffix(lists, "3"); ok {
-		_ = os.Remove(old)
-	}
 }
 
 // leaveStats leaves the statistics' paths to the daemon that takes over.

@@ -2,9 +2,9 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/config"
@@ -84,9 +84,34 @@ func TestStatisticsHandedOver(t *testing.T) {
 	}
 }
 
-// TestListsPath: the name of the lists has their version.
-func TestListsPath(t *testing.T) {
-	if p := config.ListsPath("/run/x.stats"); p != fmt.Sprintf("/run/x.lists%d", stats.ListVersion) {
-		t.Errorf("%s for version %d", p, stats.ListVersion)
+// TestOldLists: what a daemon of release 0.2.0 has left goes, when this one begins and when it takes over.
+func TestOldLists(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.stats")
+	old, lists := config.OldListsPath(path), config.ListsPath(path)
+	if v := strconv.Itoa(stats.ListVersion); lists != old+v {
+		t.Errorf("lists of version %s at %s", v, lists)
 	}
+	leave := func() {
+		if err := os.WriteFile(old, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := func(when string) {
+		if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %s is still there (%v)", when, old, err)
+		}
+	}
+	leave()
+	f, l, err := createStats(path, lists, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	defer l.Close()
+	gone("at the start")
+	leave()
+	if err := (&Daemon{statFile: f, listFile: l}).ownStats(); err != nil {
+		t.Error(err)
+	}
+	gone("after a hand-over")
 }

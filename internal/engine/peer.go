@@ -77,7 +77,7 @@ type shown struct {
 	row       uint16     // in the engine's lists, 0: none
 	counted   connCounts // in counts.sum
 	lastEvent string
-	whyKey    whyKey // of whyText, see why
+	whyKey    whyKey // of whyText, see lastError
 	whyText   string
 	whyAt     int64 // when it came
 }

@@ -3,7 +3,7 @@
  * memcpy would end the program.
  *
  * The copy is a routine of its own, and a handler of SIGSEGV and SIGBUS (fault.c) lets it return
- * -EFAULT where it faults. This costs a good copy nothing, and holds when another thread unmaps the
+ * -EFAULT where it faults. A good copy costs no system call and no state, and it holds when another thread unmaps the
  * memory meanwhile. To let the kernel copy, or to ask it before what is mapped, is a system call for
  * each message, and the answer may be old. The routine keeps nothing on the stack and calls nothing.
  * So the program counter alone says that a fault is of a copy: nothing is to be set before a copy.
@@ -17,13 +17,15 @@
 #include "fault.h"
 #include "pre.h"
 
-/* pre_copying copies upwards, 64 bytes at once, then 16, then 1. */
+/* pre_copying copies upwards, 64 bytes at once, then 16, then 1. On x86-64 the processor copies 1 KiB and
+ * more by itself, as fast as memcpy does; from 64 bytes on the rest takes up to half as long again. */
 int pre_copying(void *to, const void *from, size_t n);
 extern const char pre_copying_fails[];
 
 #if defined(__x86_64__)
 __asm__(".text\n\t.p2align 4\n\t.hidden pre_copying\n\t.globl pre_copying\n\t.type pre_copying, @function\n"
 	"pre_copying:\n\t.cfi_startproc\n\tcmpq $64, %rdx\n\tjb 2f\n"
+	"\tcmpq $1024, %rdx\n\tjb 1f\n\tmovq %rdx, %rcx\n\trep movsb\n\tjmp 6f\n"
 	"1:\tmovups (%rsi), %xmm0\n\tmovups 16(%rsi), %xmm1\n\tmovups 32(%rsi), %xmm2\n\tmovups 48(%rsi), %xmm3\n"
 	"\tmovups %xmm0, (%rdi)\n\tmovups %xmm1, 16(%rdi)\n\tmovups %xmm2, 32(%rdi)\n\tmovups %xmm3, 48(%rdi)\n"
 	"\taddq $64, %rsi\n\taddq $64, %rdi\n\tsubq $64, %rdx\n\tcmpq $64, %rdx\n\tjae 1b\n"
