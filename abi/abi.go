@@ -75,10 +75,10 @@ const (
 	RightWrite  Rights = 1 << 1 // writes
 	RightAtomic Rights = 1 << 2 // atomics
 	UseOnce     Rights = 1 << 3 // the region ends with the first message that has operations on it
-	// PageOffset is no right: it makes the upper half of the region's cookie the offset of
-	// the first byte in its page, as the kernel does. Otherwise that half is a number that
-	// nobody can guess. It is for the daemon alone: no GRANT has it.
-	PageOffset Rights = 1 << 4
+	_           Rights = 1 << 4 // asked for by the libraries of release 0.2.0, and without effect
+	// Open is no right: everybody who shows the cookie may use the region. It is for the
+	// daemon alone: no GRANT has it.
+	Open Rights = 1 << 5
 
 	// AnyRight is all kinds of operations.
 	AnyRight = RightRead | RightWrite | RightAtomic

@@ -127,7 +127,7 @@ func (s *Socket) process(rs *rds.Socket, o *outgoing, control []byte) error {
 		}
 		o.m.Cookie = rds.Cookie(o.ctl.Dest)
 	case has(cmsg.TypeRDMAMap):
-		region, err := s.register(rs, &o.ctl.Map)
+		region, err := s.register(rs, &o.ctl.Map, 0)
 		if err != nil {
 			return err
 		}

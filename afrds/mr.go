@@ -29,7 +29,7 @@ func (s *Socket) getMR(val []byte) error {
 	if err := a.Parse(val); err != nil {
 		return errno(err)
 	}
-	region, err := s.registerBound(&a)
+	region, err := s.registerBound(&a, rds.Access(krds.Open))
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (s *Socket) getMRForDest(val []byte) error {
 	if err := a.Parse(val); err != nil {
 		return errno(err)
 	}
-	region, err := s.registerBound(&a.GetMRArgs)
+	region, err := s.registerBound(&a.GetMRArgs, 0)
 	if err != nil {
 		return err
 	}
@@ -59,18 +59,18 @@ func (s *Socket) getMRForDest(val []byte) error {
 	return nil
 }
 
-func (s *Socket) registerBound(a *cmsg.GetMRArgs) (*rds.Region, error) {
+func (s *Socket) registerBound(a *cmsg.GetMRArgs, open rds.Access) (*rds.Region, error) {
 	rs, err := s.boundSocket()
 	if err != nil {
 		return nil, err
 	}
-	return s.register(rs, a)
+	return s.register(rs, a, open)
 }
 
 // register makes a region and stores its cookie (rdma.c __rds_rdma_map). EINVAL: the range
 // is empty or wraps around. EMSGSIZE: it is longer than 1 MiB and a page. EFAULT: the range,
 // or the place for the cookie, is not in a buffer. ENOBUFS, ENOMEM: limits of the daemon.
-func (s *Socket) register(rs *rds.Socket, a *cmsg.GetMRArgs) (*rds.Region, error) {
+func (s *Socket) register(rs *rds.Socket, a *cmsg.GetMRArgs, open rds.Access) (*rds.Region, error) {
 	end := a.Vec.Addr + a.Vec.Bytes
 	pages := (end+pageSize-1)/pageSize - a.Vec.Addr/pageSize
 	switch {
@@ -84,7 +84,7 @@ func (s *Socket) register(rs *rds.Socket, a *cmsg.GetMRArgs) (*rds.Region, error
 		return nil, err
 	}
 	// As in the kernel FlagReadWrite does not count: both, always.
-	access := rds.AllowRead | rds.AllowWrite | rds.AllowAtomic | rds.Access(krds.PageOffset)
+	access := rds.AllowRead | rds.AllowWrite | rds.AllowAtomic | open
 	if a.Flags&cmsg.FlagUseOnce != 0 {
 		access |= rds.UseOnce
 	}

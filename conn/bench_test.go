@@ -91,7 +91,7 @@ func (h *fastHost) AimAtomic(*Conn, *wire.Header, *wire.Atomic) wire.AtomicStatu
 	return wire.AtomicDone
 }
 func (h *fastHost) OpPlaced(*Conn, *msg.Msg)                       {}
-func (h *fastHost) HasStopped(*Conn) bool                          { return false }
+func (h *fastHost) HasWaiting(*Conn) bool                          { return false }
 func (h *fastHost) MsgDone(_ *Conn, m *msg.Msg, _ msg.Outcome)     { h.done++; h.free = append(h.free, m) }
 func (h *fastHost) Instance(*Conn, uint64) bool                    { return true }
 func (h *fastHost) PeerUp(*Conn, bool)                             {}

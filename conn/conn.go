@@ -93,6 +93,9 @@ func (c *Conn) State() State { return c.state }
 // Ready reports whether the connection is Up and the handshake complete.
 func (c *Conn) Ready() bool { return c.state == Up && c.link.ready }
 
+// Asks reports whether the peer, whose connection is ready, answers ASK.
+func (c *Conn) Asks() bool { return c.link.hello.Features&wire.FeatureAsk != 0 }
+
 // Instance returns the instance of the peer's daemon that this connection met
 // last; 0 if it has met none.
 func (c *Conn) Instance() uint64 { return c.peer }
@@ -225,7 +228,7 @@ func (c *Conn) wanted() bool {
 	if c.closed {
 		return false
 	}
-	return c.out.n() > 0 || len(c.stops.list) > 0 && (c.host.HasStopped(c) || c.stops.any())
+	return c.out.n() > 0 || len(c.stops.list) > 0 && c.stops.any() || c.host.HasWaiting(c)
 }
 
 // Tick runs the timers that are due.

@@ -132,7 +132,7 @@ func (n *node) Commit(_ *conn.Conn, h *wire.Header, token any) uint32 {
 	return 0
 }
 
-func (n *node) HasStopped(*conn.Conn) bool { return false }
+func (n *node) HasWaiting(*conn.Conn) bool { return false }
 
 func (n *node) MsgDone(_ *conn.Conn, m *msg.Msg, o msg.Outcome) {
 	if n.done != nil {

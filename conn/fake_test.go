@@ -362,7 +362,7 @@ func (b *baseHost) Trace(c *Conn, event string, err error) {
 	}
 }
 func (b *baseHost) Instance(_ *Conn, id uint64) bool           { return b.believe == nil || b.believe(id) }
-func (b *baseHost) HasStopped(*Conn) bool                      { return len(b.away) > 0 }
+func (b *baseHost) HasWaiting(*Conn) bool                      { return len(b.away) > 0 }
 func (b *baseHost) PeerUp(*Conn, bool)                         {}
 func (b *baseHost) PeerDown(*Conn, error)                      {}
 func (b *baseHost) Congestion(*Conn, *cong.Map)                {}

@@ -109,9 +109,9 @@ type MessageHost interface {
 	// send m again from here, but with Returned not before Conn.Stopped says that it may. When
 	// a port stops, the messages to it are Returned in one call, the last one first.
 	MsgDone(c *Conn, m *msg.Msg, o msg.Outcome)
-	// HasStopped reports whether the host has messages for ports that are Stopped: they are a
-	// reason to connect, as those are that the Conn has. Nothing but a method that reads may be called from here.
-	HasStopped(c *Conn) bool
+	// HasWaiting reports whether the host has messages that wait for ports that are Stopped, or for
+	// what it has to ask the peer: they are a reason to connect, as those are that the Conn has. Nothing but a method that reads may be called from here.
+	HasWaiting(c *Conn) bool
 }
 
 // PeerHost is the part of a Host that follows the peer and decides whether to

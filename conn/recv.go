@@ -309,6 +309,11 @@ func (c *Conn) recvInternal(h *wire.Header, body []byte) error {
 			return err
 		}
 		c.host.Internal(c, t, body)
+	case wire.TypeAsk:
+		if _, err := wire.ParseAsk(body); err != nil {
+			return err
+		}
+		c.host.Internal(c, t, body)
 	}
 	return nil // unknown types are for later versions
 }

@@ -78,9 +78,9 @@ func (x *checkedHost) OpPlaced(c *Conn, m *msg.Msg) {
 	x.h.OpPlaced(c, m)
 }
 
-func (x *checkedHost) HasStopped(c *Conn) bool {
-	defer x.up.Leave(x.up.Enter(upcalls.InHasStopped))
-	return x.h.HasStopped(c)
+func (x *checkedHost) HasWaiting(c *Conn) bool {
+	defer x.up.Leave(x.up.Enter(upcalls.InHasWaiting))
+	return x.h.HasWaiting(c)
 }
 
 func (x *checkedHost) MsgDone(c *Conn, m *msg.Msg, o msg.Outcome) {

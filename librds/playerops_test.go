@@ -79,6 +79,9 @@ func (p *player) register() string {
 func (p *player) expose() string {
 	ctx, cancel := limit()
 	defer cancel()
+	if p.w[2] == "-" {
+		return errorText(p.regions[p.w[1]].ExposeToAll(ctx))
+	}
 	return errorText(p.regions[p.w[1]].Expose(ctx, p.addr(2)))
 }
 

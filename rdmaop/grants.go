@@ -154,6 +154,23 @@ func (g *Grants) Check(o *Op, port uint16) unix.Errno {
 	return 0
 }
 
+// Ungranted reports whether the peer can allow the socket at port to run o, which has not begun, by a
+// GRANT: its key is not known, or was granted to other sockets alone.
+func (g *Grants) Ungranted(o *Op, port uint16) bool {
+	k := g.keys[o.RKey()]
+	switch {
+	case o.Begun():
+		return false
+	case k == nil:
+		return true
+	case k.state != keyLive || k.cookie != o.Cookie:
+		return false
+	}
+	_, mine := g.grants[holder{o.RKey(), port}]
+	_, all := g.grants[holder{o.RKey(), AnyPort}]
+	return !mine && !all
+}
+
 // Owner returns the owner that the GRANT of rkey named, or the zero value for a key
 // that is not known.
 func (g *Grants) Owner(rkey uint32) Owner {

@@ -88,13 +88,21 @@ func TestCookieTravels(t *testing.T) {
 	if err := r.Expose(bg(), a.LocalAddrPort()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Expose(bg(), netip.AddrPort{}); !errors.Is(err, ErrInvalid) {
+	for _, to := range []netip.AddrPort{{}, all} {
+		if err := r.Expose(bg(), to); !errors.Is(err, ErrInvalid) {
+			t.Fatal(err)
+		}
+	}
+	if err := r.ExposeToAll(bg()); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Release(bg()); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Release(bg()); !errors.Is(err, ErrClosed) {
+		t.Fatal(err)
+	}
+	if err := r.ExposeToAll(bg()); !errors.Is(err, ErrClosed) {
 		t.Fatal(err)
 	}
 	if err := r.Expose(bg(), a.LocalAddrPort()); !errors.Is(err, ErrClosed) {

@@ -23,10 +23,7 @@ const (
 	AllowAtomic = Access(abi.RightAtomic) // peers may run atomic operations
 	UseOnce     = Access(abi.UseOnce)     // the region ends with the first message that has operations on it; it can be granted to one host
 
-	// pageOffset makes the cookie's upper half the offset of the first byte in its
-	// page, as the kernel does. Without it that half is a number that nobody can
-	// guess. Package afrds sets it.
-	pageOffset = Access(abi.PageOffset)
+	everybody = Access(abi.Open) // see krds.Open
 
 	allowAny = AllowRead | AllowWrite | AllowAtomic
 )
@@ -64,7 +61,7 @@ func (s *Socket) register(b *Buffer, off, n int, a Access) (*Region, error) {
 		return nil, ErrClosed
 	case b == nil || b.c != s.c:
 		return nil, invalid("not a buffer of this client")
-	case a&^(allowAny|UseOnce|pageOffset) != 0 || a&allowAny == 0:
+	case a&^(allowAny|UseOnce|everybody) != 0 || a&allowAny == 0:
 		return nil, invalid("access %#x", uint8(a))
 	}
 	size := len(b.Bytes())
@@ -127,8 +124,26 @@ func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
 	if err := r.s.checkDest(peer); err != nil {
 		return opErr("expose", peer, err)
 	}
-	err := untilDone(ctx, func() error { return r.s.atDaemon(ctx, func() error { return r.expose(ctx, peer) }) })
-	return opErr("expose", peer, err)
+	return opErr("expose", peer, r.exposeTo(ctx, peer))
+}
+
+// all is the peer that stands for everybody.
+var all = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+
+// ExposeToAll lets everybody use the region who shows its Cookie, on every host that this host's
+// daemon allows as a peer, now or later. Then the Cookie is all that protects it: 43 bits of it are
+// random. Register memory anew now and then.
+//
+// It is a call to the daemon. Errors: the context's; EACCES, the daemon's keys.strict names the
+// user; EINVAL, the region was for one use and used; ErrClosed, ErrDaemonGone, ErrSession.
+//
+// Source: RDS_GET_MR, whose keys everybody may use.
+func (r *Region) ExposeToAll(ctx context.Context) error {
+	return opErr("expose", netip.AddrPort{}, r.exposeTo(ctx, all))
+}
+
+func (r *Region) exposeTo(ctx context.Context, peer netip.AddrPort) error {
+	return untilDone(ctx, func() error { return r.s.atDaemon(ctx, func() error { return r.expose(ctx, peer) }) })
 }
 
 // expose is called in an attempt.
@@ -137,8 +152,10 @@ func (r *Region) expose(ctx context.Context, peer netip.AddrPort) error {
 	if !g.has(r) {
 		return ErrClosed
 	}
-	if err := r.s.fixLane(ctx, peer); err != nil {
-		return err
+	if peer != all {
+		if err := r.s.fixLane(ctx, peer); err != nil {
+			return err
+		}
 	}
 	if _, _, err := r.s.c.call(&ipc.Expose{Region: r.id, Addr: peer.Addr(), Port: peer.Port()}); err != nil {
 		return r.s.overtaken(err)

@@ -100,6 +100,7 @@ func keyList() *listing[ctl.KeyInfo] {
 			{head: "LENGTH", field: "length_bytes", text: func(k *K) string { return count(k.Length) }, total: sum(func(k *K) uint64 { return k.Length })},
 			{head: "RIGHTS", field: "rights", text: func(k *K) string { return cell(k.Rights, "none") }},
 			{head: "ONCE", field: "use_once", text: func(k *K) string { return yesNo(k.UseOnce) }},
+			{head: "OPEN", field: "open", text: func(k *K) string { return yesNo(k.Open) }},
 			{head: "STATE", field: "state", text: func(k *K) string { return cell(k.State, "unknown") }},
 			{head: "GRANTS", field: "grants", text: func(k *K) string { return strconv.Itoa(k.Grants) }},
 			{head: "PLACED", field: "rdma_placed_bytes", text: func(k *K) string { return bytesText(k.PlacedBytes) }, total: sumBytes(func(k *K) uint64 { return k.PlacedBytes })},

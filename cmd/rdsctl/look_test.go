@@ -114,8 +114,8 @@ recv     127.0.0.1:4000  127.0.0.2:5000     0    0  1048576    0  1m0s  db[12]
 127.0.0.1:4000  send  127.0.0.2:5000     1  3/3 KiB  2/200 B   0/0 B    1    1.5s  receiver   db[12]
 127.0.0.1:4000  recv  none               0    0/0 B    0/0 B   1/5 B    0      0s  reader     db[12]
 `},
-		{"keys", `SOCKET          BUFFER  OFFSET  LENGTH  RIGHTS      ONCE  STATE  GRANTS  PLACED  SERVED  OWNER
-127.0.0.1:4000       1    4096    8192  read+write  yes   live        2     0 B     0 B  db[12]
+		{"keys", `SOCKET          BUFFER  OFFSET  LENGTH  RIGHTS      ONCE  OPEN  STATE  GRANTS  PLACED  SERVED  OWNER
+127.0.0.1:4000       1    4096    8192  read+write  yes   no    live        2     0 B     0 B  db[12]
 `},
 		{"barriers", `SOCKET          DEST       LANE  ISSUED  MARK  PENDING  OWNER
 127.0.0.1:4000  127.0.0.2     1       9     7        2  db[12]

@@ -39,6 +39,7 @@ var layouts = map[string]frameLayout{
 	"REVOKE":        {RevokeLen, 0, encodeRevoke, []string{"rkey", "lanes"}},
 	"REVOKED":       {RevokeLen, 0, encodeRevoke, []string{"rkey", "lanes"}},
 	"GRANT_NAK":     {GrantNakLen, 0, encodeGrantNak, []string{"rkey", "grantee's port", "reason"}},
+	"ASK":           {AskLen, 0, encodeAsk, []string{"cookie", "number", "says"}},
 	"NOSOCK":        {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
 	"REFUSED":       {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
 	"ATOMIC":        {AtomicLen, HeaderLen, encodeAtomic, []string{"rkey", "region", "address", "kind", "compare or add", "swap", "compare mask", "swap mask"}},
@@ -83,7 +84,7 @@ func TestDocument(t *testing.T) {
 		{"HELLO**, type ", int(TypeHello)}, {"GRANT**, type ", int(TypeGrant)}, {"REVOKE**, type ", int(TypeRevoke)},
 		{"REVOKED**, type ", int(TypeRevoked)}, {"NOSOCK**, type ", int(TypeNoSock)}, {"REFUSED**, type ", int(TypeRefused)},
 		{"GRANT_NAK**, type ", int(TypeGrantNak)},
-		{"BOUND**, type ", int(TypeBound)}, {"ATOMIC_RESULT**, type ", int(TypeResult)},
+		{"BOUND**, type ", int(TypeBound)}, {"ATOMIC_RESULT**, type ", int(TypeResult)}, {"ASK**, type ", int(TypeAsk)},
 		{"CONG_BITMAP", FlagCong}, {"ACK_REQUIRED", FlagAckRequired}, {"RETRANSMITTED", FlagRetransmitted},
 		{"SILENT", FlagSilent}, {"RESUME", FlagResume}, {"INTERNAL", FlagInternal}, {"ATOMIC", FlagAtomic},
 	} {
@@ -252,6 +253,11 @@ func encodeGrant(set string) []byte {
 		OwnerInc: ones[uint32](set, "owner's incarnation"), Region: ones[uint32](set, "number"),
 	}
 	return g.Append(nil)
+}
+
+func encodeAsk(set string) []byte {
+	a := Ask{Cookie: ones[uint64](set, "cookie"), Number: ones[uint32](set, "number"), Says: ones[uint16](set, "says")}
+	return a.Append(nil)
 }
 
 func encodeAtomic(set string) []byte {

@@ -19,6 +19,7 @@ const (
 	TypeGrantNak InternalType = 7
 	TypeBound    InternalType = 8
 	TypeResult   InternalType = 9
+	TypeAsk      InternalType = 10
 )
 
 func (t InternalType) String() string {
@@ -41,6 +42,8 @@ func (t InternalType) String() string {
 		return "BOUND"
 	case TypeResult:
 		return "ATOMIC_RESULT"
+	case TypeAsk:
+		return "ASK"
 	}
 	return fmt.Sprintf("INTERNAL(%d)", uint16(t))
 }
@@ -54,6 +57,7 @@ const (
 	GrantNakLen = 8
 	BoundLen    = 24
 	ResultLen   = 32
+	AskLen      = 16
 )
 
 // HelloVersion is the version of the extension HELLO announces.
@@ -66,6 +70,7 @@ const (
 	// FeatureCarried: the sender's daemon carries out the atomics of messages with FlagAtomic,
 	// plain and masked.
 	FeatureCarried uint32 = 1 << 2
+	FeatureAsk     uint32 = 1 << 3 // it answers ASK
 )
 
 // Hello is the first frame each way on a connection.
@@ -193,6 +198,39 @@ func ParseGrantNak(b []byte) (n GrantNak, err error) {
 	n.Grantee = be.Uint16(b[4:])
 	n.Reason = be.Uint16(b[6:])
 	return n, nil
+}
+
+// What ASK says: a question, or the answer to one.
+const (
+	AskQuestion uint16 = 0 // may every socket of mine use the key?
+	AskGranted  uint16 = 1 // yes: a GRANT went ahead of this on the lane
+	AskNoKey    uint16 = 2 // there is no such key
+	AskNotOpen  uint16 = 3 // its owner has not exposed it to everybody
+	AskNoRoom   uint16 = 4 // its owner, or its daemon, has no room for one more grant
+)
+
+// Ask asks for a key that was not granted, by its cookie, or answers that (ASK).
+type Ask struct {
+	Cookie uint64
+	Number uint32 // of the question: its answer has the same
+	Says   uint16 // Ask*
+}
+
+// Append encodes a behind b.
+func (a *Ask) Append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, a.Cookie)
+	b = binary.BigEndian.AppendUint32(b, a.Number)
+	b = binary.BigEndian.AppendUint16(b, a.Says)
+	return binary.BigEndian.AppendUint16(b, 0)
+}
+
+// ParseAsk decodes an ASK body.
+func ParseAsk(b []byte) (a Ask, err error) {
+	if len(b) < AskLen {
+		return a, shortBody(TypeAsk, b, AskLen)
+	}
+	be := binary.BigEndian
+	return Ask{Cookie: be.Uint64(b), Number: be.Uint32(b[8:]), Says: be.Uint16(b[12:])}, nil
 }
 
 // MaxLanes is how many lanes lead to one peer address.

@@ -181,6 +181,8 @@ func TestBodiesGolden(t *testing.T) {
 	revoke := Revoke{RKey: 0x01020304, Lanes: 5}
 	nak := GrantNak{RKey: 0x01020304, Grantee: 5, Reason: NakConflict}
 	notice := Notice{Seq: 1, DPort: 2, SPort: 3, SrcInc: 4}
+	ask := Ask{Cookie: 0x0102030405060708, Number: 9, Says: AskNotOpen}
+	golden(t, "ask", ask.Append(nil))
 	golden(t, "hello", hello.Append(nil))
 	golden(t, "grant", grant.Append(nil))
 	golden(t, "revoke", revoke.Append(nil))
@@ -200,6 +202,9 @@ func TestBodiesGolden(t *testing.T) {
 	if g, err := ParseGrantNak(longer(nak.Append(nil))); err != nil || g != nak {
 		t.Errorf("GRANT_NAK: %+v, %v", g, err)
 	}
+	if a, err := ParseAsk(longer(ask.Append(nil))); err != nil || a != ask {
+		t.Errorf("ASK: %+v, %v", a, err)
+	}
 	for _, lanes := range []uint32{0, MaxLanes + 1} {
 		if _, err := ParseRevoke((&Revoke{RKey: 1, Lanes: lanes}).Append(nil)); err == nil {
 			t.Errorf("REVOKE on %d lanes was taken", lanes)
@@ -217,6 +222,7 @@ func TestBodiesGolden(t *testing.T) {
 		{grant.Append(nil), GrantLen, func(b []byte) error { _, err := ParseGrant(b); return err }},
 		{revoke.Append(nil), RevokeLen, func(b []byte) error { _, err := ParseRevoke(b); return err }},
 		{nak.Append(nil), GrantNakLen, func(b []byte) error { _, err := ParseGrantNak(b); return err }},
+		{ask.Append(nil), AskLen, func(b []byte) error { _, err := ParseAsk(b); return err }},
 		{notice.Append(nil), NoticeLen, func(b []byte) error { _, err := ParseNotice(b); return err }},
 	} {
 		if len(c.b) != c.want {
@@ -343,6 +349,11 @@ func FuzzBodies(f *testing.F) {
 		if h, err := ParseGrant(b); err == nil {
 			if g, err := ParseGrant(h.Append(nil)); err != nil || g != h {
 				t.Fatalf("GRANT %+v became %+v, %v", h, g, err)
+			}
+		}
+		if h, err := ParseAsk(b); err == nil {
+			if g, err := ParseAsk(h.Append(nil)); err != nil || g != h {
+				t.Fatalf("ASK %+v became %+v, %v", h, g, err)
 			}
 		}
 		if h, err := ParseNotice(b); err == nil {

@@ -35,6 +35,7 @@ type Config struct {
 	TCP            TCP
 	Limits         Limits
 	Quota          Quotas
+	Keys           struct{ Strict []Who } // keys.strict
 	Bind           Bind
 	Metrics        Metrics
 	Sandbox        Sandbox

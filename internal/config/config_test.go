@@ -237,6 +237,9 @@ func normal(c Config) Config {
 	if len(c.Quota.Overrides) == 0 {
 		c.Quota.Overrides = nil
 	}
+	if len(c.Keys.Strict) == 0 {
+		c.Keys.Strict = nil
+	}
 	if len(c.Bind.Rules) == 0 {
 		c.Bind.Rules = nil
 	}

@@ -1,19 +1,23 @@
 package config
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Policy is what each user of this host may have of the daemon and do with it. It never
 // changes, so any goroutine may call its methods.
 type Policy struct {
 	Quotas Quotas
 	Bind   Bind
+	Strict []Who  // keys.strict
 	Owner  uint32 // the uid the daemon runs as
 	Subs   SubUIDs
 }
 
 // Policy is the policy of a daemon that runs as uid owner.
 func (c *Config) Policy(owner uint32, subs SubUIDs) *Policy {
-	return &Policy{Quotas: c.Quota, Bind: c.Bind, Owner: owner, Subs: subs}
+	return &Policy{Quotas: c.Quota, Bind: c.Bind, Strict: c.Keys.Strict, Owner: owner, Subs: subs}
 }
 
 // NoPolicy allows everybody everything.
@@ -42,6 +46,13 @@ func (p *Policy) Account(uid uint32) uint32 {
 // of group gid is concerned.
 func (p *Policy) Quota(account, gid uint32) Quota {
 	return p.Quotas.For(account, gid, p.Trusts(account))
+}
+
+// IsStrict reports whether the regions of a process of uid and gid are never open.
+func (p *Policy) IsStrict(uid, gid uint32) bool {
+	return slices.ContainsFunc(p.Strict, func(w Who) bool {
+		return (!w.uid.set || w.uid.n == uid) && (!w.gid.set || w.gid.n == gid)
+	})
 }
 
 // MayBind returns nil if a process of uid and gid may bind port at addr. Otherwise the

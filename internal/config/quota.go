@@ -139,6 +139,38 @@ func (w *Who) set(key, value string) (known bool, err error) {
 	return true, nil
 }
 
+// everybody is the zero Who as a word.
+const everybody = "everybody"
+
+// parseWho reads who keys.strict is about.
+func parseWho(s string) (w Who, err error) {
+	if s == everybody {
+		return w, nil
+	}
+	err = eachField(strings.Fields(s), func(key, value string) error {
+		known, err := w.set(key, value)
+		if err == nil && !known {
+			err = fmt.Errorf("%s= is nobody, there are uid, gid", key)
+		}
+		return err
+	})
+	if err == nil && w.uid.set == w.gid.set {
+		err = errors.New("want uid=, gid= or " + everybody)
+	}
+	if err != nil {
+		return w, fmt.Errorf("%q: %w", s, err)
+	}
+	return w, nil
+}
+
+// String is w as keys.strict has it.
+func (w Who) String() string {
+	if w == (Who{}) {
+		return everybody
+	}
+	return strings.Join(w.fields(), " ")
+}
+
 func (w Who) fields() (out []string) {
 	if w.uid.set {
 		out = append(out, fmt.Sprintf("uid=%d", w.uid.n))

@@ -110,6 +110,7 @@ type KeyInfo struct {
 	Length  uint64     `json:"length_bytes"`
 	Rights  string     `json:"rights"` // of "read", "write", "atomic", joined by +
 	UseOnce bool       `json:"use_once"`
+	Open    bool       `json:"open"`   // for everybody who shows the cookie
 	State   string     `json:"state"`  // "live", "revoking", "dead"
 	Grants  int        `json:"grants"` // sockets, or whole peers, that may use it
 	Served

@@ -24,6 +24,9 @@ type account struct {
 	segs                                 int    // local segments of these ops
 	opMemory                             uint64 // counted in quota.Memory for them, see opsHeld
 
+	wrong     int   // keys that were refused to it, see maxWrong
+	wrongFrom int64 // since when
+
 	leaving int // clients that are being ended: what they have counts until then
 
 	peers int // it asked for that were never met: see mayPeer

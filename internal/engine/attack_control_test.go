@@ -39,7 +39,7 @@ func controlAttacks() []attack {
 			}
 		}, ""},
 		{"rights that do not exist", func(a *attacker) {
-			for _, access := range []abi.Rights{0, 16, 33, ^abi.Rights(0), abi.UseOnce} {
+			for _, access := range []abi.Rights{0, 16, 65, ^abi.Rights(0), abi.UseOnce, abi.Open} {
 				a.refused(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: access}, unix.EINVAL)
 			}
 		}, ""},

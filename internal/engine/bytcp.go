@@ -32,6 +32,7 @@ func (t *byTCP) supports(*rdmaop.Op) bool     { return false }
 func (t *byTCP) Queued() int                  { return 0 }
 func (t *byTCP) OpsUnderWay() uint64          { return 0 }
 func (t *byTCP) Stopped(uint16) bool          { return false }
+func (t *byTCP) Asks() bool                   { return false }
 func (t *byTCP) Released() uint64             { return 0 }
 func (t *byTCP) LetsGo() bool                 { return false }
 func (t *byTCP) metered() bool                { return false }

@@ -45,6 +45,7 @@ type facts interface {
 	OpsUnderWay() uint64
 	OpsOpen() bool
 	Stopped(port uint16) bool
+	Asks() bool
 	Released() uint64
 	LetsGo() bool
 	Past() (conn.Past, bool)

@@ -10,7 +10,7 @@ import (
 // maxCtl bounds the internal messages that wait for one peer, see mayAnswer.
 const maxCtl = 1 << 17
 
-// Internal is the connection's up-call for GRANT, REVOKE, REVOKED and GRANT_NAK,
+// Internal is the connection's up-call for GRANT, REVOKE, REVOKED, GRANT_NAK and ASK,
 // which the connection has found well formed.
 func (u *qpHost) Internal(_ *conn.Conn, t wire.InternalType, body []byte) {
 	e, p := u.e, u.p
@@ -33,6 +33,10 @@ func (u *qpHost) Internal(_ *conn.Conn, t wire.InternalType, body []byte) {
 	case wire.TypeRevoked:
 		if v, err := wire.ParseRevoke(body); err == nil {
 			e.keys.revoked(p, v.RKey)
+		}
+	case wire.TypeAsk:
+		if a, err := wire.ParseAsk(body); err == nil {
+			e.keys.asked(p, &a)
 		}
 	}
 }

@@ -24,6 +24,7 @@ var goesOp = []scenario{
 	{"a quota of operations", 2, Config{Policy: twoOps()}, quotaGoesOn},
 	{"a region is released", 2, Config{}, releaseGoesOn},
 	{"rights", 2, Config{}, rightsGoOn},
+	{"keys that are asked for", 2, Config{}, askGoesOn},
 }
 
 // twoOps lets users other than root have two operations in progress, two grants, two sockets and
@@ -254,6 +255,40 @@ func waitingOpsGoOn(x *played) {
 	x.say(far, "%q, words %d and %d", far.mem[:32], binary.NativeEndian.Uint64(far.mem[64:]), binary.NativeEndian.Uint64(far.mem[72:]))
 	x.open(far, 0, 0, a)
 	x.send(far, 0, 5, shm.Sub{}, far.op(abi.OpRead, theirs.Cookie, 0))
+}
+
+// askGoesOn: each host has asked the other for the key of an open region and has no answer. What waits
+// for a key asks again, and what was open is.
+func askGoesOn(x *played) {
+	a, b, far := x.side(0, 10), x.side(0, 20), x.side(1, 40)
+	x.open(a, 0, 0, far)
+	x.open(far, 0, 0, b)
+	theirs, ours, later := far.openRegion(0, abi.RightWrite), b.openRegion(0, abi.RightWrite), b.openRegion(64, abi.RightWrite)
+	x.send(a, 0, 10, shm.Sub{})
+	x.settle()
+	copy(a.mem[8192:], "from here")
+	copy(far.mem[8192:], "from far")
+	op := func(s *opSide, cookie uint64) shm.SubOp {
+		o := s.op(abi.OpWrite, cookie, 0)
+		o.Off = 8192
+		return o
+	}
+	x.send(a, 0, 20, shm.Sub{}, op(a, theirs.Cookie))
+	x.send(a, 0, 25, shm.Sub{})
+	x.send(far, 0, 30, shm.Sub{}, op(far, ours.Cookie))
+	for _, e := range x.es {
+		e.Turn(x.net.Now(), Wall(x.net.Now()))
+	}
+	if x.es[0].peers.all[0].asks.under != 1 || x.es[1].peers.all[0].asks.under != 1 {
+		x.t.Fatal("no question is under way")
+	}
+	x.pause()
+	x.settle()
+	x.send(far, 0, 35, shm.Sub{}, op(far, later.Cookie))
+	x.send(a, 0, 40, shm.Sub{}, op(a, theirs.Cookie^0x100))
+	x.settle()
+	x.say(far, "%q", far.mem[:8])
+	x.say(b, "%q, %q", b.mem[:8], b.mem[64:72])
 }
 
 // longGoesOn: an operation that goes in pieces is in the middle of it.

@@ -144,13 +144,29 @@ const (
 
 // expose grants r to a socket (port 0: all) of a peer, ahead of any message
 // sent to that peer later on the same lane. The sockets of all its lanes may
-// use it.
+// use it. At :: and port 0 r is open from now on.
 func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16, lane uint8) error {
+	if addr == netip.IPv6Unspecified() && port == 0 {
+		return ks.open(r)
+	}
+	addr = addr.Unmap()
 	w, err := ks.e.dests.wayTo(r.sock.local, addr, lane, r.sock.cl)
 	if err != nil {
 		return err
 	}
 	return w.expose(r, port, byExpose)
+}
+
+// open lets everybody use r who shows its cookie.
+func (ks *keyTable) open(r *region) error {
+	switch {
+	case r.exp.State() != rdmaop.ExportLive:
+		return fmt.Errorf("%w: region %#x is being released", unix.EINVAL, r.id)
+	case r.sock.cl.user.Strict:
+		return fmt.Errorf("%w: keys.strict names %v: expose the region to each host, or change the daemon's configuration", unix.EACCES, r.sock.cl.user)
+	}
+	r.rights |= abi.Open
+	return nil
 }
 
 func (p *peer) expose(r *region, port uint16, by offer) error {
@@ -173,7 +189,7 @@ func (p *peer) expose(r *region, port uint16, by offer) error {
 	m := e.peers.ctl(p, wire.TypeGrant, r.id)
 	m.port, m.region, m.by = port, r, by
 	r.queued.Add(&m.inRegion, m)
-	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc, Region: r.number}
+	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights &^ abi.Open), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc, Region: r.number}
 	e.peers.sendCtl(p, m, g.Append(m.buf[:0]))
 	e.st.C[stats.GrantsSent]++
 	return nil
@@ -325,7 +341,9 @@ func (ks *keyTable) grantRefused(p *peer, n *wire.GrantNak) {
 	if n.Reason != wire.NakOver {
 		ks.e.cfg.Trace(p.local.addr, p.addr, "grant refused by peer", fmt.Errorf("%w of region %#x: %s", errTaken, r.id, nakText(n.Reason)))
 	}
-	ks.tellNotGranted(r, p, n.Grantee)
+	if r.rights&abi.Open == 0 || n.Grantee != rdmaop.AnyPort { // who asked is told
+		ks.tellNotGranted(r, p, n.Grantee)
+	}
 }
 
 // tellNotGranted tells r's owner that the socket at port of p cannot use it. It may

@@ -126,7 +126,7 @@ func (h *handedOver) places(few *opSide) {
 	few.open(few.sock, 1, 0, addr, 10)
 	h.run()
 	few.submit(shm.Sub{Len: 3900})
-	r := few.must(&ipc.Register{Sock: few.sock, Buffer: few.buf, Len: 64, Access: abi.RightRead}).(*ipc.RegisterOK)
+	r := few.must(&ipc.Register{Sock: few.sock, Buffer: few.buf, Len: 64, Access: abi.RightRead | abi.Open}).(*ipc.RegisterOK)
 	few.submit(shm.Sub{Slot: 1, Len: 8, Cookie: r.Cookie})
 	h.run()
 	if n := few.cl.acct.waiting.N; n != 1 {

@@ -129,8 +129,12 @@ func (x *crossing) handOverCtl(q *byQP, t *ctlMsg) *ctlMsg {
 	s := x.s
 	var kind wire.InternalType
 	var rkey, id uint32
+	var data []byte
 	if !s.Reads() {
-		kind, rkey = t.m.Internal, t.rkey
+		kind, rkey, data = t.m.Internal, t.rkey, t.m.Data
+		if kind == wire.TypeAsk && s.Version() < 4 { // not known there: an answer to what nobody has asked
+			kind, data = wire.TypeRevoked, (&wire.Revoke{Lanes: 1}).Append(nil)
+		}
 		if t.region != nil {
 			id = t.region.id
 		}
@@ -143,7 +147,6 @@ func (x *crossing) handOverCtl(q *byQP, t *ctlMsg) *ctlMsg {
 	s.U16(&t.port)
 	s.U32(&id)
 	s.Bool((*bool)(&t.by))
-	data := t.m.Data
 	if s.Blob(&data, len(t.buf)); s.Reads() {
 		t.m.Data = t.buf[:copy(t.buf[:], data)]
 		x.checkCtl(t, id)
@@ -163,6 +166,8 @@ func (x *crossing) checkCtl(t *ctlMsg, id uint32) {
 		_, err = wire.ParseGrantNak(t.m.Data)
 	case wire.TypeRevoke, wire.TypeRevoked:
 		_, err = wire.ParseRevoke(t.m.Data)
+	case wire.TypeAsk:
+		_, err = wire.ParseAsk(t.m.Data)
 	default:
 		x.s.Fail("an internal message of type %d", t.m.Internal)
 	}

@@ -206,6 +206,7 @@ func (x *crossing) listAgain(t *txMsg, st *txState, f uint16) {
 		sl.handed += t.sum.Datagrams
 	}
 	if st.waits {
+		t.sought = t.nops > 0 // what was asked for is asked for again
 		sl.q.Add(&t.inQ, t)
 	}
 	if st.asks {

@@ -26,18 +26,23 @@ func (x *crossing) handOverRegion(g *region) {
 	s.U64(&g.off)
 	s.U64(&g.n)
 	s.U32(&iova)
-	s.U32((*uint32)(&g.rights))
+	rights := g.rights
+	if s.Version() < 4 {
+		rights &^= abi.Open // there nobody asks: the region is good for those who have it
+	}
+	s.U32((*uint32)(&rights))
 	f, known := s.Flags(&g.spent, &g.ended, &g.once.set, &waits)
 	if s.Addr(&g.once.host); !s.Reads() || s.Err() != nil {
 		return
 	}
+	g.rights = rights
 	x.part(g.sock.cl)
 	g.buf = g.sock.cl.buffers[buf]
 	switch {
 	case g.buf == nil, g.sock.closed && g.waiting != nil:
 		s.Fail("region %#x in buffer %d", g.id, buf)
 	case x.keys.by[g.id] != nil || g.number == 0 || !known || g.once.host.IsValid() && !g.once.set,
-		g.rights&abi.AnyRight == 0 || g.rights&^(abi.AnyRight|abi.UseOnce) != 0:
+		g.rights&abi.AnyRight == 0 || g.rights&^regionRights != 0:
 		s.Fail("region %#x of number %d, flags %#x, rights %#x", g.id, g.number, f, uint32(g.rights))
 	case g.n == 0 || !g.buf.has(g.off, g.n):
 		s.Fail("region %#x of %d bytes at %d in a buffer of %d", g.id, g.n, g.off, len(g.buf.mem))

@@ -201,7 +201,7 @@ func (b Inspector) Keys(v ctl.View) (out []ctl.KeyInfo, more bool, err error) {
 
 func keyInfo(r *region) ctl.KeyInfo {
 	k := ctl.KeyInfo{Addr: r.sock.local.addr, Port: r.sock.port, Owner: r.sock.owner(), Buffer: r.buf.id, Offset: r.off, Length: r.n,
-		UseOnce: r.rights&abi.UseOnce != 0, State: "live", Grants: r.exp.Grants(),
+		UseOnce: r.rights&abi.UseOnce != 0, Open: r.rights&abi.Open != 0, State: "live", Grants: r.exp.Grants(),
 		Served: ctl.Served{PlacedBytes: r.served.Written, ServedBytes: r.served.Read}}
 	var rights []string
 	for _, x := range []struct {

@@ -338,13 +338,18 @@ func (l *localAddr) target(t *txMsg, o *txOp) (*region, unix.Errno) {
 		r.spent || r.user != nil && r.user != t {
 		return nil, unix.EINVAL
 	}
-	if r.rights&o.Rights() == 0 || !r.exp.Granted(t.sock.local.key, t.sock.port) {
+	if r.rights&o.Rights() == 0 || !r.exp.Granted(t.sock.local.key, t.sock.port) && !l.openTo(r, t.sock) {
 		return nil, unix.EACCES
 	}
 	if o.Len > r.n || o.RemoteOff > r.n-o.Len {
 		return nil, unix.ERANGE
 	}
 	return r, 0
+}
+
+// openTo grants r to all sockets at the address of s, if it is open.
+func (l *localAddr) openTo(r *region, s *socket) bool {
+	return r.rights&abi.Open != 0 && s.local.expose(r, rdmaop.AnyPort, byCookie) == nil
 }
 
 // owner is whose the memory of an operation is, which target has found.

@@ -350,5 +350,5 @@ func (u *qpHost) MsgDone(_ *conn.Conn, m *msg.Msg, o msg.Outcome) {
 	}
 }
 
-// HasStopped is asked by the connection for a reason to connect.
-func (u *qpHost) HasStopped(_ *conn.Conn) bool { return u.p.paused.N > 0 }
+// HasWaiting is asked by the connection for a reason to connect.
+func (u *qpHost) HasWaiting(_ *conn.Conn) bool { return u.p.paused.N > 0 }

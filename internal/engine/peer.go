@@ -168,6 +168,7 @@ func (ps *peerTable) peerUp(p *peer, restarted bool) {
 		p.ups++
 	}
 	p.wasUp = true
+	p.lookPaused()
 	e.dests.tell(&p.slots)
 }
 
@@ -186,6 +187,7 @@ func (ps *peerTable) peerDown(p *peer, news bool) {
 		e.st.C[stats.PeersUp]--
 	}
 	e.keys.revokeDown(p)
+	p.askAgain()
 	ps.sweepSoon()
 	if p.partedDown() || !news {
 		return

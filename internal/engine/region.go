@@ -63,6 +63,12 @@ type region struct {
 	waiting func(error) // told when the key is dead
 }
 
+// regionRights is what a region may have.
+const regionRights = abi.AnyRight | abi.UseOnce | abi.Open
+
+// pageOffset is what the libraries of release 0.2.0 ask for beside rights, for cookies of another form.
+const pageOffset abi.Rights = 1 << 4
+
 // keyTable is the regions of all clients.
 type keyTable struct {
 	e *Engine
@@ -142,34 +148,30 @@ func (ks *keyTable) maybeFreeBuffer(b *buffer) {
 // puts it where its memory is (siw) refuses one that is taken.
 const iovaTries = 16
 
-// register makes a region of b for socket s. iova is a random 32-bit value,
-// page aligned as the buffer is, so that nobody can guess remote addresses; with
-// abi.PageOffset the offset in the page alone.
+// register makes a region of b for socket s. Its address is random but for the offset in the
+// page, so that nobody can guess a cookie: 20 bits, beside those of the key (soft: 23).
 func (ks *keyTable) register(s *socket, b *buffer, off, n uint64, rights abi.Rights) (*region, error) {
 	e := ks.e
 	if n == 0 || !b.has(off, n) {
 		return nil, unix.EINVAL
 	}
-	kernels := rights&abi.PageOffset != 0
-	rights &^= abi.PageOffset
-	if rights&abi.AnyRight == 0 || rights&^(abi.AnyRight|abi.UseOnce) != 0 {
+	rights &^= pageOffset
+	if rights&abi.AnyRight == 0 || rights&^regionRights != 0 {
 		return nil, unix.EINVAL
+	}
+	if s.cl.user.Strict {
+		rights &^= abi.Open
 	}
 	if err := e.users.mayRegion(s.cl); err != nil {
 		return nil, err
 	}
 	access := regionAccess(rights)
-	iova := off & 0xfff
+	var iova uint64
 	var mr verbs.MR
 	var err error
-	for try := 0; try == 0 || try < iovaTries && !kernels && errors.Is(err, unix.EEXIST); try++ {
-		at := iova
-		if !kernels {
-			at |= uint64(uint32(e.cfg.Rand())) &^ 0xfff
-		}
-		if mr, err = e.devices.regMR(failpoint.RegisterRegion, b.mem[off:off+n:off+n], at, access); err == nil {
-			iova = at
-		}
+	for try := 0; try == 0 || try < iovaTries && errors.Is(err, unix.EEXIST); try++ {
+		iova = uint64(uint32(e.cfg.Rand()))&^0xfff | off&0xfff
+		mr, err = e.devices.regMR(failpoint.RegisterRegion, b.mem[off:off+n:off+n], iova, access)
 	}
 	if err != nil {
 		return nil, err

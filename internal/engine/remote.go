@@ -34,6 +34,7 @@ type remote struct {
 
 	*allowance     // what we allow it
 	asking     int // lanes that are being asked for one key
+	asks       asks
 
 	owed     map[uint32][]*peer // by key: the lanes on which to answer REVOKE when its last operation retires
 	untold   []untoldKey        // keys that were taken back while it could not be told, see warn: what isUntold is true of
@@ -95,6 +96,7 @@ func (h *remote) addLane(p *peer) {
 // dropLane forgets a lane, and the address with its last one.
 func (ps *peerTable) dropLane(p *peer) {
 	h := p.remote
+	p.askAgain()
 	if h.lanes = remove(h.lanes, p); len(h.lanes) == 0 {
 		ps.e.throttle.forget(h)
 		delete(ps.hosts, remoteKey{h.local.addr, h.addr})

@@ -16,7 +16,7 @@ import (
 type Progress struct {
 	LongOperation, OneUse, OtherLane, Copy, Run, CarriedAtomic             bool
 	Refusing, RefusingHere, Overflow, Assembly, UntoldStatus, UntoldNotice bool
-	Limit, Revocation, Drain, Pause, Congested, Full, ManySockets          bool
+	Limit, Revocation, Drain, Pause, Congested, Full, ManySockets, Asking  bool
 }
 
 // manySockets is from where a process is taken to have many: more than a record of the state
@@ -33,6 +33,7 @@ func InProgress(e *Engine) (p Progress) {
 	}
 	for _, q := range e.peers.all {
 		p.OtherLane = p.OtherLane || q.lane > 0 && q.isUp
+		p.Asking = p.Asking || q.asks.under > 0
 		i := q.c.Info()
 		p.Refusing = p.Refusing || i.State == conn.Up && i.Stopped > 0
 	}

@@ -55,6 +55,7 @@ type txMsg struct {
 	errno  unix.Errno // why m.Bad was refused
 	handed bool       // to its connection
 
+	sought        bool // a key of its operations was not granted when it was submitted: see wants
 	ungranted     bool // the cookie it carries is to be granted when it is handed on
 	toldUngranted bool // its socket is told that the cookie could not be granted
 }
@@ -345,7 +346,7 @@ func (tx *sender) freeMsg(t *txMsg) {
 	t.m = msg.Msg{}
 	t.sock, t.slot, t.pin = nil, nil, nil
 	t.sum, t.traced, t.traceSeq = frames.Sum{}, 0, 0
-	t.errno, t.nops, t.ungranted, t.toldUngranted = 0, 0, false, false
+	t.errno, t.nops, t.sought, t.ungranted, t.toldUngranted = 0, 0, false, false, false
 	e.pools.msgs.Put(t)
 	e.clients.unref(c)
 }

@@ -17,7 +17,7 @@ func (p *peer) take(t *txMsg) {
 	if t.nops == 0 {
 		p.from(t.sock, t.sum.Datagrams, e.now)
 	}
-	if t.slot.q.N > 0 || p.waits(t.slot) || p.flows.N > 0 || p.full(t, e.now) || e.tx.isLong(t) {
+	if t.slot.q.N > 0 || p.waits(t.slot) || p.flows.N > 0 || p.full(t, e.now) || e.tx.isLong(t) || t.sought {
 		t.slot.q.Add(&t.inQ, t)
 		p.resume(t.slot)
 	} else {
@@ -61,7 +61,12 @@ func (p *peer) check(t *txMsg, o *txOp) unix.Errno {
 	case !p.c.profile().grants:
 		return 0 // its device decides
 	}
-	return p.grants.Check(&o.Op, t.sock.port)
+	errno := p.grants.Check(&o.Op, t.sock.port)
+	if errno != 0 && p.mayAsk(t, &o.Op) {
+		t.sought = true
+		return 0
+	}
+	return errno
 }
 
 func (p *peer) retired(t *txMsg) {

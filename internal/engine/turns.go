@@ -112,6 +112,9 @@ func (p *peer) queueUp(sl *slot) {
 		if !sl.paused.On() {
 			p.paused.Add(&sl.paused, sl)
 		}
+		if sl.q.N > 0 {
+			p.ask(sl.q.Head.Of)
+		}
 		return
 	}
 	p.paused.Del(&sl.paused) // it may wait to be looked at
@@ -151,14 +154,21 @@ func (tx *sender) lookReleased(p *peer) {
 		return
 	}
 	p.released = n
+	p.lookPaused()
+}
+
+// lookPaused has each destination that waits see whether it still has to.
+func (p *peer) lookPaused() {
 	if p.looking.One == nil {
 		p.looking.One = p.lookNextPaused
 	}
-	p.paused.Begin()
-	tx.e.chores.Begin(&p.looking)
+	if p.paused.N > 0 {
+		p.paused.Begin()
+		p.c.e.chores.Begin(&p.looking)
+	}
 }
 
-// lookNextPaused does that for the next one that waits; false: there is none.
+// lookNextPaused does that for the next one; false: there is none.
 func (p *peer) lookNextPaused() bool {
 	sl := p.paused.Next()
 	if sl == nil {
@@ -169,9 +179,13 @@ func (p *peer) lookNextPaused() bool {
 }
 
 // waits reports whether what waits in sl has to wait for the end of messages or pieces that
-// its connection has, or for its port, which is stopped.
+// its connection has, for its port, which is stopped, or for a key.
 func (p *peer) waits(sl *slot) bool {
-	return sl.asks != nil || p.c.Stopped(sl.port) || sl.pieces >= maxPieces && sl.q.N > 0 && p.c.e.tx.isLong(sl.q.Head.Of)
+	if sl.asks != nil || p.c.Stopped(sl.port) || sl.q.N == 0 {
+		return sl.asks != nil || p.c.Stopped(sl.port)
+	}
+	t := sl.q.Head.Of
+	return sl.pieces >= maxPieces && p.c.e.tx.isLong(t) || p.wants(t) != nil
 }
 
 // leaveQueue takes t out of what waits for its destination. What was behind t may go on.
@@ -208,7 +222,7 @@ func (tx *sender) feed(p *peer) (fed bool) {
 		case sl.q.N == 0: // withdrawn
 			p.leaveTurn(sl)
 			continue
-		case p.waits(sl): // its port has stopped
+		case p.waits(sl): // its port has stopped, or it needs a key
 			p.leaveTurn(sl)
 			p.queueUp(sl)
 			continue

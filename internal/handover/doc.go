@@ -65,8 +65,9 @@ package handover
 //	3  a successor says of which session an error is, see Fault (succession); connections
 //	   that ended with descriptors unread, a window that was not sent, users who are
 //	   not admitted because of holes in memory (daemon)
+//	4  which regions are open, questions for keys (engine)
 const (
-	Newest uint16 = 3
+	Newest uint16 = 4
 	Oldest uint16 = 1
 )
 

@@ -8,9 +8,9 @@ import (
 	"github.com/rdsd/rdsd/abi"
 )
 
-// PageOffset is a right of a region, beside those of rds.Access: the upper half of the cookie is the offset of the first byte in
-// its page, as the kernel has it. Without it that half is a number that nobody can guess.
-const PageOffset = abi.PageOffset
+// Open is asked for beside the rights of rds.Access: everybody may use the region who shows its cookie, as in the kernel. The
+// daemon does not grant it to users that keys.strict names. Other programs call rds.Region.ExposeToAll.
+const Open = abi.Open
 
 // Socket is what the kernel's calls do with a socket beside its methods in package rds.
 type Socket interface {

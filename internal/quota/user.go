@@ -16,6 +16,7 @@ type User struct {
 	UID, GID uint32
 	Account  uint32 // whom what it has counts for: config.Policy.Account of UID
 	Trusted  bool   // root, or the daemon's own user
+	Strict   bool   // its regions are never open
 	Quota    config.Quota
 }
 
@@ -25,7 +26,7 @@ var Daemon = &User{Trusted: true}
 // Of is the user with these credentials under p.
 func Of(p *config.Policy, id ipc.Cred) User {
 	account := p.Account(id.UID)
-	return User{UID: id.UID, GID: id.GID, Account: account, Trusted: p.Trusts(id.UID), Quota: p.Quota(account, id.GID)}
+	return User{UID: id.UID, GID: id.GID, Account: account, Trusted: p.Trusts(id.UID), Strict: p.IsStrict(id.UID, id.GID), Quota: p.Quota(account, id.GID)}
 }
 
 // String is the user in an error about what it has.

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/internal/stress/proto"
 	"github.com/rdsd/rdsd/rds"
 )
@@ -85,7 +84,7 @@ func (m *memory) request(f *flow, index uint32, h *proto.Header, msg *rds.Messag
 	o, s := &m.w.opts, &f.slots[index]
 	off := m.remote(f, index)
 	if s.reg == nil {
-		access := rds.AllowRead | rds.AllowWrite | rds.Access(krds.PageOffset)
+		access := rds.AllowRead | rds.AllowWrite
 		if o.UseOnce {
 			access |= rds.UseOnce
 		}

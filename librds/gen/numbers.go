@@ -76,7 +76,7 @@ func operations() []number {
 		{"ABI_FLAG_NOTIFY", uint64(abi.FlagNotify)}, {"ABI_FLAG_SILENT", uint64(abi.FlagSilent)}, {"ABI_FLAG_REPORT", uint64(abi.FlagReport)},
 		{"ABI_FLAG_OWNER", uint64(abi.FlagOwner)},
 		{"ABI_RIGHT_READ", uint64(abi.RightRead)}, {"ABI_RIGHT_WRITE", uint64(abi.RightWrite)}, {"ABI_RIGHT_ATOMIC", uint64(abi.RightAtomic)},
-		{"ABI_USE_ONCE", uint64(abi.UseOnce)}, {"ABI_PAGE_OFFSET", uint64(abi.PageOffset)},
+		{"ABI_USE_ONCE", uint64(abi.UseOnce)}, {"ABI_OPEN", uint64(abi.Open)},
 		{"ABI_STATUS_SUCCESS", uint64(abi.StatusSuccess)}, {"ABI_STATUS_REMOTE_ERROR", uint64(abi.StatusRemoteError)},
 		{"ABI_STATUS_CANCELED", uint64(abi.StatusCanceled)}, {"ABI_STATUS_DROPPED", uint64(abi.StatusDropped)},
 		{"ABI_STATUS_OTHER_ERROR", uint64(abi.StatusOtherError)}, {"ABI_STATUS_UNKNOWN", uint64(abi.StatusUnknown)},

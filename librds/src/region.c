@@ -6,11 +6,11 @@
 #include "tx.h"
 
 _Static_assert(RDS_ALLOW_READ == ABI_RIGHT_READ && RDS_ALLOW_WRITE == ABI_RIGHT_WRITE && RDS_ALLOW_ATOMIC == ABI_RIGHT_ATOMIC, "rights");
-_Static_assert(RDS_USE_ONCE == ABI_USE_ONCE && RDS_PAGE_OFFSET == ABI_PAGE_OFFSET, "rights");
+_Static_assert(RDS_USE_ONCE == ABI_USE_ONCE && RDS_OPEN == ABI_OPEN, "rights");
 
 enum {
 	ANY_RIGHT = RDS_ALLOW_READ | RDS_ALLOW_WRITE | RDS_ALLOW_ATOMIC,
-	ALL_RIGHTS = ANY_RIGHT | RDS_USE_ONCE | RDS_PAGE_OFFSET,
+	ALL_RIGHTS = ANY_RIGHT | RDS_USE_ONCE | RDS_OPEN,
 };
 
 int rdsi_overtaken(rds_socket *s, int err)
@@ -163,17 +163,18 @@ int rds_expose(rds_region *r, const struct rds_addr *peer)
 	rds_socket *s = r->s;
 	if (rdsi_forked(s->c))
 		return -ESTALE;
-	int err = rdsi_check_dest(s, peer);
+	static const struct rds_addr everybody; /* the unspecified address */
+	int err = peer ? rdsi_check_dest(s, peer) : 0;
 	if (!err && !is_live(r))
 		err = -EBADF;
-	while (!err && (err = open_first(s, peer)) == RDSI_RING_FULL)
+	while (!err && peer && (err = open_first(s, peer)) == RDSI_RING_FULL)
 		err = rdsi_ring_wait(s->c, false);
 	if (err)
 		return err;
 	struct rdsi_call *call = rdsi_call_new(IPC_EXPOSE, IPC_OK);
 	if (!call)
 		return -ENOMEM;
-	call->len = rdsi_put_expose(call->body, r->id, peer);
+	call->len = rdsi_put_expose(call->body, r->id, peer ? peer : &everybody);
 	err = rdsi_overtaken(s, rdsi_call_run(s->c, call, RDSI_NEVER));
 	rdsi_call_end(call);
 	return err;

@@ -61,8 +61,11 @@ static void cmd_register(void)
 
 static void cmd_expose(void)
 {
-	struct rds_addr a = address(2);
-	result(rds_expose(get(word[1])->region, &a));
+	struct rds_addr a;
+	bool all = !strcmp(word[2], "-");
+	if (!all)
+		a = address(2);
+	result(rds_expose(get(word[1])->region, all ? NULL : &a));
 }
 
 static void cmd_release(void) { result(rds_release(get(word[1])->region, 10000)); }

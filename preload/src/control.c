@@ -232,7 +232,7 @@ static int add_dest(struct pre_sock *s, struct pre_out *o, uint64_t cookie)
 
 static int add_map(struct pre_sock *s, rds_socket *rs, struct pre_out *o, const struct pre_mr_args *a)
 {
-	int err = pre_register(s, rs, a, &o->mapped);
+	int err = pre_register(s, rs, a, 0, &o->mapped);
 	if (!err) {
 		o->m.cookie = rds_region_cookie(o->mapped->region);
 		o->mapped->granted = true;

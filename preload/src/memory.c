@@ -94,12 +94,12 @@ void pre_buffers_end(struct pre_client *c)
 	}
 }
 
-int pre_register(struct pre_sock *s, rds_socket *rs, const struct pre_mr_args *a, struct pre_mr **mr)
+int pre_register(struct pre_sock *s, rds_socket *rs, const struct pre_mr_args *a, unsigned open, struct pre_mr **mr)
 {
 	struct rds_segment seg;
 	uint64_t end = a->vec.addr + a->vec.bytes, pages = (end + PAGE - 1) / PAGE - a->vec.addr / PAGE, cookie;
 	/* As in the kernel RDS_RDMA_READWRITE does not count: both, always. */
-	unsigned rights = RDS_ALLOW_READ | RDS_ALLOW_WRITE | RDS_ALLOW_ATOMIC | RDS_PAGE_OFFSET;
+	unsigned rights = RDS_ALLOW_READ | RDS_ALLOW_WRITE | RDS_ALLOW_ATOMIC | open;
 	*mr = NULL;
 	if (!rs)
 		return -ENOTCONN;
@@ -183,7 +183,7 @@ int pre_get_mr(struct pre_sock *s, const void *val, socklen_t len, bool for_dest
 	if (!err)
 		err = pre_live(s, &rs);
 	if (!err)
-		err = pre_register(s, rs, &a.mr, &m);
+		err = pre_register(s, rs, &a.mr, for_dest ? 0 : RDS_OPEN, &m);
 	if (err)
 		return err;
 	if (for_dest) {

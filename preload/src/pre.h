@@ -270,7 +270,7 @@ int pre_name_store(const struct sockaddr_storage *from, socklen_t n, void *addr,
 /* ---- memory.c: regions of the program's memory ---- */
 int pre_get_mr(struct pre_sock *s, const void *val, socklen_t len, bool for_dest);
 int pre_free_mr(struct pre_sock *s, const void *val, socklen_t len);
-int pre_register(struct pre_sock *s, rds_socket *rs, const struct pre_mr_args *a, struct pre_mr **mr);
+int pre_register(struct pre_sock *s, rds_socket *rs, const struct pre_mr_args *a, unsigned open, struct pre_mr **mr);
 void pre_mr_add(struct pre_sock *s, struct pre_mr *mr);
 int pre_mr_offer(struct pre_sock *s, uint64_t cookie, const struct rds_addr *to);
 void pre_mr_drop(struct pre_mr *mr);

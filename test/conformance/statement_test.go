@@ -58,6 +58,7 @@ func groups() []group {
 		{"K", "State machine and congestion", 170, 184, groupK()},
 		{"L", "Tools and long runs", 185, 192, groupL()},
 		{"M", "Runs of datagrams", 193, 204, groupM()},
+		{"N", "Open keys", 205, 206, groupN()},
 	}
 }
 
@@ -79,7 +80,7 @@ func TestComplete(t *testing.T) {
 		}
 		next = g.last + 1
 	}
-	if next != 205 {
+	if next != 207 {
 		t.Errorf("the list ends at %d", next-1)
 	}
 }

@@ -55,6 +55,12 @@ func (e *endpoint) offer() {
 		return
 	}
 	to := e.target()
+	if r.open || w.rOp.IntN(5) == 0 {
+		if r.exposeToAll(); e.open {
+			e.send(to, w.size(), extra{tells: r})
+		}
+		return
+	}
 	if w.rOp.IntN(3) == 0 {
 		e.expose(r, to)
 		return

@@ -96,7 +96,7 @@ func (o *op) issued(m *message, id uint64, call int64) {
 	if o.r.access&rds.UseOnce != 0 {
 		o.r.used = true
 	}
-	o.granted = o.r.granted[o.e.ap]
+	o.granted = o.r.granted[o.e.ap] || o.r.mayAll()
 	if o.a != nil {
 		o.a.call = call
 		o.a.word.ops = append(o.a.word.ops, o)

@@ -27,6 +27,8 @@ type region struct {
 	ops     []*op
 	offered map[netip.AddrPort]bool // the sockets it was ever granted to; port 0 is every port
 	granted map[netip.AddrPort]bool // those that have learnt of it and not restarted since
+	open    bool                    // it may be everybody's
+	opened  bool                    // Expose has said that it is
 	asked   bool                    // Release was called, or the socket closed
 	ended   bool
 	revoked bool   // Release returned: nothing may change any more
@@ -70,8 +72,24 @@ func (r *region) bytes() []byte { return r.mem.b[r.off : r.off+r.n] }
 
 // wasOffered reports whether the socket may be able to use the region.
 func (r *region) wasOffered(ap netip.AddrPort) bool {
-	return r.offered[ap] || r.offered[netip.AddrPortFrom(ap.Addr(), 0)]
+	return r.open || r.offered[ap] || r.offered[netip.AddrPortFrom(ap.Addr(), 0)]
 }
+
+// exposeToAll lets everybody use the region who shows its cookie.
+func (r *region) exposeToAll() {
+	if r.opened {
+		return
+	}
+	r.open = true
+	err := r.r.ExposeToAll(turning{context.Background(), r.e.h})
+	if r.e.open && r.access&rds.UseOnce == 0 {
+		must(err)
+	}
+	r.opened = err == nil
+}
+
+// mayAll reports whether every socket may use the region for sure.
+func (r *region) mayAll() bool { return r.opened && !r.w.opt.scarce() && r.access&rds.UseOnce == 0 }
 
 // dead reports whether the region may have ended, so that an operation on it may be
 // refused.
@@ -138,7 +156,9 @@ func (e *endpoint) learn(x *message, cookie rds.Cookie) {
 	e.knows = append(e.knows, r)
 	// A cookie's grant goes ahead of the cookie, whatever restarts. The grant of Expose may
 	// have gone to an earlier life of this host.
-	if cookie != 0 || x.met == e.h.life || x.met == 0 && x.at > e.h.crashAt {
+	if r.open {
+		// Whether there was room for a grant is known when it is used.
+	} else if cookie != 0 || x.met == e.h.life || x.met == 0 && x.at > e.h.crashAt {
 		r.granted[e.ap] = true
 	}
 	if len(e.knows) > 12 {

@@ -54,6 +54,14 @@ func (h *host) succeed(version uint16) {
 	h.e, h.behind = e, map[engine.MarkKey]lateMark{}
 	w.saw("taken over")
 	w.saw(fmt.Sprintf("taken over in version %d", version))
+	for _, r := range w.regions {
+		if version < 4 && r.e.h == h && r.opened { // an older daemon knows nothing of it
+			r.opened = false
+			for _, o := range r.ops {
+				o.granted = o.granted && r.granted[o.e.ap]
+			}
+		}
+	}
 	w.log(h, "succeed", int64(len(state.Bytes())), 0, 0)
 }
 

@@ -36,7 +36,7 @@ const (
 	InOpLocal
 	InOpPlaced
 	InMsgDone
-	InHasStopped
+	InHasWaiting
 	InInstance
 	InPeerUp
 	InPeerDown
@@ -58,7 +58,7 @@ const (
 // Names has the name of each up-call.
 var Names = [NumUpcalls]string{
 	InDeliver: "Deliver", InBegin: "Begin", InCommit: "Commit", InAbort: "Abort", InBound: "Bound", InInternal: "Internal",
-	InAimAtomic: "AimAtomic", InRunAtomic: "RunAtomic", InAtomicResult: "AtomicResult", InCanPost: "CanPost", InOpLocal: "OpLocal", InOpPlaced: "OpPlaced", InMsgDone: "MsgDone", InHasStopped: "HasStopped", InInstance: "Instance", InPeerUp: "PeerUp",
+	InAimAtomic: "AimAtomic", InRunAtomic: "RunAtomic", InAtomicResult: "AtomicResult", InCanPost: "CanPost", InOpLocal: "OpLocal", InOpPlaced: "OpPlaced", InMsgDone: "MsgDone", InHasWaiting: "HasWaiting", InInstance: "Instance", InPeerUp: "PeerUp",
 	InPeerDown: "PeerDown", InCongestion: "Congestion", InNewQP: "NewQP", InCloseQP: "CloseQP", InDial: "Dial", InAccept: "Accept",
 	InReject: "Reject", InSendBuf: "SendBuf", InPutSendBuf: "PutSendBuf", InCtlBuf: "CtlBuf", InPutCtlBuf: "PutCtlBuf", InTrace: "Trace",
 }

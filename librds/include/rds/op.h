@@ -194,7 +194,7 @@ RDS_API void rds_buffer_free(rds_buffer *buffer);
 #define RDS_ALLOW_WRITE 2u
 #define RDS_ALLOW_ATOMIC 4u
 #define RDS_USE_ONCE 8u     /* the region ends with the first message that has operations on it */
-#define RDS_PAGE_OFFSET 16u /* the cookie's upper half is the offset in the page, as the kernel's */
+#define RDS_OPEN 32u        /* granted to everybody, as by rds_expose with NULL, unless keys.strict forbids it */
 
 /* rds_register makes len bytes at off of buffer a region of the socket. It is a call to the
  * daemon. Errors: -EINVAL the range or the rights; -ENOBUFS; -ENOMEM. */
@@ -204,8 +204,10 @@ RDS_API int rds_register(rds_socket *socket, rds_buffer *buffer, size_t off, siz
 RDS_API uint64_t rds_region_cookie(rds_region *region);
 
 /* rds_expose grants the region to the socket at peer, or with port 0 to all sockets of that
- * host. A message that carries the cookie needs no rds_expose. Errors: -EBUSY the region is
- * for one use and granted to another host; -ENOBUFS; those of rds_connect. */
+ * host. A message that carries the cookie needs no rds_expose. With peer NULL everybody who
+ * shows the cookie may use the region, on every host that the daemon allows, now or later.
+ * Errors: -EBUSY the region is for one use and granted to another host; -ENOBUFS; -EACCES, with
+ * NULL, keys.strict names the user; those of rds_connect. */
 RDS_API int rds_expose(rds_region *region, const struct rds_addr *peer);
 
 /* rds_release takes the region back from everybody. When it returns 0, nobody can touch the
