@@ -13,7 +13,9 @@ import (
 
 var library = cbuild.Library{Name: "librds", Targets: []string{"driver", "all"}}
 
-func TestMain(m *testing.M) { library.Main(m) }
+var python cbuild.Python
+
+func TestMain(m *testing.M) { library.Main(m, python.Remove) }
 
 // builtEnv names the environment variable with the directory of a build that another process
 // has made and removes.

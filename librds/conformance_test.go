@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,7 +25,12 @@ type driver struct {
 
 func startDriver(t *testing.T, sanitize string) *driver {
 	t.Helper()
-	cmd := program(t, sanitize, "driver")
+	return drive(t, program(t, sanitize, "driver"))
+}
+
+// drive starts a program that carries out commands.
+func drive(t *testing.T, cmd *exec.Cmd) *driver {
+	t.Helper()
 	d := &driver{wait: cmd.Wait}
 	cmd.Stderr = &d.err
 	var err error
@@ -152,14 +158,32 @@ func scripts(t *testing.T) map[string]string {
 // script.
 func TestConformance(t *testing.T) {
 	built(t, "")
+	conform(t, func(t *testing.T) *driver { return startDriver(t, "") })
+}
+
+// TestConformancePython: so does package rds for Python.
+func TestConformancePython(t *testing.T) {
+	command(t) // or skipped
+	conform(t, func(t *testing.T) *driver { return drive(t, command(t, "../python/testdata/player.py")) })
+}
+
+// command is one of the Python interpreter with package rds.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	return python.Command(t, "..", func() string { return built(t, "") }, args...)
+}
+
+// conform plays each script with package rds and with the program that start starts.
+func conform(t *testing.T, start func(t *testing.T) *driver) {
+	t.Helper()
 	for name, script := range scripts(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := play(t, script, newPlayer())
-			got := play(t, script, startDriver(t, ""))
+			got := play(t, script, start(t))
 			for i := range want {
 				if got[i] != want[i] {
-					t.Errorf("package rds: %s\n     librds: %s", want[i], got[i])
+					t.Errorf("package rds: %s\n      other: %s", want[i], got[i])
 				}
 				if strings.Contains(want[i], "no command") {
 					t.Errorf("%s", want[i])

@@ -14,23 +14,24 @@ import (
 // example is a command that runs an example of examples/c with the daemon d.
 func example(t *testing.T, d *rdstest.Daemon, dir, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	prog := []string{filepath.Join(dir, name)}
-	if strings.HasSuffix(name, ".py") {
-		prog = []string{"python3", filepath.Join("../examples/c", name)}
-	} else if _, err := os.Stat(prog[0]); err != nil {
-		out, err := exec.Command("cc", "-std=c11", "-D_GNU_SOURCE", "-pthread", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-o", prog[0],
+	args = append([]string{"-bind", d.Addr().String() + ":0"}, args...)
+	prog := filepath.Join(dir, name)
+	cmd := exec.Command(prog, args...)
+	switch _, err := os.Stat(prog); {
+	case strings.HasSuffix(name, ".py"):
+		cmd = command(t, append([]string{filepath.Join("../examples/python", name)}, args...)...)
+	case err != nil:
+		out, err := exec.Command("cc", "-std=c11", "-D_GNU_SOURCE", "-pthread", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-o", prog,
 			filepath.Join("../examples/c", name+".c"), filepath.Join(built(t, ""), "librds.a")).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)
 		}
 	}
-	prog = append(append(prog, "-bind", d.Addr().String()+":0"), args...)
-	cmd := exec.CommandContext(t.Context(), prog[0], prog[1:]...)
-	cmd.Env = append(os.Environ(), "RDSD_SOCKET="+d.Socket(), "LIBRDS="+filepath.Join(built(t, ""), "librds.so"))
+	cmd.Env = append(cmd.Environ(), "RDSD_SOCKET="+d.Socket())
 	return cmd
 }
 
-// TestExamples: the programs of examples/c, between two daemons.
+// TestExamples: the programs of examples/c and the echo of examples/python, between two daemons.
 func TestExamples(t *testing.T) {
 	built(t, "") // or skipped
 	dir := t.TempDir()
@@ -56,9 +57,6 @@ func TestExamples(t *testing.T) {
 		{"echo.py", "echo", nil, []string{"hello"}, "hello\n"},
 	} {
 		t.Run(c.server+","+c.client, func(t *testing.T) {
-			if _, err := exec.LookPath("python3"); err != nil && strings.Contains(c.server+c.client, ".py") {
-				t.Skip("no python3")
-			}
 			s := example(t, ds[0], dir, c.server, c.serverArgs...)
 			out, err := s.StdoutPipe()
 			if err == nil {

@@ -68,6 +68,9 @@ need_tools() {
 		command -v python3 >/dev/null || need_packages python3
 		need_packages "lib$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')-testsuite"
 	} || true
+	/usr/bin/python3 -c 'import cffi, numpy, os, setuptools, sysconfig, wheel; os.stat(sysconfig.get_config_h_filename())' 2>/dev/null && command -v mypy >/dev/null ||
+		need_packages python3-dev python3-cffi python3-numpy python3-setuptools python3-wheel mypy || true # python
+	command -v rustc >/dev/null || need_packages rustc || true # examples/rust
 	command -v tmux >/dev/null || need_packages tmux || true # e2e: rdsctl top
 	command -v prometheus >/dev/null && command -v promtool >/dev/null ||
 		need_packages prometheus || true # e2e: scrapes the metrics

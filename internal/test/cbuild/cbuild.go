@@ -56,9 +56,12 @@ func (l *Library) Build(t testing.TB, sanitize string) string {
 	return dir
 }
 
-// Main runs m's tests, removes what was built, and ends the program.
-func (l *Library) Main(m *testing.M) {
+// Main runs m's tests, removes what was built, calls after, and ends the program.
+func (l *Library) Main(m *testing.M, after ...func()) {
 	code := m.Run()
+	for _, f := range after {
+		f()
+	}
 	for _, dir := range l.dirs {
 		os.RemoveAll(dir)
 	}

@@ -1,0 +1,114 @@
+"""Sockets for asyncio: a reader on the descriptor of librds wakes the tasks that wait."""
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Any, Callable, Optional, Sequence, TypeVar
+
+from .errors import Congested, WouldBlock, error
+from .socket import Condition, Socket
+from .types import MAX_MESSAGE, AddrLike, Completion, Message, Received, Until, UntilKind
+
+T = TypeVar("T")
+
+
+class AsyncSocket:
+    """A Socket in the running event loop. Tasks may wait for it at the same time; its poll set is theirs. What does
+    not wait is done with sock. For a time limit there is asyncio.wait_for."""
+
+    def __init__(self, sock: Socket) -> None:
+        self.sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._waiters: dict[asyncio.Future[None], tuple[Until, ...]] = {}
+        self._fd = -1
+
+    async def wait(self, *conditions: Condition) -> None:
+        """Waits until at least one condition holds."""
+        waiter = self._loop.create_future()
+        self._waiters[waiter] = tuple(u if isinstance(u, Until) else Until(u) for u in conditions)
+        try:
+            self._watch()
+            await waiter
+        finally:
+            del self._waiters[waiter]
+            if self._fd >= 0:
+                self._watch()
+
+    def _watch(self) -> None:
+        """Makes what tasks wait for the poll set, and reads the descriptor while a task waits."""
+        wanted = list(dict.fromkeys(u for w, us in self._waiters.items() if not w.done() for u in us))
+        if wanted:
+            self.sock.poll_set(*wanted)
+            if self._fd < 0:
+                self._fd = self.sock.fileno()
+                self._loop.add_reader(self._fd, self._readable)
+        elif self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            self._fd = -1
+
+    def _readable(self) -> None:
+        try:
+            hold = {_key(u) for u in self.sock.polled()}
+        except OSError as e:
+            self._end(e)
+            return
+        for waiter, us in self._waiters.items():
+            if not waiter.done() and any(_key(u) in hold for u in us):
+                waiter.set_result(None)
+
+    def _end(self, why: OSError) -> None:
+        """Stops reading, and lets the tasks that wait raise why."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+        self._fd = -1
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(why)
+
+    async def _until(self, do: Callable[[], T], *conditions: Condition) -> T:
+        while True:
+            try:
+                return do()
+            except (WouldBlock, Congested):
+                await self.wait(*conditions)
+
+    async def recv(self, size: int = MAX_MESSAGE) -> Received:
+        return await self._until(lambda: self.sock.recv(size, dontwait=True), UntilKind.MESSAGE)
+
+    async def recv_batch(self, count: int = 256) -> list[Received]:
+        return await self._until(lambda: self.sock.recv_batch(count, dontwait=True), UntilKind.MESSAGE)
+
+    async def send(self, message: Message) -> None:
+        to = message.addr or self.sock.remote
+        await self._until(lambda: self.sock.send(message, dontwait=True), Until(UntilKind.SEND_TO, to))
+
+    async def send_to(self, payload: Any, to: Optional[AddrLike] = None) -> None:
+        await self._until(lambda: self.sock.send_to(payload, to, dontwait=True), Until(UntilKind.SEND_TO, to or self.sock.remote))
+
+    async def send_batch(self, messages: Sequence[Message]) -> None:
+        """Queues all messages."""
+        sent = 0
+        while sent < len(messages):
+            rest = messages[sent:]
+            sent += await self._until(lambda: self.sock.send_batch(rest, dontwait=True), Until(UntilKind.SEND_TO, rest[0].addr or self.sock.remote))
+
+    async def wait_op(self, to: AddrLike, id: int) -> Completion:
+        """Waits for the completion of an operation that asked for one, and takes it."""
+        await self.wait(Until(UntilKind.STATUS, to, id))
+        return self.sock.wait_op(to, id, 0)
+
+    def close(self) -> None:
+        """Closes the socket. Tasks that wait raise Closed."""
+        self._end(error("wait", errno.EBADF))
+        self.sock.close()
+
+    async def __aenter__(self) -> AsyncSocket:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end(error("wait", errno.EBADF))
+        self.sock.__exit__()
+
+
+def _key(u: Until) -> Any:
+    return u.kind, str(u.addr), u.id
