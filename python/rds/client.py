@@ -8,7 +8,7 @@ import os
 from typing import Any, Optional
 
 from ._rds import ffi, lib
-from .errors import call, error, milliseconds, timed
+from .errors import Error, call, error, milliseconds, timed
 from .memory import Buffer
 from .socket import Socket
 from .types import Addr, AddrLike, from_c, to_c
@@ -48,15 +48,14 @@ class Client:
         client._take(handle[0])
         return client
 
-    def error(self) -> Optional[OSError]:
+    def error(self) -> Optional[Error]:
         """Why the client works no longer, or None. It looks for an end that nothing else has noticed yet."""
         text = ffi.new("char[]", 512)
         err = -lib.rds_client_error(self._h, text, len(text))
         if not err:
             return None
         e = error("client", err)
-        e.strerror = ffi.string(text).decode(errors="replace") or e.strerror
-        return e
+        return type(e)(err, ffi.string(text).decode(errors="replace") or e.strerror)
 
     def addrs(self) -> list[Addr]:
         """The addresses of the daemon, at which sockets can be bound. Their ports are 0."""

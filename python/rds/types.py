@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from functools import lru_cache
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
 from ._rds import ffi, lib
@@ -40,7 +41,8 @@ class Addr:
 
     @property
     def ip(self) -> str:
-        return str(_addr(self._key[0], 0))
+        ip = IPv6Address(self._key[0])
+        return str(ip.ipv4_mapped or ip)
 
     def __str__(self) -> str:
         text = ffi.new("char[]", lib.RDS_ADDR_TEXT)
