@@ -13,6 +13,7 @@ setup(
     python_requires=">=3.9",
     install_requires=["cffi>=1.15"],
     setup_requires=["cffi>=1.15"],
+    package_dir={"": "src"},
     packages=["rds"],
     package_data={"rds": ["py.typed", "*.pyi"]},
     cffi_modules=["build_rds.py:ffi"],
