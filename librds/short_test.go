@@ -20,6 +20,14 @@ func example(t *testing.T, d *rdstest.Daemon, dir, name string, args ...string) 
 	switch _, err := os.Stat(prog); {
 	case strings.HasSuffix(name, ".py"):
 		cmd = command(t, append([]string{filepath.Join("../examples/python", name)}, args...)...)
+	case strings.HasSuffix(name, ".rs") && err != nil:
+		if _, err := exec.LookPath("rustc"); err != nil {
+			t.Skip("examples/rust is NOT tested: it needs rustc: apt-get install -y --no-install-recommends rustc")
+		}
+		out, err := exec.Command("rustc", "-D", "warnings", "-L", built(t, ""), "-l", "static=rds", "-o", prog, filepath.Join("../examples/rust", name)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, out)
+		}
 	case err != nil:
 		out, err := exec.Command("cc", "-std=c11", "-D_GNU_SOURCE", "-pthread", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-o", prog,
 			filepath.Join("../examples/c", name+".c"), filepath.Join(built(t, ""), "librds.a")).CombinedOutput()
@@ -31,7 +39,7 @@ func example(t *testing.T, d *rdstest.Daemon, dir, name string, args ...string) 
 	return cmd
 }
 
-// TestExamples: the programs of examples/c and the echo of examples/python, between two daemons.
+// TestExamples: the programs of examples/c and the echoes of examples/python and examples/rust, between two daemons.
 func TestExamples(t *testing.T) {
 	built(t, "") // or skipped
 	dir := t.TempDir()
@@ -55,6 +63,8 @@ func TestExamples(t *testing.T) {
 		{"readserver", "readserver", []string{file}, nil, content},
 		{"echo", "echo.py", nil, []string{"hello"}, "hello\n"},
 		{"echo.py", "echo", nil, []string{"hello"}, "hello\n"},
+		{"echo", "echo.rs", nil, []string{"hello"}, "hello\n"},
+		{"echo.rs", "echo.rs", nil, []string{"hello"}, "hello\nhello is in the server's memory\n"},
 	} {
 		t.Run(c.server+","+c.client, func(t *testing.T) {
 			s := example(t, ds[0], dir, c.server, c.serverArgs...)
