@@ -21,7 +21,7 @@ VM          ?= ./test/vmlab/...
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all programs build build-ibv librds preload preload-test demo test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers lint arm64 clean help need-go
+.PHONY: all programs build build-ibv librds preload preload-test python demo test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -55,6 +55,9 @@ preload: ## bin/librds/librdsd-preload.so, for rdsctl run (needs a C compiler)
 
 preload-test: need-go ## the preload library's tests, with rds-tools built in RDS_TOOLS=DIR
 	@RDS_TOOLS='$(RDS_TOOLS)' $(GO) test -count=1 -v -timeout 20m ./preload $(PRELOADFLAGS)
+
+python: librds ## bin/python: package rds for Python, and its wheel (needs Debian's python3-dev, -cffi, -setuptools, -wheel)
+	@CC='$(CC)' RDS_LIBRDS=$(CURDIR)/$(BIN)/librds scripts/python.sh $(CURDIR)/$(BIN)/python '$(VERSION)'
 
 demo: build ## copy a file between two daemons under connection resets (FILE=..., RESETS=n)
 	@$(GO) build $(BUILDFLAGS) -o bin/demo ./internal/demo
@@ -119,7 +122,7 @@ page: need-go ## the status page in headless Chromium, with a screenshot in docs
 	@RDSD_CHROMIUM=$$(command -v chromium) RDSD_SCREENSHOT=$(CURDIR)/docs/page.png $(GO) test -count=1 -v ./test/page
 
 packages: STRIP = -s -w
-packages: programs librds preload ## debs and rpms of rdsd, librds, librds-dev and librdsd-preload in bin/packages (nfpm through go run)
+packages: programs librds preload python ## debs and rpms of rdsd, librds, librds-dev, librdsd-preload and python3-rds in bin/packages (nfpm through go run)
 	@rm -rf bin/packages
 	@GO='$(GO)' contrib/package/build.sh bin/packages '$(VERSION)'
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes all files of a release out of the tree that it belongs to, and replaces FOLDER by them:
 #   scripts/artifacts.sh FOLDER VERSION
-# For each architecture they are debs and rpms, an archive with the static programs, and the
+# For each architecture they are debs and rpms, the wheel of package rds for Python, an archive with the static programs, and the
 # container image as an OCI archive; for all together the bill of materials (CycloneDX JSON)
 # and SHA256SUMS. ARCHS names the architectures ("amd64 arm64").
 #
@@ -42,6 +42,7 @@ compiler() {
 # All tools first: a missing one shows before anything is built.
 command -v make >/dev/null || need_packages make
 command -v umoci >/dev/null || need_packages umoci
+need_python
 for arch in $archs; do compiler "$arch"; done
 
 build=bin/build
@@ -49,12 +50,13 @@ rm -rf "$build" "$out"
 mkdir -p "$out"
 for arch in $archs; do
 	compiler "$arch"
-	GOARCH=$arch make -s BIN="$build/$arch" STRIP='-s -w' VERSION="$version" CC="$cc" AR="$ar" programs librds preload
+	GOARCH=$arch make -s BIN="$build/$arch" STRIP='-s -w' VERSION="$version" CC="$cc" AR="$ar" programs librds preload python
 done
 programs=()
 for arch in $archs; do
 	GOARCH=$arch BUILD=$build/$arch RDSCTL=$build/$host/rdsctl contrib/package/build.sh "$out" "$version"
 	contrib/container/image.sh "$build/$arch" "$arch" "${version#v}" "$out/rdsd-${version#v}-$arch.oci.tar"
+	cp "$build/$arch"/python/dist/*.whl "$out/"
 	name=rdsd-${version#v}-linux-$arch
 	mkdir "$build/$name"
 	cp "$build/$arch/rdsd" "$build/$arch/rdsctl" LICENSE README.md CHANGELOG.md "$build/$name/"

@@ -48,6 +48,12 @@ have_cc() {
 
 need_cc() { have_cc || need_packages gcc libc6-dev; }
 
+# need_python installs what builds package rds for Python, with Debian's python3.
+need_python() {
+	/usr/bin/python3 -c 'import cffi, os, setuptools, sysconfig, wheel; os.stat(sysconfig.get_config_h_filename())' 2>/dev/null ||
+		need_packages python3-dev python3-cffi python3-setuptools python3-wheel
+}
+
 # need_tools installs the programs that tests run. A test skips if its program
 # is missing, so a failed installation is no error here.
 need_tools() {
@@ -68,8 +74,8 @@ need_tools() {
 		command -v python3 >/dev/null || need_packages python3
 		need_packages "lib$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')-testsuite"
 	} || true
-	/usr/bin/python3 -c 'import cffi, numpy, os, setuptools, sysconfig, wheel; os.stat(sysconfig.get_config_h_filename())' 2>/dev/null && command -v mypy >/dev/null ||
-		need_packages python3-dev python3-cffi python3-numpy python3-setuptools python3-wheel mypy || true # python
+	need_python || true # python
+	/usr/bin/python3 -c 'import numpy' 2>/dev/null && command -v mypy >/dev/null || need_packages python3-numpy mypy || true # the same
 	command -v rustc >/dev/null || need_packages rustc || true # examples/rust
 	command -v tmux >/dev/null || need_packages tmux || true # e2e: rdsctl top
 	command -v prometheus >/dev/null && command -v promtool >/dev/null ||

@@ -36,7 +36,9 @@ for format in deb rpm; do
 	export LIBDIR=/usr/lib
 	[ $format = deb ] || LIBDIR=/usr/lib64
 	sed -e "s|^libdir=.*|libdir=$LIBDIR|" "$BUILD"/librds/rds.pc >bin/package/rds.pc
-	for package in nfpm librds librds-dev librdsd-preload; do
+	packages="nfpm librds librds-dev librdsd-preload"
+	[ $format = rpm ] || packages+=" python3-rds"
+	for package in $packages; do
 		GOARCH= "$tool" run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.2 package --config contrib/package/$package.yaml --packager $format --target "$out"
 	done
 done

@@ -1,11 +1,13 @@
-# What test.sh does with librds, librds-dev and librdsd-preload. It has set root and in_root.
+# What test.sh does with librds, librds-dev, librdsd-preload and python3-rds. It has set root and in_root.
 
 # libraries_deb FOLDER NEWER installs the debs of FOLDER. NEWER has later ones.
 libraries_deb() {
 	local need
 	need=$(dpkg-deb -f "$1"/librds-dev_*.deb Depends)
 	[ "$need" = "librds (= $(dpkg-deb -f "$1"/librds_*.deb Version))" ] || die "deb: librds-dev depends on $need"
-	cp "$1"/librds_*.deb "$1"/librds-dev_*.deb "$1"/librdsd-preload_*.deb "$root/"
+	cp "$1"/librds_*.deb "$1"/librds-dev_*.deb "$1"/librdsd-preload_*.deb "$1"/python3-rds_*.deb "$root/"
+	in_root sh -c 'dpkg -i /python3-rds*.deb' >/dev/null
+	rm "$root"/python3-rds*.deb
 	in_root sh -c 'dpkg -i /librds*.deb' >/dev/null
 	rm "$root"/librds*.deb
 	# Another version's headers do not go with the library.
@@ -61,6 +63,12 @@ libraries_run() {
 		wait $server 2>/dev/null || true
 		[ "$got" = hello ] || die "$1: $p answered \"$got\""
 	done
+	if [ "$1" = deb ]; then
+		in_root python3 -c 'import rds
+with rds.Client() as c, c.bind("127.77.0.1:0") as s:
+    s.send_to(b"hello", s.local)
+    assert s.recv().payload == b"hello"' || die "deb: package rds for Python"
+	fi
 	in_root rdsctl run -- /src/ready 127.77.0.1 || die "$1: AF_RDS sockets under rdsctl run"
 	[ "$(in_root rdsctl run -- /src/busy 127.77.0.1)" = 32000 ] || die "$1: AF_RDS messages under rdsctl run"
 	in_root /src/busy 127.77.0.1 2>/dev/null && die "$1: AF_RDS works without rdsctl run"
@@ -69,7 +77,7 @@ libraries_run() {
 
 # libraries_gone FORMAT removes the libraries.
 libraries_gone() {
-	if [ "$1" = deb ]; then in_root dpkg -P librdsd-preload librds-dev librds >/dev/null; else $rpm -e --noscripts librdsd-preload librds-dev librds; fi
+	if [ "$1" = deb ]; then in_root dpkg -P python3-rds librdsd-preload librds-dev librds >/dev/null; else $rpm -e --noscripts librdsd-preload librds-dev librds; fi
 	in_root ldconfig
 	rm -rf "$root/src"
 	in_root find / -xdev \( -name 'librds*' -o -name 'rds.pc' -o -path '/usr/include/rds*' -o -name 'rds_*.3.gz' \) -not -path '/proc/*' -not -path '/var/*' | grep . && die "$1: these files of the libraries stayed"
