@@ -33,10 +33,9 @@ GOT = """
 struct rdspy_got {
     uint8_t ip[16];
     uint16_t port, unused;
-    uint32_t src_inc;
-    uint64_t n, len, cookie;
+    uint32_t src_inc, off, end, len, assembly_ns;
+    uint64_t cookie;
     int64_t time_ns;
-    uint32_t assembly_ns, flags;
 };
 """
 
@@ -67,13 +66,13 @@ static ssize_t rdspy_recv(rds_socket *s, void *mem, size_t size, size_t least, s
         memcpy(g->ip, m.addr.ip, sizeof g->ip);
         g->port = m.addr.port;
         g->src_inc = m.src_inc;
-        g->n = m.n;
-        g->len = m.len;
+        g->off = (uint32_t)used;
+        used += m.n;
+        g->end = (uint32_t)used;
+        g->len = (uint32_t)m.len;
         g->cookie = m.cookie;
         g->time_ns = m.time_ns;
         g->assembly_ns = m.assembly_ns;
-        g->flags = m.flags;
-        used += m.n;
     }
     return (ssize_t)i;
 }

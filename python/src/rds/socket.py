@@ -18,7 +18,7 @@ Condition = Union[Until, UntilKind]
 
 # A message is always received into as much memory as the longest needs, and a batch ends where less is left.
 _BATCH = 1024
-_GOT = struct.Struct("=16sHHIQQQqII")
+_GOT = struct.Struct("=18s2xIIIIIQq")
 _idle: list[tuple[Any, Any]] = []  # memory to receive into that no call uses
 _uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 
@@ -231,22 +231,20 @@ class Socket:
             mem, got = _uncleared("char[]", 2 * MAX_MESSAGE), _uncleared("struct rdspy_got[]", _BATCH)
         try:
             n = call("receive", lib.rdspy_recv, self._h, mem, min(size, len(mem)), MAX_MESSAGE, got, min(count, _BATCH), flags)
-            data, at, all = ffi.buffer(mem), 0, []
-            for ip, port, _, inc, stored, length, cookie, time_ns, assembly_ns, _ in _GOT.iter_unpack(ffi.buffer(got, n * _GOT.size)):
-                all.append(Received(data[at:at + stored], _addr(ip, port), inc, length, cookie, time_ns, assembly_ns))
-                at += stored
-            return all
+            data, new = ffi.buffer(mem), tuple.__new__  # Received() takes as long as all the rest
+            return [new(Received, (data[off:end], _addr(source), inc, length, cookie, time_ns, assembly_ns))
+                    for source, inc, off, end, length, assembly_ns, cookie, time_ns in _GOT.iter_unpack(ffi.buffer(got, n * _GOT.size))]
         finally:
             _idle.append((mem, got))
 
     def recv_into(self, memory: Any, *, dontwait: bool = False) -> Received:
         """Receives one message into memory, such as a bytearray or an array. Its payload is a view of that."""
-        data = ffi.from_buffer("char[]", memory, require_writable=True)
+        view = memoryview(memory).cast("B")
+        data = ffi.from_buffer("char[]", view, require_writable=True)
         got = ffi.new("struct rdspy_got[1]")
         call("receive", lib.rdspy_recv, self._h, data, len(data), 0, got, 1, _flags(dontwait))
         g = got[0]
-        view = memoryview(memory).cast("B")[:g.n]
-        return Received(view, _addr(bytes(g.ip), g.port), g.src_inc, g.len, g.cookie, g.time_ns, g.assembly_ns)
+        return Received(view[:g.end], _addr(ffi.buffer(got)[:18]), g.src_inc, g.len, g.cookie, g.time_ns, g.assembly_ns)
 
     def cancel(self, to: AddrLike) -> None:
         """Withdraws everything that was queued or sent to the socket at to."""

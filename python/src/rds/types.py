@@ -21,7 +21,7 @@ class Addr:
 
     __slots__ = ("_c", "_key")
     _c: Any
-    _key: tuple[bytes, int]
+    _key: bytes  # the struct rds_addr
 
     def __init__(self, text: str | tuple[str, int]) -> None:
         port = None
@@ -33,15 +33,15 @@ class Addr:
         call(f"address {text!r}", lib.rds_addr_parse, text.encode(), self._c)
         if port is not None:
             self._c.port = port
-        self._key = (bytes(self._c.ip), self._c.port)
+        self._key = bytes(ffi.buffer(self._c))
 
     @property
     def port(self) -> int:
-        return self._key[1]
+        return int(self._c.port)
 
     @property
     def ip(self) -> str:
-        ip = IPv6Address(self._key[0])
+        ip = IPv6Address(self._key[:16])
         return str(ip.ipv4_mapped or ip)
 
     def __str__(self) -> str:
@@ -62,18 +62,18 @@ AddrLike = Union[Addr, str, tuple[str, int]]
 
 
 @lru_cache(maxsize=4096)
-def _addr(ip: bytes, port: int) -> Optional[Addr]:
+def _addr(key: bytes) -> Optional[Addr]:
     """The Addr of a struct rds_addr, or None for no address."""
-    if not any(ip):
+    if not any(key[:16]):
         return None
     addr = Addr.__new__(Addr)
-    addr._c = ffi.new("struct rds_addr *", {"ip": list(ip), "port": port})
-    addr._key = (ip, port)
+    addr._c = ffi.new("struct rds_addr *")
+    ffi.buffer(addr._c)[:] = addr._key = key
     return addr
 
 
 def from_c(c: Any) -> Optional[Addr]:
-    return _addr(bytes(c.ip), c.port)
+    return _addr(bytes(ffi.buffer(c if ffi.typeof(c).kind == "pointer" else ffi.addressof(c))))
 
 
 _parsed = lru_cache(maxsize=4096)(Addr)
