@@ -42,8 +42,8 @@ compiler() {
 # All tools first: a missing one shows before anything is built.
 command -v make >/dev/null || need_packages make
 command -v umoci >/dev/null || need_packages umoci
-need_python
 for arch in $archs; do compiler "$arch"; done
+need_python
 
 build=bin/build
 rm -rf "$build" "$out"

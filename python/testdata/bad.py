@@ -66,6 +66,12 @@ def messages():
         fails(ValueError, t.recv, -1)
         fails(ValueError, t.wait, UntilKind.MESSAGE, timeout=-1)
         fails(ValueError, t.wait, 77)
+        fails(TypeError, rds.wait, [("socket", UntilKind.MESSAGE)])
+        fails(rds.Invalid, rds.wait, [])
+        fails(TypeError, c.rebind, c)
+        fails(rds.Invalid, c.rebind, s)
+        with rds.Client() as other, other.bind(f"{host}:0") as far:
+            fails(rds.Invalid, rds.wait, [(far, UntilKind.MESSAGE), (s, UntilKind.MESSAGE)], 0)
         fails(TypeError, s.send_batch_to, bytes(64), t.local)
         s.send_to(b"x" * 100, t.local)
         fails((TypeError, BufferError), t.recv_into, bytes(100))

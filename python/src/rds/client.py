@@ -71,6 +71,8 @@ class Client:
 
     def rebind(self, old: Socket) -> Socket:
         """A socket where old was, whose client has ended, with its options and connected destination."""
+        if not isinstance(old, Socket):
+            raise TypeError(f"a Socket is bound again, not {type(old).__name__}")
         handle = ffi.new("rds_socket **")
         call("bind", lib.rds_rebind, self._h, old._h, handle)
         return Socket(self, handle[0])

@@ -97,6 +97,8 @@ def _fill(c: Any, m: Message, flags: int) -> list[Any]:
 def _untils(conditions: Iterable[tuple[Socket, Condition]]) -> Any:
     rows = []
     for sock, u in conditions:
+        if not isinstance(sock, Socket):
+            raise TypeError(f"a condition is of a Socket, not {type(sock).__name__}")
         kind, addr, id = u if isinstance(u, Until) else (UntilKind(u), None, 0)
         rows.append({"socket": sock._h, "kind": kind, "id": id, **({} if addr is None else {"addr": to_c(addr)[0]})})
     return ffi.new("struct rds_until[]", rows)
