@@ -41,6 +41,9 @@ type Scratch struct {
 	sges []verbs.SGE
 }
 
+// EventRequestRejected is the Trace event of a request of the peer's that was rejected.
+const EventRequestRejected = "request rejected"
+
 // EventConnectFailed is the Trace event of an attempt to connect that ended
 // without a connection.
 const EventConnectFailed = "connect failed"

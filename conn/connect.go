@@ -51,7 +51,7 @@ func (c *Conn) HandleCM(now int64, ev *verbs.CMEvent) {
 	case verbs.CMEstablished:
 		c.established(ev.Private)
 	case verbs.CMRejected:
-		c.broken(c.rejected(ev.Private))
+		c.broken(c.rejected(ev.Private, ev.Err))
 	case verbs.CMUnreachable, verbs.CMConnectError:
 		err := ev.Err
 		if err == nil {

@@ -11,6 +11,7 @@ var (
 	ErrIncompatible = errors.New("conn: incompatible peer")
 	ErrTimeout      = errors.New("conn: the handshake took too long")
 	ErrRejected     = errors.New("conn: the peer rejected the connection")
+	ErrForbidden    = fmt.Errorf("%w: its peers.allow does not name this host", ErrRejected)
 	ErrCrossed      = fmt.Errorf("%w: its own request is on its way", ErrRejected)
 	ErrDisconnected = errors.New("conn: disconnected")
 	ErrReplaced     = errors.New("conn: the peer connected anew")

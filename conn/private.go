@@ -1,9 +1,11 @@
 package conn
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // What the private data of requests, replies and rejections says, and whether
@@ -63,8 +65,8 @@ func otherVersion(ext uint8) error {
 
 // rejected says what the private data of a rejection tells. A daemon of another
 // extension version names its version there. A peer whose own request should have come long
-// ago rejects for good: its request has no way to this side.
-func (c *Conn) rejected(private []byte) error {
+// ago rejects for good: its request has no way to this side. why is what the provider knows, or nil.
+func (c *Conn) rejected(private []byte, why error) error {
 	r, ok := wire.ParseReject(private)
 	if !ok || !r.Crossed {
 		c.crossed = 0
@@ -72,12 +74,34 @@ func (c *Conn) rejected(private []byte) error {
 		c.crossed = max(c.now, 1)
 	}
 	switch {
+	case errors.Is(why, verbs.ErrForbidden):
+		return ErrForbidden
+	case !ok && errors.Is(why, verbs.ErrIdentity):
+		return fmt.Errorf("%w: %w", ErrRejected, why)
 	case !ok:
 		return ErrRejected
 	case c.crossed != 0 && c.now-c.crossed < c.cfg.ConnectTimeout:
 		return ErrCrossed
 	case r.Ext != 0 && r.Ext != wire.ExtVersion:
 		return fmt.Errorf("%w: %w", ErrRejected, otherVersion(r.Ext))
+	case r.Ext == 0 && c.cfg.Kernel:
+		return fmt.Errorf("%w: code %d", ErrRejected, r.Code)
+	case r.Ext == 0:
+		return fmt.Errorf("%w: %w: it speaks extension version 1 or is a Linux kernel, this rdsd speaks version %d; upgrade the older daemon, or see peers.kernel",
+			ErrRejected, ErrIncompatible, wire.ExtVersion)
+	case r.Why == wire.NotAllowed:
+		return ErrForbidden
+	case int(r.Why) < len(whys) && whys[r.Why] != "":
+		return fmt.Errorf("%w: %s", ErrRejected, whys[r.Why])
 	}
-	return fmt.Errorf("%w: code %d", ErrRejected, r.Code)
+	return fmt.Errorf("%w: its log says why (reason %d)", ErrRejected, r.Why)
+}
+
+// whys are the texts of the reasons that a peer gives for a rejection.
+var whys = [...]string{
+	wire.NotSaid:      "it does not say why, its rdsctl doctor does",
+	wire.WrongAddress: "the connection is between other addresses than this host and the peer use (NAT, or listen)",
+	wire.NoRoom:       "it has no room for another connection",
+	wire.TooMany:      "it was asked too often (peers.control_per_s there)",
+	wire.OtherWay:     "it reaches this host by another transport (transport, transport_rules and tcp.peers of both hosts)",
 }

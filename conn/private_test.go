@@ -3,6 +3,7 @@ package conn
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func TestPrivateDataRejected(t *testing.T) {
 			s.peer.dial(q, addrB, addrA, b)
 			s.run()
 			if s.c.State() != Down || len(s.peer.cm) != 1 || s.peer.cm[0].Type != verbs.CMRejected ||
-				!bytes.Equal(s.peer.cm[0].Private, []byte{1, 0, 0, 0, 'R', 'd', wire.ExtVersion, 0}) {
+				!bytes.Equal(s.peer.cm[0].Private, []byte{1, 0, 0, 0, 'R', 'd', wire.ExtVersion, 0, 0, 0, 0, 0}) {
 				t.Errorf("state %v, events %+v", s.c.State(), s.peer.cm)
 			}
 			if !errors.Is(s.lastTrace, ErrIncompatible) || !strings.Contains(s.lastTrace.Error(), c.text) {
@@ -79,16 +80,54 @@ func TestPrivateDataSent(t *testing.T) {
 	}
 }
 
-// TestRejectedByAnotherVersion: who was rejected by a daemon of another
-// extension version learns both versions.
-func TestRejectedByAnotherVersion(t *testing.T) {
-	s := newScript(t)
-	s.msg("x")
-	s.run()
-	s.peer.rejectReq(s.request(), (&wire.Reject{Code: wire.RejectIncompat, Ext: 1}).Append(nil))
-	s.run()
-	err := s.c.Info().LastError
-	if !errors.Is(err, ErrRejected) || !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "extension version 1, this one 2") {
-		t.Errorf("%v", err)
+// TestRejectedWhy: a side that was rejected says why, with both versions if they differ, whatever the age of the
+// daemon that rejects.
+func TestRejectedWhy(t *testing.T) {
+	old := func(r wire.Reject) []byte { return r.Append(nil)[:8] } // what daemons of 0.2.0 send
+	for _, c := range []struct {
+		name    string
+		private []byte
+		is      error
+		text    string
+	}{
+		{"version", old(wire.Reject{Code: wire.RejectIncompat, Ext: 1}), ErrIncompatible, "extension version 1, this one 2"},
+		{"version 1", wire.Rejected(wire.NotSaid)[:4], ErrIncompatible, "extension version 1 or is a Linux kernel, this rdsd speaks version 2"},
+		{"0.2.0", old(wire.Reject{Code: wire.RejectIncompat, Ext: wire.ExtVersion}), ErrRejected, "does not say why"},
+		{"forbidden", wire.Rejected(wire.NotAllowed), ErrForbidden, "its peers.allow does not name this host"},
+		{"padded", append(wire.Rejected(wire.NotAllowed), make([]byte, 100)...), ErrForbidden, ""},
+		{"room", wire.Rejected(wire.NoRoom), ErrRejected, "no room"},
+		{"rate", wire.Rejected(wire.TooMany), ErrRejected, "peers.control_per_s"},
+		{"transport", wire.Rejected(wire.OtherWay), ErrRejected, "another transport"},
+		{"addresses", wire.Rejected(wire.WrongAddress), ErrRejected, "NAT"},
+		{"later reason", wire.Rejected(99), ErrRejected, "reason 99"},
+		{"nothing", nil, ErrRejected, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScript(t)
+			s.msg("x")
+			s.run()
+			s.peer.rejectReq(s.request(), c.private)
+			s.run()
+			err := s.c.Info().LastError
+			if !errors.Is(err, ErrRejected) || !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%v", err)
+			}
+			if s.c.State() == Down && s.c.Info().RetryAt == 0 {
+				t.Error("it does not try again")
+			}
+		})
+	}
+}
+
+// TestRejectedByProvider: what the provider knows is the reason where there is no private data.
+func TestRejectedByProvider(t *testing.T) {
+	for _, why := range []error{verbs.ErrForbidden, verbs.ErrIdentity} {
+		s := newScript(t)
+		s.msg("x")
+		s.run()
+		s.c.HandleCM(s.now, &verbs.CMEvent{Type: verbs.CMRejected, QP: s.c.link.qp, Err: fmt.Errorf("TLS: %w", why)})
+		if err := s.c.Info().LastError; !errors.Is(err, ErrRejected) || errors.Is(err, ErrForbidden) != (why == verbs.ErrForbidden) || errors.Is(err, why) == errors.Is(err, ErrForbidden) {
+			t.Errorf("%v: %v", why, err)
+		}
 	}
 }

@@ -19,7 +19,7 @@ func TestBackoff(t *testing.T) {
 	}
 	ceiling := int64(1e6)
 	for i := range 14 {
-		s.peer.rejectReq(s.request(), wire.Rejected())
+		s.peer.rejectReq(s.request(), wire.Rejected(wire.NotSaid))
 		s.run()
 		if s.c.State() != Down || !errors.Is(s.c.Info().LastError, ErrRejected) {
 			t.Fatalf("try %d: %v, %v", i, s.c.State(), s.c.Info().LastError)

@@ -96,9 +96,9 @@ func (c *Conn) accept(req verbs.RequestID, segment int, from wire.Private) {
 
 func (c *Conn) reject(req verbs.RequestID, why error) {
 	if why != nil {
-		c.host.Trace(c, "request rejected", why)
+		c.host.Trace(c, EventRequestRejected, why)
 	}
-	c.host.Reject(req, wire.Rejected())
+	c.host.Reject(req, wire.Rejected(wire.NotSaid))
 }
 
 func (c *Conn) rejectPending() {

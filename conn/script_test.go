@@ -262,7 +262,7 @@ func (s *script) again(change ...func(*wire.Hello)) {
 func (s *script) dropRequests() {
 	for _, ev := range s.peer.cm {
 		if ev.Type == verbs.CMConnectRequest {
-			s.peer.rejectReq(ev.Req, wire.Rejected())
+			s.peer.rejectReq(ev.Req, wire.Rejected(wire.NotSaid))
 		}
 	}
 	s.peer.cm = nil

@@ -128,7 +128,7 @@ type CMEventType uint8
 const (
 	CMConnectRequest CMEventType = iota + 1 // a peer wants to connect: Req, Local, Remote, Private, Segment
 	CMEstablished                           // QP; on the active side also Private, of the reply
-	CMRejected                              // QP, Private
+	CMRejected                              // QP, Private, and Err if the provider of the peer rejects
 	CMUnreachable                           // QP, Err: no answer, connection refused, or no route
 	CMConnectError                          // QP, Err: any other failure during set-up
 	CMDisconnected                          // QP, Err: the peer closed or reset the connection, timed out, or sent Terminate; the QP is in ERR
@@ -136,6 +136,13 @@ const (
 
 // ErrEnded is the Err of a CMDisconnected of a connection that the peer ended in order.
 var ErrEnded = errors.New("the peer ended the connection")
+
+// ErrForbidden is part of the Err of a CMRejected if the peer's policy forbids this host, and ErrIdentity if the peer does
+// not accept what this host has proved to be.
+var (
+	ErrForbidden = errors.New("the peer does not allow this host")
+	ErrIdentity  = errors.New("the peer does not accept this host's certificate")
+)
 
 // CMEvent is one event of the connection manager. Its Private is a copy of its own.
 type CMEvent struct {

@@ -107,10 +107,24 @@ type Reject struct {
 	// Crossed says that the rejecting side has a request of its own on its way, which goes
 	// ahead of the one that it rejects. Kernels do not say it.
 	Crossed bool
+	Why     Why // NotSaid from kernels and from daemons of 0.2.0
 }
 
+// Why says why a daemon rejects a request. The numbers are the protocol's.
+type Why uint8
+
+// Reasons of a rejection.
+const (
+	NotSaid      Why = 0
+	NotAllowed   Why = 1 // peers.allow of the rejecting side does not name the other one
+	WrongAddress Why = 2 // the addresses in the private data are not the connection's
+	NoRoom       Why = 3
+	TooMany      Why = 4 // requests in a second
+	OtherWay     Why = 5 // the rejecting side reaches the other one by another transport
+)
+
 // Append encodes r behind b. The code is little-endian: kernels send it in host
-// order. A kernel reads the code and ignores the rest.
+// order. A kernel reads the code and ignores the rest. A daemon of 0.2.0 ignores Why.
 func (r *Reject) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.Code))
 	if r.Ext == 0 {
@@ -120,7 +134,7 @@ func (r *Reject) Append(b []byte) []byte {
 	if r.Crossed {
 		flags = rejectCrossed
 	}
-	return append(b, magic0, magic1, r.Ext, flags)
+	return append(b, magic0, magic1, r.Ext, flags, byte(r.Why), 0, 0, 0)
 }
 
 // rejectCrossed is the flag for Reject.Crossed.
@@ -135,13 +149,16 @@ func ParseReject(b []byte) (r Reject, ok bool) {
 	r.Code = int32(binary.LittleEndian.Uint32(b))
 	if len(b) >= 8 && b[4] == magic0 && b[5] == magic1 {
 		r.Ext, r.Crossed = b[6], b[7]&rejectCrossed != 0
+		if len(b) >= 12 {
+			r.Why = Why(b[8])
+		}
 	}
 	return r, true
 }
 
 // Rejected returns the private data of every rejection by this daemon but Crossed.
-func Rejected() []byte {
-	return (&Reject{Code: RejectIncompat, Ext: ExtVersion}).Append(nil)
+func Rejected(why Why) []byte {
+	return (&Reject{Code: RejectIncompat, Ext: ExtVersion, Why: why}).Append(nil)
 }
 
 // Crossed returns the private data of a rejection by a daemon whose own request goes ahead.

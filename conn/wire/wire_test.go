@@ -262,9 +262,9 @@ func TestPrivateGolden(t *testing.T) {
 	if _, err := ParsePrivate(b6[:PrivateLen6-1], true); err == nil {
 		t.Error("short IPv6 private data accepted")
 	}
-	golden(t, "reject", Rejected())
+	golden(t, "reject", Rejected(NotAllowed))
 	golden(t, "crossed", Crossed())
-	for _, want := range []Reject{{Code: -22}, {Code: RejectIncompat, Ext: 1}, {Code: RejectIncompat, Ext: 2, Crossed: true}} {
+	for _, want := range []Reject{{Code: -22}, {Code: RejectIncompat, Ext: 1}, {Code: RejectIncompat, Ext: 2, Crossed: true}, {Code: RejectIncompat, Ext: 2, Why: 250}} {
 		if r, ok := ParseReject(want.Append(nil)); !ok || r != want {
 			t.Errorf("reject: %+v, %v; want %+v", r, ok, want)
 		}

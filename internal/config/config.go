@@ -52,7 +52,16 @@ type Peers struct {
 
 	Silence time.Duration  // peers.silence
 	Kernel  []netip.Prefix // peers.kernel
+	Explain Explain
 }
+
+// Explain says whether a host that is rejected is told why.
+type Explain string
+
+const (
+	ExplainOn  Explain = "on"
+	ExplainOff Explain = "off"
+)
 
 // TLS says how connections to peers are secured.
 type TLS struct {
@@ -153,7 +162,7 @@ func Default() Config {
 		Sandbox:     SandboxAuto,
 		TCP:         TCP{Port: 16385, Lanes: 1, Timeout: 30 * time.Second},
 		Transport:   TransportSoft,
-		Peers:       Peers{Control: 1_000_000, Silence: 30 * time.Second},
+		Peers:       Peers{Control: 1_000_000, Silence: 30 * time.Second, Explain: ExplainOn},
 		TLS:         TLS{Mode: TLSAuto, Warn: WarnOn},
 		Limits: Limits{
 			MaxClients:         1024,

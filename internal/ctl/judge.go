@@ -218,6 +218,9 @@ const (
 // causes say what the last error of a connection usually means. The first that fits counts.
 var causes = []struct{ text, who, fix string }{
 	{"not in peers.allow", here, "add ADDR to peers.allow, then rdsctl config reload"},
+	{"its peers.allow does not name", there, "add this host to peers.allow there, then rdsctl config reload there"},
+	{"without a word", there, "rdsctl doctor there; mostly its peers.allow does not name this host"},
+	{"is no rdsd", there, "see what listens at that port there, and that port is the same on both hosts"},
 	{"version", bothHosts, "install the same release on both hosts"},
 	{"tls", bothHosts, certFix},
 	{"certificate", bothHosts, certFix},
@@ -250,6 +253,11 @@ func (j *judgement) unacked(p *PeerInfo) *Finding {
 	return &f
 }
 
+// TurnsAway reports whether an event says that this daemon did not take a host's connection.
+func TurnsAway(event string) bool {
+	return strings.HasPrefix(event, "request rejected") || strings.Contains(event, "connection refused")
+}
+
 // refused judges the hosts that this daemon has turned away lately. One that is connected by now is none of them.
 func (j *judgement) refused() {
 	seen := map[netip.Addr]bool{}
@@ -257,8 +265,7 @@ func (j *judgement) refused() {
 	slices.SortStableFunc(list, func(a, b ErrorInfo) int { return b.Last.Compare(a.Last) })
 	for i := range list {
 		e := &list[i]
-		turned := strings.HasPrefix(e.Event, "request rejected") || strings.Contains(e.Event, "connection refused")
-		if !turned || !e.Peer.IsValid() || seen[e.Peer] || j.Now.Sub(e.Last) >= refusedFor ||
+		if !TurnsAway(e.Event) || !e.Peer.IsValid() || seen[e.Peer] || j.Now.Sub(e.Last) >= refusedFor ||
 			slices.ContainsFunc(j.Peers, func(p PeerInfo) bool { return p.Remote == e.Peer && p.State == "up" && p.Since.After(e.Last) }) {
 			continue
 		}

@@ -128,7 +128,7 @@ func (o *opening) openEngine() (err error) {
 		return err
 	}
 	if o.transport, err = openTransport(o.cfg, soft.Options{Congestion: o.congestionControl(), Listen: o.listeners.listen,
-		TLS: o.tlsFor, Refused: o.tlsRefused, Late: &o.hub}); err != nil {
+		TLS: o.tlsFor, Silent: o.silent, Refused: o.tlsRefused, Late: &o.hub}); err != nil {
 		return err
 	}
 	for _, w := range o.transport.fallbacks() {
@@ -161,7 +161,7 @@ func (o *opening) engineConfig() engine.Config {
 		Rates:       rates(cfg),
 		Silence:     int64(cfg.Peers.Silence),
 		IgnorePings: cfg.Ping == config.PingIgnore,
-		CRC:         o.crc, Allowed: o.peerAllowed, KernelPeer: cfg.KernelPeer, Way: o.way, Alloc: mapAnon, Rand: o.rand,
+		CRC:         o.crc, Allowed: o.peerAllowed, Silent: o.silent, KernelPeer: cfg.KernelPeer, Way: o.way, Alloc: mapAnon, Rand: o.rand,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },
 		Trace:    o.peerEvents.put,
 	}
@@ -178,7 +178,7 @@ func (o *opening) congestionControl() string {
 
 // tlsRefused reports a connection that the soft provider refused in its TLS handshake.
 func (o *opening) tlsRefused(local, remote netip.Addr, why error) {
-	o.peerEvents.put(local, remote, "connection refused: TLS", why)
+	o.peerEvents.put(local, remote, engine.EventRefused+": TLS", why)
 }
 
 // warnOfCgroup adds the warning of a cgroup that is too small. The engine's thread does not run yet.

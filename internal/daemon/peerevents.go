@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -58,7 +59,7 @@ func (p *peerEvents) write(ctx context.Context, to *summedLog) {
 				args = append(args, "err", e.err)
 			}
 			level := slog.LevelInfo
-			if e.event == engine.EventFellBack || e.event == conn.EventNarrow {
+			if e.event == engine.EventFellBack || e.event == conn.EventNarrow || ctl.TurnsAway(e.event) {
 				level = slog.LevelWarn
 			}
 			to.write(time.Now(), level, e.remote, event, args...)

@@ -55,6 +55,9 @@ func (s *settings) peerAllowed(a netip.Addr) error {
 	return nil
 }
 
+// silent reports whether peers that are rejected are not told why.
+func (s *settings) silent() bool { return s.config().Peers.Explain == config.ExplainOff }
+
 // crc says whether connections to peer have checksums. In mode auto they have none on
 // loopback and under TLS.
 func (s *settings) crc(peer netip.Addr) verbs.CRCMode {

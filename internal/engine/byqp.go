@@ -252,44 +252,47 @@ func (ps *peerTable) cmEvent(r *rail, ev *verbs.CMEvent) {
 func (ps *peerTable) connectRequest(r *rail, ev *verbs.CMEvent) {
 	e := ps.e
 	from, to := ev.Remote.Addr().Unmap(), ev.Local.Addr().Unmap()
-	refuse := func(why error) { // an operator asks for errors by the peer
+	refuse := func(code wire.Why, why error) { // an operator asks for errors by the peer
 		e.st.C[stats.BadHandshakes]++
-		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), "connection refused", why)
-		e.devices.reject(ev.Req, wire.Rejected())
+		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), EventRefused, why)
+		if e.cfg.Silent != nil && e.cfg.Silent() {
+			code = wire.NotSaid
+		}
+		e.devices.reject(ev.Req, wire.Rejected(code))
 	}
 	if err := e.cfg.Allowed(from); err != nil {
-		refuse(err)
+		refuse(wire.NotAllowed, err)
 		return
 	}
 	priv, err := wire.ParsePrivate(ev.Private, ev.Remote.Addr().Unmap().Is6())
 	if err != nil {
-		refuse(fmt.Errorf("private data: %w", err))
+		refuse(wire.NotSaid, fmt.Errorf("private data: %w", err))
 		return
 	}
 	l := e.addrs.by[to]
 	switch {
 	case l == nil || priv.Dst != to:
-		refuse(errors.New("not one of our addresses"))
+		refuse(wire.WrongAddress, errors.New("not one of our addresses"))
 	case priv.Src != from:
-		refuse(errors.New("claims an address it does not come from"))
+		refuse(wire.WrongAddress, errors.New("claims an address it does not come from"))
 	case e.addrs.by[from] != nil:
-		refuse(errors.New("comes from our own address"))
+		refuse(wire.WrongAddress, errors.New("comes from our own address"))
 	case e.tcpPeer(l, from):
-		refuse(errors.New("is reached by RDS/TCP"))
+		refuse(wire.OtherWay, errors.New("is reached by RDS/TCP"))
 	default:
 		p, err := ps.peer(l, from, priv.TOS, nil)
 		if err != nil {
-			refuse(fmt.Errorf("no room: %w", err))
+			refuse(wire.NoRoom, fmt.Errorf("no room: %w", err))
 			return
 		}
 		if !e.throttle.mayRequest(p.remote) {
-			refuse(errors.New("too many, see " + rateKeys[rateControl]))
+			refuse(wire.TooMany, errors.New("too many, see "+rateKeys[rateControl]))
 			ps.dropIfNew(p)
 			return
 		}
 		q := p.c.to.(*byQP) // tcpPeer has been asked
 		if !q.mayCome(r) {
-			refuse(errors.New("is reached by another transport"))
+			refuse(wire.OtherWay, errors.New("is reached by another transport"))
 			ps.dropIfNew(p)
 			return
 		}

@@ -52,6 +52,8 @@ type Config struct {
 	// Allowed returns nil if peer may connect and be connected to. Otherwise it returns an
 	// error that wraps ErrNotAllowed.
 	Allowed func(peer netip.Addr) error
+	// Silent says whether a peer that is rejected is not told why; nil: it is told.
+	Silent func() bool
 	// KernelPeer says who may be a Linux kernel over queue pairs; nil: nobody. A
 	// kernel takes nothing back, so what it sends beyond all room ends a socket.
 	KernelPeer func(peer netip.Addr) bool

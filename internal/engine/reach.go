@@ -43,9 +43,9 @@ func reachOf(err error) uint8 {
 	return shm.ReachOther
 }
 
-// unreached notes that an attempt to connect p has failed. A rejection counts
-// when it comes twice in a row: two requests that cross end with one, and a daemon of an
-// older version does not say that they cross.
+// unreached notes that an attempt to connect p has failed. A rejection whose reason does not pass by itself
+// counts at once. Another one counts when it comes twice in a row: two requests that cross end with one, and a
+// daemon of an older version does not say that they cross.
 func (ps *peerTable) unreached(p *peer, err error) {
 	if err == nil || errors.Is(err, conn.ErrNoBuffer) {
 		return // ours
@@ -57,7 +57,7 @@ func (ps *peerTable) unreached(p *peer, err error) {
 		return // the other device is tried
 	}
 	why := reachOf(err)
-	again := p.reach.last == why
+	again := p.reach.last == why || errors.Is(err, conn.ErrForbidden) || errors.Is(err, conn.ErrIncompatible)
 	p.reach.last = why
 	if !again && (why == shm.ReachRejected || why == shm.ReachOther) {
 		return

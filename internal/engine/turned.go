@@ -15,13 +15,19 @@ type turnedAway struct {
 	toldAt     Wall
 }
 
+// Events of connections that were not taken, by queue pairs and by RDS/TCP.
+const (
+	EventRefused    = "connection refused"
+	EventRefusedTCP = "RDS/TCP connection refused"
+)
+
 const tellTurnedNs = 1_000_000_000
 
 // refusedTCP notes a connection by RDS/TCP that was reset.
 func (w *watching) refusedTCP(s *rdstcp.Conn, why error) {
 	e := w.e
 	e.st.C[stats.BadHandshakes]++
-	e.cfg.Trace(s.Local.Addr(), s.Remote.Addr(), "RDS/TCP connection refused", why)
+	e.cfg.Trace(s.Local.Addr(), s.Remote.Addr(), EventRefusedTCP, why)
 }
 
 // countTurnedAway counts them with the handshakes that the engine refused, and

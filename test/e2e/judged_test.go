@@ -72,12 +72,16 @@ type state struct{ check, level, text, why string }
 func (h *host) judged(s state) {
 	h.t.Helper()
 	eventually(h.t, fmt.Sprintf("%v %s", h.addr(), s.check), func() error {
-		v := judge(func(args ...string) (string, int) {
-			p := startProcess(h.t, nil, program("rdsctl"), append(args, "-socket", h.sock)...)
-			code := p.wait()
-			return p.stdout(), code
-		})
+		v := h.judge()
 		return v.wellOrNot(s)
+	})
+}
+
+func (h *host) judge() verdict {
+	return judge(func(args ...string) (string, int) {
+		p := startProcess(h.t, nil, program("rdsctl"), append(args, "-socket", h.sock)...)
+		code := p.wait()
+		return p.stdout(), code
 	})
 }
 

@@ -148,7 +148,7 @@ func TestTLS(t *testing.T) {
 		for _, c := range []struct {
 			h         *host
 			said, log string
-		}{{old, "unknown authority", "TLS: the peer refuses"}, {plain, "the peer wants TLS", "begins without TLS"}} {
+		}{{old, "unknown authority", "does not accept this host's certificate"}, {plain, "the peer wants TLS", "begins without TLS"}} {
 			s := c.h.bind(c.h.open(), 0)
 			if _, err := s.SendTo([]byte("x"), netip.AddrPortFrom(a.addr(), 4000)); err != nil {
 				t.Fatal(err)

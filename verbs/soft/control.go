@@ -202,16 +202,21 @@ func keepAlive(fd int) {
 }
 
 // readMPA reads one start-up frame. Its error is errTLSHere if the peer begins with
-// TLS.
+// TLS, and a *strangerError or the alert if a reply is none.
 func (c *control) readMPA(conn *byteStream, reply bool) (iwarp.MPA, error) {
 	b := make([]byte, iwarp.MPAHeaderLen, iwarp.MPAHeaderLen+iwarp.MaxMPAPrivate)
-	if _, err := io.ReadFull(conn, b); err != nil {
+	if n, err := io.ReadFull(conn, b); err == io.ErrUnexpectedEOF && reply {
+		return iwarp.MPA{}, noReply(b[:n])
+	} else if err != nil {
 		return iwarp.MPA{}, err
 	}
 	n, err := iwarp.MPALen(b, reply)
 	if err != nil {
 		if b[0] == 22 && b[1] == 3 { // a handshake record of TLS
 			return iwarp.MPA{}, errTLSHere
+		}
+		if reply && errors.Is(err, iwarp.ErrMPAKey) {
+			return iwarp.MPA{}, noReply(b)
 		}
 		return iwarp.MPA{}, err
 	}
@@ -252,6 +257,12 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 		r.typ, r.err = t, fmt.Errorf("soft: %s: %w", route(p), err)
 		return r
 	}
+	failed := func(err error) result {
+		if byPeer(err) {
+			return fail(verbs.CMRejected, err)
+		}
+		return fail(verbs.CMConnectError, err)
+	}
 	var dialer net.Dialer
 	if p.Local.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(p.Local)
@@ -280,7 +291,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 			if no, why := noEnd(tcp, err); no {
 				return fail(verbs.CMUnreachable, fmt.Errorf("no end of the TLS handshake: %w", why))
 			}
-			return fail(verbs.CMConnectError, tlsFailure(err))
+			return failed(tlsFailure(err))
 		}
 	}
 	b := req.Append(nil)
@@ -294,7 +305,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 		if no, why := noEnd(tcp, err); no {
 			return fail(verbs.CMUnreachable, fmt.Errorf("no MPA reply: %w", why))
 		}
-		return fail(verbs.CMConnectError, fmt.Errorf("MPA reply: %w", err))
+		return failed(replyFailure(err))
 	case r.mpa.Reject && string(r.mpa.Private) == needsTLS:
 		return fail(verbs.CMConnectError, errNeedsTLS)
 	case r.mpa.Reject:

@@ -17,7 +17,7 @@ import (
 
 // accept runs until the listener is closed.
 func (c *control) accept(l net.Listener) {
-	limit := newLimiter(c.opt.HandshakeRate)
+	limit, denials := newLimiter(c.opt.HandshakeRate), newLimiter(c.opt.HandshakeRate)
 	for {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -30,8 +30,7 @@ func (c *control) accept(l net.Listener) {
 		local, remote := addrOf(conn.LocalAddr()).Addr(), addrOf(conn.RemoteAddr()).Addr()
 		cfg, err := c.tlsFor(remote)
 		if err != nil {
-			c.refuse(&c.stats.HandshakeRefused, local, remote, err)
-			conn.Close()
+			c.deny(conn, denials.allow(now(), remote), err)
 			continue
 		}
 		if cfg != nil && !limit.allow(now(), remote) {

@@ -163,6 +163,21 @@ func (c *control) refuse(n *uint64, local, remote netip.Addr, why error) {
 	}
 }
 
+// deny turns an incoming connection away before anything of it was read. heard is false if its host
+// was turned away too often lately: then nobody is notified.
+func (c *control) deny(conn net.Conn, heard bool, why error) {
+	if !heard {
+		atomic.AddUint64(&c.stats.HandshakeRefused, 1)
+		conn.Close()
+		return
+	}
+	c.refuse(&c.stats.HandshakeRefused, addrOf(conn.LocalAddr()).Addr(), addrOf(conn.RemoteAddr()).Addr(), why)
+	if c.opt.Silent == nil || !c.opt.Silent() {
+		c.part(conn, tls13.PlainAlert(tls13.AlertAccessDenied))
+	}
+	conn.Close()
+}
+
 // insecure ends an incoming connection whose handshake failed.
 func (c *control) insecure(tcp net.Conn, err error) {
 	local, remote := addrOf(tcp.LocalAddr()).Addr(), addrOf(tcp.RemoteAddr()).Addr()
@@ -206,14 +221,18 @@ func (c *control) part(tcp net.Conn, last []byte) {
 func tlsFailure(err error) error {
 	var plain *tls13.ErrPlain
 	var host x509.HostnameError
-	var op *net.OpError
+	alert, alerted := alertOf(err)
 	switch {
 	case errors.As(err, &plain) && string(plain.First[:3]) == "MPA":
 		return errNoTLS
+	case errors.As(err, &plain):
+		return &strangerError{plain.First[:]}
+	case alerted:
+		return alertError(alert)
+	case err == io.EOF || errors.Is(err, unix.ECONNRESET):
+		return fmt.Errorf("TLS: %w: %w", errNoWord, err)
 	case errors.As(err, &host):
 		return fmt.Errorf("TLS: the peer's certificate is not for its address (IP SAN, or its name of tls.names): %w", err)
-	case errors.As(err, &op) && op.Op == "remote error":
-		return fmt.Errorf("TLS: the peer refuses, its log may say why: %w", err)
 	}
 	return fmt.Errorf("TLS: %w", err)
 }

@@ -54,8 +54,11 @@ type Options struct {
 	// ServerName that is returned for the peer. With InsecureSkipVerify the
 	// VerifyConnection that is returned decides instead what a certificate must be for;
 	// that its chain leads to the authorities is checked always. An error refuses the
-	// connection. It is called by several goroutines.
+	// connection, and the peer gets the alert access_denied. It is called by several goroutines.
 	TLS func(peer netip.Addr) (*tls.Config, error)
+	// Silent, if not nil, says whether a peer that TLS refuses by its address gets no alert. It is called by several
+	// goroutines.
+	Silent func() bool
 	// HandshakeRate limits how many incoming connections that are to be secured are
 	// accepted per second; 0: 200. Each address (of IPv6: each /64) may have a
 	// fortieth of it.

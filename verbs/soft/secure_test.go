@@ -190,17 +190,20 @@ func TestSecureRefused(t *testing.T) {
 		{"TLS to plain", good(), Options{}, "has no TLS", "begins with TLS", func(s *Stats) uint64 { return s.HandshakePlain }},
 		{"no certificate", withCert(noCert), good(), "certificate required", "didn't provide a certificate", failedTLS},
 		{"another CA", withCert(wrongCA), good(), "unknown certificate authority", "unknown authority", failedTLS},
-		{"their CA is another", good(), withCert(foreign.Config(t, ips)), "unknown authority", "refuses", failedTLS},
+		{"their CA is another", good(), withCert(foreign.Config(t, ips)), "unknown authority", "does not accept", failedTLS},
 		{"expired", secured(t, ca, old), good(), "expired", "expired", failedTLS},
 		{"address of another host", withCert(ca.Config(t, tlstest.IPs("127.0.0.9"))), good(), "bad certificate", "not for its address", failedTLS},
-		{"listener's address is another", good(), withCert(ca.Config(t, tlstest.IPs("127.0.0.9"))), "not for its address", "refuses", failedTLS},
+		{"listener's address is another", good(), withCert(ca.Config(t, tlstest.IPs("127.0.0.9"))), "not for its address", "does not accept", failedTLS},
 		{"another name", named(t, ca, "a", "b"), named(t, ca, "b", "c"), "bad certificate", "not for its address", failedTLS},
 		{"a name and not the address", named(t, ca, "a", ""), good(), "bad certificate", "not for its address", failedTLS},
-		{"the address and not the name", named(t, ca, "a", "b"), named(t, ca, "127.0.0.2", "a"), "not for its address", "refuses", failedTLS},
-		{"the listener's identity", identified(t, ca, "spiffe://test/one", "spiffe://test/x"), identified(t, ca, "spiffe://test/two", ""), "another identity", "refuses", failedTLS},
+		{"the address and not the name", named(t, ca, "a", "b"), named(t, ca, "127.0.0.2", "a"), "not for its address", "does not accept", failedTLS},
+		{"the listener's identity", identified(t, ca, "spiffe://test/one", "spiffe://test/x"), identified(t, ca, "spiffe://test/two", ""), "another identity", "does not accept", failedTLS},
 		{"the dialer's identity", identified(t, ca, "spiffe://test/one", ""), identified(t, ca, "spiffe://test/two", "spiffe://test/x"), "bad certificate", "another identity", failedTLS},
-		{"any identity, another CA", identified(t, ca, "spiffe://test/one", ""), identified(t, tlstest.NewCA(t), "spiffe://test/two", ""), "unknown authority", "refuses", failedTLS},
-		{"any identity, a dialer of another CA", identified(t, tlstest.NewCA(t), "spiffe://test/one", ""), identified(t, ca, "spiffe://test/two", ""), "unknown authority", "refuses", failedTLS},
+		{"any identity, another CA", identified(t, ca, "spiffe://test/one", ""), identified(t, tlstest.NewCA(t), "spiffe://test/two", ""), "unknown authority", "does not accept", failedTLS},
+		{"any identity, a dialer of another CA", identified(t, tlstest.NewCA(t), "spiffe://test/one", ""), identified(t, ca, "spiffe://test/two", ""), "unknown authority", "does not accept", failedTLS},
+		{"not allowed", good(), forbids(good()), verbs.ErrForbidden.Error(), "not this host", failedAllow},
+		{"not allowed, without TLS", plain, forbids(good()), verbs.ErrForbidden.Error(), "not this host", failedAllow},
+		{"not allowed, and silent", good(), silentOf(forbids(good())), errNoWord.Error(), "not this host", failedAllow},
 		{"server only", secured(t, ca, tlstest.ServerOnly), good(), "bad certificate", "incompatible key usage", failedTLS},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -216,7 +219,8 @@ func TestSecureRefused(t *testing.T) {
 			if err := a.dev.Connect(a.qp, verbs.ConnectParam{Local: netip.MustParseAddrPort("127.0.0.1:0"), Remote: l.Addr()}); err != nil {
 				t.Fatal(err)
 			}
-			if e := a.event(b); e.Type != verbs.CMConnectError || !strings.Contains(e.Err.Error(), c.dialer) {
+			if e := a.event(b); e.Type != verbs.CMConnectError && e.Type != verbs.CMRejected ||
+				(e.Type == verbs.CMRejected) != byPeer(e.Err) || !strings.Contains(e.Err.Error(), c.dialer) {
 				t.Errorf("dialer: %v: %v", e.Type, e.Err)
 			}
 			select {

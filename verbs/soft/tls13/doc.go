@@ -38,6 +38,7 @@ const (
 // Alerts that this package sends (RFC 8446 section 6).
 const (
 	AlertCloseNotify       = 0
+	AlertAccessDenied      = 49
 	AlertUnexpectedMessage = 10
 	AlertBadRecordMAC      = 20
 	AlertRecordOverflow    = 22

@@ -54,6 +54,9 @@ func (s *Sealer) AppendAlert(b []byte, code uint8) []byte {
 	return b
 }
 
+// PlainAlert returns the record of a fatal alert ahead of a handshake.
+func PlainAlert(code uint8) []byte { return []byte{typeAlert, 3, 3, 0, 2, 2, code} }
+
 // Append appends p to b as records, with an Update if one is due.
 func (s *Sealer) Append(b, p []byte) ([]byte, error) {
 	for len(p) > 0 {
