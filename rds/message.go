@@ -194,7 +194,17 @@ func (e *statusError) Error() string {
 	if e.errno == 0 {
 		return "outcome: " + e.status.Error()
 	}
+	if text := refusals[e.errno]; text != "" && e.status == RemoteError {
+		return "outcome: " + e.status.Error() + ": " + e.errno.Error() + ": " + text
+	}
 	return "outcome: " + e.status.Error() + ": " + e.errno.Error()
+}
+
+// refusals say why this host's daemon refused an operation.
+var refusals = map[syscall.Errno]string{
+	syscall.EINVAL: "the cookie is of no region: it was released or used, or its host has started again; or an atomic is not aligned",
+	syscall.EACCES: "the region is not granted to this socket's port (its owner sends it the cookie, or exposes the region), or not with the right for this operation",
+	syscall.ERANGE: "the operation reaches beyond the end of the region",
 }
 
 func (e *statusError) Unwrap() []error {

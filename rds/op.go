@@ -82,7 +82,7 @@ func (t *tx) checkOp(op *RDMA) error {
 			return fmt.Errorf("segment %d: %w", i, err)
 		}
 		if g.Len > abi.MaxTransfer-total {
-			return tooLong("operation of more than %d bytes", abi.MaxTransfer)
+			return tooLong("segment %d has %d bytes and those before it %d, an operation at most %d: use several operations", i, g.Len, total, abi.MaxTransfer)
 		}
 		total += g.Len
 	}

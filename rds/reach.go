@@ -25,14 +25,17 @@ var reasons = [...]struct {
 	shm.ReachNoRoute:   {"no route to it", syscall.EHOSTUNREACH},
 	shm.ReachRefused:   {"no daemon listens there", syscall.ECONNREFUSED},
 	shm.ReachTimeout:   {"nothing answers", syscall.EHOSTDOWN},
-	shm.ReachRejected:  {"its daemon rejects this host", syscall.EPERM},
-	shm.ReachOther:     {"no connection", syscall.EHOSTUNREACH},
+	shm.ReachRejected:  {"its daemon rejects this host (rdsctl ping says why)", syscall.EPERM},
+	shm.ReachOther:     {"no connection (rdsctl ping says why)", syscall.EHOSTUNREACH},
 }
 
 const forbidden = Reason(shm.ReachForbidden)
 
 // Error returns that the host is not reached, and why.
 func (r Reason) Error() string {
+	if r == 0 {
+		return "no reason"
+	}
 	if int(r) < len(reasons) {
 		return "host not reached: " + reasons[r].text
 	}
@@ -41,6 +44,9 @@ func (r Reason) Error() string {
 
 // Unwrap returns the errno.
 func (r Reason) Unwrap() error {
+	if r == 0 {
+		return nil
+	}
 	if int(r) < len(reasons) {
 		return reasons[r].errno
 	}
