@@ -31,6 +31,11 @@ func TestPrograms(t *testing.T) {
 			t.Run(name+",sanitize="+s, func(t *testing.T) {
 				d := rdstest.StartDaemons(t, 1)[0]
 				finish(t, preloaded(t, d, s, filepath.Join(built(t, s), "pre-"+name), d.Addr().String()))
+				if name == "memory" { // once more, with keys for those alone who were granted them
+					cmd := preloaded(t, d, s, filepath.Join(built(t, s), "pre-"+name), d.Addr().String())
+					cmd.Env = append(cmd.Env, "RDSD_PRELOAD_STRICT=1")
+					finish(t, cmd)
+				}
 			})
 		}
 	}

@@ -24,7 +24,7 @@ const runAbout = "It puts librdsd-preload.so into LD_PRELOAD and starts the prog
 	"and those that make system calls by themselves, as Go programs do, are not reached; run warns of all but the last."
 
 func runFlagsPage(p *page) {
-	fs, _ := runFlags(newOptions())
+	fs, _, _ := runFlags(newOptions())
 	p.heading("Flags")
 	p.terms(flagTerms(fs))
 	p.heading("Environment")
@@ -33,6 +33,7 @@ func runFlagsPage(p *page) {
 		{"RDSD_PRELOAD", "path of the library, where -preload does not name it"},
 		{"LD_PRELOAD", "what else is preloaded stays, behind the library"},
 		{"RDSD_PRELOAD_ERRORS", "with 1, a message that was lost is an error of its socket: ECONNRESET where the peer restarted, ECONNREFUSED where no socket has the port"},
+		{"RDSD_PRELOAD_STRICT", "with 1, what -strict does"},
 		{"RDSD_PRELOAD_QUIET", "the library does not say why there are no RDS sockets; run sets it if it has said so itself"},
 	})
 	p.heading("The program")
@@ -44,17 +45,18 @@ func runFlagsPage(p *page) {
 }
 
 // runFlags declares the flags of run.
-func runFlags(o *options) (fs *flag.FlagSet, library *string) {
+func runFlags(o *options) (fs *flag.FlagSet, library *string, strict *bool) {
 	fs = newFlagSet("rdsctl run")
+	strict = fs.Bool("strict", false, "a key of RDS_GET_MR is good for those alone who were granted it (RDSD_PRELOAD_STRICT)")
 	library = fs.String("preload", "", "`path` of "+preloadName+" (default: RDSD_PRELOAD, or beside rdsctl, or where packages install it)")
 	fs.StringVar(&o.socket, "socket", o.socket, "control socket `path` of the daemon (default: RDSD_SOCKET, or the usual places)")
-	return fs, library
+	return fs, library, strict
 }
 
 // runProgram is the verb run: it replaces this process by a program that has AF_RDS
 // sockets.
 func runProgram(ctx context.Context, a *app, o *options, args []string) (int, error) {
-	fs, library := runFlags(o)
+	fs, library, strict := runFlags(o)
 	if err := fs.Parse(args); err != nil {
 		if len(args) > 0 && (args[0] == "--help" || args[0] == "-h") {
 			fs.SetOutput(a.stdout)
@@ -84,6 +86,9 @@ func runProgram(ctx context.Context, a *app, o *options, args []string) (int, er
 		lib = ""
 	}
 	env := preloadEnv(os.Environ(), lib, o.socket)
+	if *strict {
+		env = append(env, "RDSD_PRELOAD_STRICT=1")
+	}
 	if err := a.daemonAnswers(ctx, o); err != nil {
 		fmt.Fprintf(a.stderr, "rdsctl: run: %s; socket(AF_RDS) fails with EAFNOSUPPORT until a daemon answers\n", printable(err.Error()))
 		env = append(env, "RDSD_PRELOAD_QUIET=1")

@@ -169,6 +169,13 @@ void pre_mr_drop(struct pre_mr *m)
 	free(m);
 }
 
+/* opens reports whether everybody may use the regions of RDS_GET_MR, as in the kernel. */
+static bool opens(void)
+{
+	const char *strict = getenv("RDSD_PRELOAD_STRICT");
+	return !strict || !*strict || !strcmp(strict, "0");
+}
+
 int pre_get_mr(struct pre_sock *s, const void *val, socklen_t len, bool for_dest)
 {
 	struct pre_mr_dest_args a;
@@ -183,7 +190,7 @@ int pre_get_mr(struct pre_sock *s, const void *val, socklen_t len, bool for_dest
 	if (!err)
 		err = pre_live(s, &rs);
 	if (!err)
-		err = pre_register(s, rs, &a.mr, for_dest ? 0 : RDS_OPEN, &m);
+		err = pre_register(s, rs, &a.mr, !for_dest && opens() ? RDS_OPEN : 0, &m);
 	if (err)
 		return err;
 	if (for_dest) {

@@ -93,7 +93,12 @@ static void moves(char *p, char *q, const char *text)
 	uint64_t cookie;
 	strcpy(p, text);
 	CHECK(get_mr(owner, q, SIZE - PAGE, &cookie) == 0);
-	if ((sent = !sent))
+	sent = !sent;
+	if (!sent && getenv("RDSD_PRELOAD_STRICT")) {
+		CHECK(write_from(user, owner, p, 1, cookie) == 4 && status(user) == 1);
+		sent = true;
+	}
+	if (sent)
 		offer(cookie);
 	CHECK(write_from(user, owner, p, strlen(text) + 1, cookie) == 4);
 	gets_text(owner, "done");

@@ -228,7 +228,10 @@ def register(name, sock, buf, off, size, rights):
 
 @command
 def expose(region, peer):
-    things[region].expose(peer)
+    if peer == "-":
+        things[region].expose_to_all()
+    else:
+        things[region].expose(peer)
 
 @command
 def release(region):

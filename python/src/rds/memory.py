@@ -84,6 +84,10 @@ class Region:
         """Grants the region to a socket, or with port 0 to all of a host. A message with the cookie needs none."""
         call("expose", lib.rds_expose, self._h, to_c(peer))
 
+    def expose_to_all(self) -> None:
+        """Grants the region to everybody who shows its cookie, on every host that the daemon allows, now or later."""
+        call("expose", lib.rds_expose, self._h, ffi.NULL)
+
     def release(self, timeout: Optional[float] = None) -> None:
         """Takes the region back from everybody. Then nobody can touch the memory through it."""
         timed("release", timeout, lambda ms: int(lib.rds_release(self._h, ms)))
