@@ -1,6 +1,7 @@
 package afrds_test
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -224,6 +225,47 @@ func TestOnceForTwo(t *testing.T) {
 		}
 		if r, err := to.Recvmsg(make([]byte, 10), nil, make([]byte, 64), 0); err != nil || r.ControlLen == 0 {
 			t.Errorf("message %d: received %+v, %v", i, r, err)
+		}
+	}
+}
+
+// TestOracle: what programs made for Oracle's UEK ask for beyond Linux gets the errno of a Linux
+// that does not have it (docs/kernel.md, Oracle's extensions).
+func TestOracle(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	k := afrds.New(d.Open(t))
+	if _, err := k.Socket(cmsg.AFRDS, syscall.SOCK_SEQPACKET, 142); err != error(syscall.ESOCKTNOSUPPORT) {
+		t.Errorf("IPPROTO_OKA: %v", err)
+	}
+	s := bound(t, d)
+	free, err := k.Socket(cmsg.AFRDS, syscall.SOCK_SEQPACKET, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = free.Close() })
+	name, err := s.Getsockname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	async := binary.NativeEndian.AppendUint64(nil, uint64(syscall.CmsgLen(16)))
+	async = binary.NativeEndian.AppendUint32(async, cmsg.SOLRDS)
+	async = append(binary.NativeEndian.AppendUint32(async, 10), make([]byte, 16)...)
+	for _, c := range []struct {
+		what string
+		call func() error
+		want syscall.Errno
+	}{
+		{"RDS_CONN_RESET, bound", func() error { return s.Setsockopt(cmsg.SOLRDS, 8, make([]byte, 12)) }, syscall.EOPNOTSUPP},
+		{"RDS_CONN_RESET, not bound", func() error { return free.Setsockopt(cmsg.SOLRDS, 8, make([]byte, 12)) }, syscall.EINVAL},
+		{"Oracle's SO_RDS_TRANSPORT", func() error { return free.Setsockopt(cmsg.SOLRDS, 9, make([]byte, 4)) }, syscall.ENOPROTOOPT},
+		{"RDS6_CONN_RESET", func() error { return s.Setsockopt(cmsg.SOLRDS, 11, make([]byte, 33)) }, syscall.ENOPROTOOPT},
+		{"SO_RDS_INQ", func() error { return s.Setsockopt(cmsg.SOLRDS, 12, make([]byte, 4)) }, syscall.ENOPROTOOPT},
+		{"a table", func() error { _, _, err := s.Getsockopt(cmsg.SOLRDS, 10020, make([]byte, 4096)); return err }, syscall.ENOPROTOOPT},
+		{"the netfilter request", func() error { return s.Ioctl(0x89e2, nil) }, syscall.ENOTTY},
+		{"RDS_CMSG_ASYNC_SEND", func() error { _, err := s.Sendmsg([]byte("async"), name, async, 0); return err }, syscall.EINVAL},
+	} {
+		if err := c.call(); err != error(c.want) {
+			t.Errorf("%s: %v, want %v", c.what, err, c.want)
 		}
 	}
 }

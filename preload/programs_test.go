@@ -21,10 +21,10 @@ func sanitizers() []string {
 	return []string{"", "address,undefined", "thread"}
 }
 
-// TestPrograms: every call, readiness, processes and threads, memory, wrong addresses.
+// TestPrograms: every call, readiness, processes and threads, memory, wrong addresses, Oracle's extensions.
 func TestPrograms(t *testing.T) {
 	for _, s := range sanitizers() {
-		for _, name := range []string{"calls", "ready", "process", "memory", "fault", "handler"} {
+		for _, name := range []string{"calls", "ready", "process", "memory", "fault", "handler", "oracle"} {
 			if name == "handler" && s == "thread" {
 				continue // the sanitizer's runtime runs handlers with flags of its own
 			}
