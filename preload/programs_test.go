@@ -53,6 +53,26 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestNamespaces: with %n in RDSD_SOCKET a socket is the daemon's of the network namespace in which
+// it was made.
+func TestNamespaces(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			ds, dir := rdstest.StartDaemons(t, 2), t.TempDir()
+			cmd := preloadedAt(t, dir+"/%n", s, filepath.Join(built(t, s), "pre-netns"),
+				ds[0].Addr().String(), ds[0].Socket(), ds[1].Addr().String(), ds[1].Socket(), dir)
+			cmd.Env = append(cmd.Env, "RDSD_PRELOAD_QUIET=1")
+			out, err := cmd.CombinedOutput()
+			if cmd.ProcessState.ExitCode() == 4 {
+				t.Skip("network namespaces cannot be made here")
+			}
+			if err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
 // TestDaemonEnds: sockets end with the daemon, what they had received can still be taken, and
 // new sockets are those of the next daemon.
 func TestDaemonEnds(t *testing.T) {

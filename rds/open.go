@@ -19,7 +19,8 @@ import (
 type Options struct {
 	// Socket is the path of the daemon's control socket. If it is empty, Open takes
 	// $RDSD_SOCKET; if that is empty too, it tries $XDG_RUNTIME_DIR/rdsd.sock and
-	// then /run/rdsd/rdsd.sock.
+	// then /run/rdsd/rdsd.sock. "%n" in a path stands for the inode number of the calling
+	// thread's network namespace.
 	Socket string
 	// Daemon, if it is not nil, is the daemon to attach to, instead of Socket: one in this process, of
 	// package rds/embedded or rdstest. Socket must be empty then.

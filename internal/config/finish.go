@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/netns"
 )
 
 const (
@@ -55,6 +57,7 @@ func (c *Config) Finish(uid int, getenv func(string) string) error {
 		}
 		c.Socket = path
 	}
+	c.Socket = netns.Path(c.Socket)
 	if c.Stats == "" {
 		c.Stats = StatsPath(c.Socket)
 	}

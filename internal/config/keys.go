@@ -42,7 +42,7 @@ func (c *Config) keys() []key {
 	const addr = `IP addresses, as in ["127.0.0.1", "fd00::1"]`
 	keys := []key{
 		{"socket", `a path of at most 107 bytes`,
-			"Control socket. Default: /run/rdsd/rdsd.sock for root, $XDG_RUNTIME_DIR/rdsd.sock for others.",
+			"Control socket. Default: /run/rdsd/rdsd.sock for root, $XDG_RUNTIME_DIR/rdsd.sock for others. %n stands for the inode number of the network namespace.",
 			restart, text(&c.Socket)},
 		{"socket_mode", `octal permissions, as in "0660"`,
 			"Permissions of the control socket: who may open sockets here.",

@@ -3,15 +3,38 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "int.h"
 #include "tx.h"
 #include "rx.h"
 
+enum { SOCKET_PATH = 256 }; /* more than a path may have, so that a long one is refused where it is dialled */
 #define SYSTEM_SOCKET "/run/rdsd/rdsd.sock"
 /* The smallest submission ring: what opening a destination and a message need at once. */
 #define MIN_SUB 8
+
+uint64_t rdsi_netns(void)
+{
+	struct stat st;
+	return stat("/proc/thread-self/ns/net", &st) ? 0 : st.st_ino;
+}
+
+int rdsi_path(char *to, size_t size, const char *path, uint64_t net)
+{
+	for (const char *mark; (mark = strstr(path, "%n")); path = mark + 2) {
+		int n = snprintf(to, size, "%.*s%llu", (int)(mark - path), path, (unsigned long long)net);
+		if (n < 0 || (size_t)n >= size)
+			return -ENAMETOOLONG;
+		to += n;
+		size -= (size_t)n;
+	}
+	if (strlen(path) >= size)
+		return -ENAMETOOLONG;
+	memcpy(to, path, strlen(path) + 1);
+	return 0;
+}
 
 /* dial_one tries a path. *tried says that the next one is worth a try. */
 static int dial_one(struct rdsi_ctl *ctl, const char *path, int64_t deadline)
@@ -27,8 +50,11 @@ int rdsi_dial(struct rdsi_ctl *ctl, const char *path, int64_t deadline)
 	char user[128];
 	if (!path || !*path)
 		path = getenv("RDSD_SOCKET");
-	if (path && *path)
-		return dial_one(ctl, path, deadline);
+	if (path && *path) {
+		char named[SOCKET_PATH];
+		int err = rdsi_path(named, sizeof named, path, strstr(path, "%n") ? rdsi_netns() : 0);
+		return err ? err : dial_one(ctl, named, deadline);
+	}
 	if (dir && *dir && geteuid() != 0 && (size_t)snprintf(user, sizeof user, "%s/rdsd.sock", dir) < sizeof user) {
 		int err = dial_one(ctl, user, deadline);
 		if (err != -ENOENT)

@@ -58,6 +58,10 @@ struct rdsi_ctl {
 /* rdsi_dial connects to the daemon at path, or NULL: where rds_open looks for it (attach.c).
  * rdsi_ctl_dial connects to the daemon at path. */
 int rdsi_dial(struct rdsi_ctl *ctl, const char *path, int64_t deadline);
+/* rdsi_netns is the inode number of the calling thread's network namespace, 0 without /proc. rdsi_path
+ * puts net in the place of each "%n" of path. -ENAMETOOLONG: it does not fit. */
+uint64_t rdsi_netns(void);
+int rdsi_path(char *to, size_t size, const char *path, uint64_t net);
 int rdsi_ctl_dial(struct rdsi_ctl *ctl, const char *path, int64_t deadline);
 void rdsi_ctl_init(struct rdsi_ctl *ctl);
 /* rdsi_wait_fd waits until fd has events. It returns 0, -ETIMEDOUT or the error of poll. */

@@ -87,13 +87,13 @@ static int collect(int fd, uint8_t *b, char **answer, size_t *len, int64_t deadl
 	}
 }
 
-int pre_ask(const char *request, char **answer, size_t *len)
+int pre_ask(const char *path, const char *request, char **answer, size_t *len)
 {
 	struct rdsi_ctl ctl = {.fd = -1};
 	int64_t deadline = rdsi_deadline(PATIENCE_MS);
 	size_t n = strlen(request);
 	uint8_t *b = malloc(IPC_MAX_FRAME);
-	int err = b ? rdsi_dial(&ctl, NULL, deadline) : -ENOMEM;
+	int err = b ? rdsi_dial(&ctl, path, deadline) : -ENOMEM;
 	if (!err)
 		err = hello(ctl.fd, b, deadline);
 	if (!err) {

@@ -3,27 +3,42 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../../librds/src/ctl.h"
 #include "../../librds/src/int.h"
 #include "pre.h"
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; /* guards now */
-static struct pre_client *now; /* the session that new sockets get; it has a reference */
+static struct pre_client *now; /* the sessions that new sockets get, one for each namespace; each has a reference */
+
+enum { PATH = 256 };
+
+uint64_t pre_net(void)
+{
+	const char *path = getenv("RDSD_SOCKET");
+	return path && strstr(path, "%n") ? rdsi_netns() : 0;
+}
+
+const char *pre_path(char *to, size_t size, uint64_t net)
+{
+	const char *path = getenv("RDSD_SOCKET");
+	return path && *path && !rdsi_path(to, size, path, net) ? to : NULL;
+}
 
 /* say tells once why sockets cannot be made. rdsctl run has said it already. */
-static void say(int err)
+static void say(int err, uint64_t net)
 {
 	static _Atomic bool said;
-	const char *path = getenv("RDSD_SOCKET");
-	char text[512];
+	char named[PATH], text[512];
+	const char *path = pre_path(named, sizeof named, net);
 	if (getenv("RDSD_PRELOAD_QUIET") || atomic_exchange(&said, true))
 		return;
 	int n = snprintf(text, sizeof text, "librdsd-preload: no RDS sockets: open %s: %s (start rdsd, or name its control socket in RDSD_SOCKET)\n",
-		path && *path ? path : "the daemon's control socket", err == -ENOENT ? "no daemon answers" : strerror(-err));
+		path ? path : "the daemon's control socket", err == -ENOENT ? "no daemon answers" : strerror(-err));
 	if (n > 0 && write(STDERR_FILENO, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1) < 0)
 		return; /* nobody to tell */
 }
 
-/* in_the_child forgets the parent's session. */
+/* in_the_child forgets the parent's sessions. */
 static void in_the_child(void)
 {
 	pthread_mutex_init(&mu, NULL);
@@ -43,11 +58,12 @@ static int lift(rds_client *c)
 	return 0;
 }
 
-static int open_client(struct pre_client **client)
+static int open_client(uint64_t net, struct pre_client **client)
 {
 	static bool registered;
+	char named[PATH];
 	/* A process has few RDS sockets, so it asks for less memory than the default. */
-	const struct rds_options o = {.call_timeout_ms = 60000, .timeout_ms = 10000,
+	const struct rds_options o = {.path = pre_path(named, sizeof named, net), .call_timeout_ms = 60000, .timeout_ms = 10000,
 		.params = {.sub_entries = 1024, .event_entries = 2048, .max_msgs = 8192, .max_rx = 8192, .slots = 1024, .cells = 1024, .send_windows = 1}};
 	struct pre_client *p = calloc(1, sizeof *p);
 	if (!p)
@@ -64,6 +80,7 @@ static int open_client(struct pre_client **client)
 		return err;
 	}
 	p->refs = 1;
+	p->net = net;
 	pthread_mutex_init(&p->mu, NULL);
 	*client = p;
 	return 0;
@@ -86,22 +103,36 @@ static int errno_of(int err)
 	}
 }
 
-int pre_client_get(struct pre_client **client)
+/* drop_ended drops the sessions whose daemons have ended. Their sockets keep them. mu is held. */
+static void drop_ended(void)
 {
+	for (struct pre_client **at = &now, *p; (p = *at);) {
+		if (!rds_client_error(p->c, NULL, 0)) {
+			at = &p->next;
+			continue;
+		}
+		*at = p->next;
+		pre_client_put(p);
+	}
+}
+
+int pre_client_get(uint64_t net, struct pre_client **client)
+{
+	struct pre_client *p;
 	int err = 0;
 	pthread_mutex_lock(&mu);
-	if (now && rds_client_error(now->c, NULL, 0)) { /* its daemon has ended; sockets keep it */
-		pre_client_put(now);
-		now = NULL;
+	drop_ended();
+	for (p = now; p && p->net != net;)
+		p = p->next;
+	if (!p && !(err = open_client(net, &p))) {
+		p->next = now;
+		now = p;
 	}
-	if (!now && (err = open_client(&now))) {
-		now = NULL;
-		if (err != -EMFILE && err != -ENFILE && err != -ENOMEM)
-			say(err);
-	}
+	if (err && err != -EMFILE && err != -ENFILE && err != -ENOMEM)
+		say(err, net);
 	if (!err) {
-		atomic_fetch_add(&now->refs, 1);
-		*client = now;
+		atomic_fetch_add(&p->refs, 1);
+		*client = p;
 	}
 	pthread_mutex_unlock(&mu);
 	return err ? errno_of(err) : 0;

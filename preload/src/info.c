@@ -246,9 +246,9 @@ static int read_answer(struct info *x, const char *text, size_t len)
 	return x->full ? -ENOMEM : j.bad ? -EPROTO : 0;
 }
 
-static int fill(struct info *x)
+static int fill(struct info *x, uint64_t net)
 {
-	char request[160], queue[64] = "";
+	char request[160], queue[64] = "", path[256];
 	char *answer;
 	size_t len;
 	if (!x->t->kind)
@@ -256,7 +256,7 @@ static int fill(struct info *x)
 	if (x->t->queue)
 		snprintf(queue, sizeof queue, ",\"queue\":\"%s\",\"limit\":%u", x->t->queue, PRE_CTL_LIMIT);
 	snprintf(request, sizeof request, "{\"schema\":\"%s\",\"kind\":\"%s\"%s}", PRE_CTL_SCHEMA, x->t->kind, queue);
-	int err = pre_ask(request, &answer, &len);
+	int err = pre_ask(pre_path(path, sizeof path, net), request, &answer, &len);
 	if (err)
 		return err;
 	err = read_answer(x, answer, len);
@@ -277,7 +277,7 @@ int pre_info(struct pre_sock *s, int opt, void *val, socklen_t *len)
 	if (!x.t)
 		return -ENOPROTOOPT;
 	x.size = (size_t)(x.six ? x.t->size6 : x.t->size);
-	int err = fill(&x);
+	int err = fill(&x, s->net);
 	if (err) {
 		free(x.all);
 		return err;

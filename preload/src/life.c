@@ -15,7 +15,7 @@ int pre_ends(struct pre_sock *s, int flags)
 	if (real_socketpair(AF_UNIX, SOCK_SEQPACKET | flags, 0, pair))
 		return -errno;
 	real_setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
-	pre_mark(pair[1]);
+	pre_mark(pair[1], s->net);
 	if ((s->end = pre_lift(pair[1])) < 0) {
 		err = s->end;
 		real_close(pair[0]);
@@ -56,7 +56,8 @@ int pre_socket(int type, int protocol)
 	if (!s)
 		return -ENOMEM;
 	atomic_store(&s->nonblock, flags & SOCK_NONBLOCK);
-	int fd = pre_client_get(&client);
+	s->net = pre_net();
+	int fd = pre_client_get(s->net, &client);
 	if (!fd) {
 		s->client = client;
 		fd = pre_ends(s, flags);
@@ -81,7 +82,7 @@ static int own_client(struct pre_sock *s)
 	struct pre_client *c;
 	if (s->client && rds_client_error(s->client->c, NULL, 0) == 0)
 		return 0;
-	int err = pre_client_get(&c);
+	int err = pre_client_get(s->net, &c);
 	if (err)
 		return err;
 	if (s->client && rds_client_error(s->client->c, NULL, 0) != -ESTALE)

@@ -32,9 +32,11 @@ struct pre_buffer {
 	size_t pins; /* segments of calls in progress */
 };
 
-/* A pre_client is a session with the daemon. It lives until its last socket is gone. */
+/* A pre_client is a session with the daemon of one network namespace. It lives until its last socket is gone. */
 struct pre_client {
 	rds_client *c;
+	struct pre_client *next; /* client.c */
+	uint64_t net;
 	_Atomic int refs;
 	pthread_mutex_t mu; /* guards what follows */
 	struct pre_buffer *buffers;
@@ -86,6 +88,7 @@ struct pre_sock {
 	_Atomic bool full_shown;      /* ... also that the send buffer is full */
 	_Atomic uint32_t pending_ops; /* in ops */
 	int own, end;                 /* a second descriptor of the program's end, and the other end */
+	uint64_t net;                 /* its network namespace: pre_net */
 	int travelled;                /* what another process has made, and own stands for, or -1 */
 	pthread_mutex_t watching;     /* taken before mu, by whoever sets what the descriptor shows */
 
@@ -151,8 +154,8 @@ int pre_close_range(unsigned first, unsigned last, int flags);
 bool pre_same_process(void);
 
 /* ---- travel.c: descriptors that come from another process ---- */
-/* pre_mark names the other end of a pair, so that every process knows the pair. */
-void pre_mark(int end);
+/* pre_mark names the other end of a pair, so that every process knows the pair and its network namespace. */
+void pre_mark(int end, uint64_t net);
 /* pre_claim makes this process the one that binds s. -EINVAL: another one has. */
 int pre_claim(struct pre_sock *s);
 /* pre_adopt makes a socket of fd, with a reference, if fd is one of another process, or was before an exec.
@@ -179,7 +182,11 @@ int pre_live(struct pre_sock *s, rds_socket **rs);
 bool pre_restarts(void);
 
 /* ---- client.c ---- */
-int pre_client_get(struct pre_client **client);
+/* pre_net is the inode number of the thread's network namespace if RDSD_SOCKET has a place for it, else 0.
+ * pre_path writes the control socket's path there. It returns NULL if the path is not said. */
+uint64_t pre_net(void);
+const char *pre_path(char *to, size_t size, uint64_t net);
+int pre_client_get(uint64_t net, struct pre_client **client);
 void pre_client_put(struct pre_client *client);
 
 /* ---- addr.c ---- */

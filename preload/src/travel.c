@@ -14,13 +14,14 @@
 
 static const char mark[] = "\0librdsd-preload ";
 
-enum { MARK = sizeof mark - 1, UNIQUE = 8, NAME = offsetof(struct sockaddr_un, sun_path) + MARK + UNIQUE };
+enum { MARK = sizeof mark - 1, UNIQUE = 8, NET = 8, NAME = offsetof(struct sockaddr_un, sun_path) + MARK + UNIQUE + NET };
 
-/* name_end names an end. Abstract names are those of a network namespace, where each is taken once. */
-static int name_end(int fd)
+/* name_end names an end, with the namespace of its daemon. Abstract names are those of a network namespace, where each is taken once. */
+static int name_end(int fd, uint64_t net)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	memcpy(a.sun_path, mark, MARK);
+	memcpy(a.sun_path + MARK + UNIQUE, &net, NET);
 	for (;;) {
 		if (getrandom(a.sun_path + MARK, UNIQUE, 0) != UNIQUE)
 			return -errno;
@@ -32,16 +33,20 @@ static int name_end(int fd)
 }
 
 /* Where names are not allowed, descriptors do not travel. */
-void pre_mark(int end) { (void)name_end(end); }
+void pre_mark(int end, uint64_t net) { (void)name_end(end, net); }
 
-int pre_claim(struct pre_sock *s) { return name_end(s->travelled >= 0 ? s->travelled : s->own) == -EINVAL ? -EINVAL : 0; }
+int pre_claim(struct pre_sock *s) { return name_end(s->travelled >= 0 ? s->travelled : s->own, s->net) == -EINVAL ? -EINVAL : 0; }
 
-/* marked reports whether fd is the program's end of a pair of this library, of whatever process. */
-static bool marked(int fd)
+/* marked reports whether fd is the program's end of a pair of this library, of whatever process, and stores the
+ * namespace that it was made in. */
+static bool marked(int fd, uint64_t *net)
 {
 	struct sockaddr_un a;
 	socklen_t n = sizeof a;
-	return !real_getpeername(fd, (struct sockaddr *)&a, &n) && n == NAME && a.sun_family == AF_UNIX && !memcmp(a.sun_path, mark, MARK);
+	bool is = !real_getpeername(fd, (struct sockaddr *)&a, &n) && n == NAME && a.sun_family == AF_UNIX && !memcmp(a.sun_path, mark, MARK);
+	if (is)
+		memcpy(net, a.sun_path + MARK + UNIQUE, NET);
+	return is;
 }
 
 /* claimed reports whether a process has bound fd. */
@@ -78,13 +83,14 @@ static pthread_mutex_t adopting = PTHREAD_MUTEX_INITIALIZER;
 
 void pre_adopt_in_child(void) { pthread_mutex_init(&adopting, NULL); }
 
-/* adopt makes a socket of fd, which is marked. */
-static struct pre_sock *adopt(int fd)
+/* adopt makes a socket of fd, which is marked with net. */
+static struct pre_sock *adopt(int fd, uint64_t net)
 {
 	struct pre_sock *s = pre_sock_fresh();
 	int flags = real_fcntl(fd, F_GETFL), err = 0;
 	if (!s)
 		return NULL;
+	s->net = net;
 	atomic_store(&s->nonblock, (flags & O_NONBLOCK) != 0);
 	if (claimed(fd))
 		atomic_store(&s->lost, true);
@@ -99,11 +105,12 @@ static struct pre_sock *adopt(int fd)
 struct pre_sock *pre_adopt(int fd)
 {
 	int was = errno;
+	uint64_t net;
 	struct pre_sock *s = NULL;
-	if (pre_fits(fd) && !pre_hidden(fd) && marked(fd)) {
+	if (pre_fits(fd) && !pre_hidden(fd) && marked(fd, &net)) {
 		pthread_mutex_lock(&adopting);
 		if (!(s = pre_get(fd)))
-			s = adopt(fd);
+			s = adopt(fd, net);
 		pthread_mutex_unlock(&adopting);
 	}
 	errno = was;

@@ -85,7 +85,8 @@ struct rds_options {
 /*
  * rds_open attaches to the daemon and stores the client in *client. options may be NULL. If
  * no path is given it takes $RDSD_SOCKET, and without that it tries
- * $XDG_RUNTIME_DIR/rdsd.sock (unless it is root) and then /run/rdsd/rdsd.sock.
+ * $XDG_RUNTIME_DIR/rdsd.sock (unless it is root) and then /run/rdsd/rdsd.sock. "%n" in a
+ * path stands for the inode number of the calling thread's network namespace.
  *
  * A client has some descriptors, all close-on-exec, and mappings of about 20 MiB of shared
  * memory. It has no thread until rds_pollfd is called.
