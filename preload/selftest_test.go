@@ -1,0 +1,75 @@
+package preload
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+var selftestsDir = flag.String("preload.selftests", os.Getenv("KERNEL_SELFTESTS"), "tools/testing/selftests of Linux's sources (6.11 and later), with net/rds and net/lib")
+
+// selftest is the path of a file of the kernel's self-tests of RDS.
+func selftest(t *testing.T, name string) string {
+	t.Helper()
+	if *selftestsDir == "" {
+		t.Skip("no self-tests: KERNEL_SELFTESTS=DIR make preload-test, with tools/testing/selftests of Linux 6.11 or later")
+	}
+	path := filepath.Join(*selftestsDir, "net/rds", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Skip(err)
+	}
+	return path
+}
+
+// TestSelftest runs the kernel's test.py, unmodified: a process has sockets of two network namespaces,
+// each with a daemon, and sends 50,000 messages between them. testdata/selftest.sh says what it needs.
+func TestSelftest(t *testing.T) {
+	script := selftest(t, "test.py")
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces by name need root")
+	}
+	for _, program := range []string{"unshare", "ip", "tc", "sysctl", "tcpdump", "killall", "python3"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(err)
+		}
+	}
+	dir := t.TempDir()
+	rdsd := filepath.Join(dir, "rdsd")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", rdsd, "github.com/rdsd/rdsd/cmd/rdsd").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh",
+		"testdata/selftest.sh", dir, filepath.Join(built(t, ""), library), rdsd, script, "--logdir", dir, "--timeout", "300")
+	out, err := cmd.CombinedOutput()
+	if err != nil || strings.Contains(string(out), "FAIL") {
+		t.Errorf("%v\n%s", err, out)
+		for _, ns := range []string{"net0", "net1"} {
+			log, _ := os.ReadFile(filepath.Join(dir, ns+".log"))
+			t.Logf("the daemon of %s:\n%s", ns, log)
+		}
+		return
+	}
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(strings.TrimPrefix(line, "# "), "done ") || strings.HasPrefix(line, "selftest.sh:") {
+			t.Log(line)
+		}
+	}
+}
+
+// TestSelftestOptions runs the kernel's getsockopt.c, of Linux 7 and later.
+func TestSelftestOptions(t *testing.T) {
+	source := selftest(t, "getsockopt.c")
+	program := filepath.Join(t.TempDir(), "getsockopt")
+	if out, err := exec.Command("cc", "-D_GNU_SOURCE", "-o", program, source).CombinedOutput(); err != nil {
+		t.Skipf("it does not compile: %v\n%s", err, out)
+	}
+	d := rdstest.StartDaemons(t, 1)[0]
+	if out := finish(t, preloaded(t, d, "", program)); strings.Contains(out, "SKIP") {
+		t.Errorf("not all of it ran:\n%s", out)
+	}
+}
