@@ -21,10 +21,11 @@ func sanitizers() []string {
 	return []string{"", "address,undefined", "thread"}
 }
 
-// TestPrograms: every call, readiness, processes and threads, memory, wrong addresses, Oracle's extensions.
+// TestPrograms: every call, readiness, processes and threads, memory, wrong addresses, Oracle's
+// extensions, a sandbox that denies AF_RDS.
 func TestPrograms(t *testing.T) {
 	for _, s := range sanitizers() {
-		for _, name := range []string{"calls", "ready", "process", "memory", "fault", "handler", "oracle"} {
+		for _, name := range []string{"calls", "ready", "process", "memory", "fault", "handler", "oracle", "denied"} {
 			if name == "handler" && s == "thread" {
 				continue // the sanitizer's runtime runs handlers with flags of its own
 			}

@@ -257,9 +257,16 @@ func (d *doctor) config() {
 
 // kernel reports whether the kernel's RDS is loaded as well.
 func (d *doctor) kernel() {
-	b, err := os.ReadFile(filepath.Join(d.proc, "modules"))
-	if err == nil && strings.Contains("\n"+string(b), "\nrds ") {
-		d.say(findNote, "kernel", "", "the kernel's own RDS is loaded: programs with AF_RDS sockets use that, not rdsd")
+	b, _ := os.ReadFile(filepath.Join(d.proc, "modules"))
+	var loaded []string // those that use rds before it, as rmmod wants them
+	for _, name := range []string{"rds_tcp", "rds_rdma", "rds"} {
+		if strings.Contains("\n"+string(b), "\n"+name+" ") {
+			loaded = append(loaded, name)
+		}
+	}
+	if slices.Contains(loaded, "rds") {
+		d.say(findNote, "kernel", "rmmod "+strings.Join(loaded, " ")+", and keep it out: echo 'install rds /bin/false' >/etc/modprobe.d/rds.conf (docs/replace-the-module.md)",
+			"the kernel's own RDS is loaded (CVE-2026-43494): programs with AF_RDS sockets that do not run under rdsctl run use that, not rdsd")
 	}
 }
 

@@ -154,6 +154,9 @@ func TestDoctor(t *testing.T) {
 	for _, f := range d.found {
 		all = append(all, f.State+" "+f.Check)
 	}
+	if fix := d.found[0].Fix; !strings.Contains(fix, "rmmod rds_tcp rds,") || !strings.Contains(d.found[0].Text, "CVE-2026-43494") {
+		t.Errorf("the kernel's module: %+v", d.found[0])
+	}
 	want := "note kernel, ok adapters, wrong files, wrong memlock, ok transport, wrong engine, wrong quota, note warning, ok peers"
 	if got := strings.Join(all, ", "); got != want {
 		t.Errorf("found %s\nwant  %s", got, want)
