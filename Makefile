@@ -21,7 +21,7 @@ VM          ?= ./test/vmlab/...
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all programs build build-ibv librds preload preload-test python demo test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers lint arm64 clean help need-go
+.PHONY: all programs build build-ibv librds preload preload-test afrds-judges python demo test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers lint arm64 clean help need-go
 
 all: build
 
@@ -58,6 +58,9 @@ preload-test: need-go ## the preload library's tests, with rds-tools built in RD
 
 python: librds ## bin/python: package rds for Python, and its wheel (needs Debian's python3-dev, -cffi, -setuptools, -wheel)
 	@CC='$(CC)' RDS_LIBRDS=$(CURDIR)/$(BIN)/librds scripts/python.sh $(CURDIR)/$(BIN)/python '$(VERSION)'
+
+afrds-judges: need-go ## other people's tests of AF_RDS under the preload library, as root: CPython's, qperf, and with RDS_TOOLS=DIR, KERNEL_SELFTESTS=DIR (tools/testing/selftests), LTP=DIR those; docs/interop.md has the results
+	@scripts/judges.sh
 
 demo: build ## copy a file between two daemons under connection resets (FILE=..., RESETS=n)
 	@$(GO) build $(BUILDFLAGS) -o bin/demo ./internal/demo

@@ -30,19 +30,8 @@ func selftest(t *testing.T, name string) string {
 // each with a daemon, and sends 50,000 messages between them. testdata/selftest.sh says what it needs.
 func TestSelftest(t *testing.T) {
 	script := selftest(t, "test.py")
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces by name need root")
-	}
-	for _, program := range []string{"unshare", "ip", "tc", "sysctl", "tcpdump", "killall", "python3"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
 	dir := t.TempDir()
-	rdsd := filepath.Join(dir, "rdsd")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", rdsd, "github.com/rdsd/rdsd/cmd/rdsd").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	rdsd := rdsdAsRoot(t, dir, "tc", "sysctl", "tcpdump", "killall", "python3")
 	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh",
 		"testdata/selftest.sh", dir, filepath.Join(built(t, ""), library), rdsd, script, "--logdir", dir, "--timeout", "300")
 	out, err := cmd.CombinedOutput()

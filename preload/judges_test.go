@@ -1,0 +1,79 @@
+package preload
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var ltpDir = flag.String("preload.ltp", os.Getenv("LTP"), "directory with programs of the Linux Test Project that know RDS, as recvmsg03")
+
+// rdsdAsRoot builds rdsd in dir, for a test that runs it in namespaces of its own.
+func rdsdAsRoot(t *testing.T, dir string, programs ...string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	for _, program := range append(programs, "unshare", "ip") {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(err)
+		}
+	}
+	rdsd := filepath.Join(dir, "rdsd")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", rdsd, "github.com/rdsd/rdsd/cmd/rdsd").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return rdsd
+}
+
+// alone runs a shell command as testdata/alone.sh says, and returns its output.
+func alone(t *testing.T, command string, programs ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	rdsd := rdsdAsRoot(t, dir, programs...)
+	out, err := exec.CommandContext(t.Context(), "unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh",
+		"testdata/alone.sh", dir, filepath.Join(built(t, ""), library), rdsd, command).CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", command, err, out)
+	}
+	return string(out)
+}
+
+// TestQperf runs qperf's tests of RDS. qperf connects for each of them without waiting for its own
+// server, so it may have to be asked again.
+func TestQperf(t *testing.T) {
+	out := alone(t, `qperf &
+for test in rds_lat rds_bw; do
+	tries=0
+	until out=$(qperf 127.0.0.1 -t 1 -m 8192 $test 2>&1); do
+		tries=$((tries + 1))
+		case "$tries $out" in 100*) echo "$out"; exit 1;; *"Connection refused"*) ;; *) echo "$out"; exit 1;; esac
+	done
+	echo "$out"
+done`, "qperf")
+	if !strings.Contains(out, "latency") || !strings.Contains(out, "bw  =") {
+		t.Errorf("output:\n%s", out)
+	}
+	t.Log(out)
+}
+
+// TestLTP runs the programs of the Linux Test Project in LTP=DIR.
+func TestLTP(t *testing.T) {
+	if *ltpDir == "" {
+		t.Skip("no LTP: LTP=DIR make afrds-judges, with recvmsg03 built in DIR")
+	}
+	programs, err := filepath.Glob(filepath.Join(*ltpDir, "*"))
+	if err != nil || len(programs) == 0 {
+		t.Fatalf("no programs in %s: %v", *ltpDir, err)
+	}
+	for _, program := range programs {
+		t.Run(filepath.Base(program), func(t *testing.T) {
+			if out := alone(t, program); !strings.Contains(out, "TPASS") || strings.Contains(out, "TFAIL") {
+				t.Errorf("output:\n%s", out)
+			}
+		})
+	}
+}
