@@ -42,8 +42,9 @@ func alone(t *testing.T, command string, programs ...string) string {
 	return string(out)
 }
 
-// TestQperf runs qperf's tests of RDS. qperf connects for each of them without waiting for its own
-// server, so it may have to be asked again.
+// TestQperf runs qperf's tests of RDS. For each, its server tells its client a TCP port before it
+// listens there (server_get_hosts of qperf's rds.c), so the client may find it refused and has to be
+// started again.
 func TestQperf(t *testing.T) {
 	out := alone(t, `qperf &
 for test in rds_lat rds_bw; do
