@@ -141,7 +141,11 @@ func (k *sock) handOut(g *region, r *rds.Region, o offer, to netip.AddrPort) err
 		o.off = wordSize
 		return tell(to, r.Cookie())
 	}
-	if err := r.Expose(k.ses.ctx, netip.AddrPortFrom(to.Addr(), 0)); err != nil {
+	expose := r.ExposeToAll // then its key is asked for
+	if g.id%2 == 0 {
+		expose = func(ctx context.Context) error { return r.Expose(ctx, netip.AddrPortFrom(to.Addr(), 0)) }
+	}
+	if err := expose(k.ses.ctx); err != nil {
 		return err
 	}
 	var there []netip.AddrPort
