@@ -30,9 +30,12 @@ func captureVerb(fs *flag.FlagSet) action {
 	snap := fs.Int("snap", 0, fmt.Sprintf("keep only this `number` of bytes of each frame, at least %d; 0 = all", ctl.MinSnap))
 	d := fs.Duration("d", ctl.DefaultCaptureTime, fmt.Sprintf("end after this `time`, at most %v", ctl.MaxCaptureTime))
 	buffer := fs.Int("buffer", ctl.DefaultCaptureBuffer, fmt.Sprintf("`bytes` of the daemon's buffer, at most %d", ctl.MaxCaptureBuffer))
-	most := fs.Int64("max", 1<<30, "end when the file has this `number` of bytes")
+	most := fs.Int64("max", ctl.DefaultCaptureMax, fmt.Sprintf("end before the file exceeds this `number` of bytes, at least %d", ctl.MinCaptureMax))
 	return func(ctx context.Context, a *app, o *options, _ string) int {
 		spec := &ctl.CaptureSpec{Port: uint16(*port), Snap: *snap, Buffer: *buffer, Duration: *d}
+		if *most != ctl.DefaultCaptureMax { // older daemons do not know the field
+			spec.Max = *most
+		}
 		var usage string
 		switch {
 		case *file == "":
@@ -54,7 +57,7 @@ func captureVerb(fs *flag.FlagSet) action {
 			}
 			spec.Peer = addr
 		}
-		c := &capturer{app: a, o: o, most: *most}
+		c := &capturer{app: a, o: o}
 		return c.run(ctx, spec, *file)
 	}
 }
@@ -63,7 +66,6 @@ func captureVerb(fs *flag.FlagSet) action {
 type capturer struct {
 	*app
 	o       *options
-	most    int64
 	written int64
 	state   ctl.CaptureState
 }
@@ -126,7 +128,7 @@ func openCapture(name string, uid int) (*os.File, error) {
 func (c *capturer) copy(ctx context.Context, conn caller, to io.Writer) error {
 	ended := false
 	for rest := context.WithoutCancel(ctx); ; {
-		if !ended && (ctx.Err() != nil || c.written >= c.most) {
+		if !ended && ctx.Err() != nil {
 			ended = true
 			if _, _, err := call(rest, conn, c.o, ctl.Request{Kind: ctl.KindCapture, Do: ctl.DoEnd}); err != nil {
 				return err

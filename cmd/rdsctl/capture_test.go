@@ -25,9 +25,9 @@ func TestCaptureVerb(t *testing.T) {
 		stdout, errs string
 		spec         ctl.CaptureSpec
 	}{
-		{[]string{"-w", "-"}, true, exitOK, "pcapng", "3 frames, 4 dropped, 6 bytes", ctl.CaptureSpec{Buffer: ctl.DefaultCaptureBuffer, Duration: ctl.DefaultCaptureTime}},
-		{[]string{"-w", file, "-peer", "127.0.0.2", "-port", "4000", "-snap", "96", "-d", "1s", "-buffer", "1048576"}, true, exitOK, "", "to 1 peers, such as 10.9.0.2",
-			ctl.CaptureSpec{Peer: netip.MustParseAddr("127.0.0.2"), Port: 4000, Snap: 96, Buffer: 1 << 20, Duration: time.Second}},
+		{[]string{"-w", "-"}, true, exitOK, "pcapng", "3 frames, 4 dropped, 6 bytes", ctl.CaptureSpec{Buffer: ctl.DefaultCaptureBuffer, Max: ctl.DefaultCaptureMax, Duration: ctl.DefaultCaptureTime}},
+		{[]string{"-w", file, "-peer", "127.0.0.2", "-port", "4000", "-snap", "96", "-d", "1s", "-buffer", "1048576", "-max", "5000"}, true, exitOK, "", "to 1 peers, such as 10.9.0.2",
+			ctl.CaptureSpec{Peer: netip.MustParseAddr("127.0.0.2"), Port: 4000, Snap: 96, Buffer: 1 << 20, Max: 5000, Duration: time.Second}},
 		{[]string{"-w", filepath.Join(filepath.Dir(file), "none", "x")}, true, exitNotFound, "", "no such file", ctl.CaptureSpec{}},
 		{[]string{"-w", "-"}, false, exitPermission, "", "only root and the daemon's own user", ctl.CaptureSpec{}},
 		{nil, true, exitUsage, "", "-w FILE is missing", ctl.CaptureSpec{}},
@@ -35,6 +35,8 @@ func TestCaptureVerb(t *testing.T) {
 		{[]string{"-w", "-", "-d", "0s"}, true, exitUsage, "", "more than 0", ctl.CaptureSpec{}},
 		{[]string{"-w", "-", "-snap", "7"}, true, exitFailed, "", "below 64 bytes", ctl.CaptureSpec{}},
 		{[]string{"-w", "-", "-buffer", "7"}, true, exitFailed, "", "is not between", ctl.CaptureSpec{}},
+		{[]string{"-w", "-", "-max", "0"}, true, exitUsage, "", "more than 0", ctl.CaptureSpec{}},
+		{[]string{"-w", "-", "-max", "4095"}, true, exitFailed, "", "the least is 4096", ctl.CaptureSpec{}},
 		{[]string{"-w", "-", "-d", "2h"}, true, exitFailed, "", "is not between", ctl.CaptureSpec{}},
 	} {
 		b := &backend{}

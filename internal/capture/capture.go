@@ -24,6 +24,7 @@ type Spec struct {
 	Port   uint16     // RDS port at either end; 0: all
 	Snap   int        // bytes of each frame; 0: all
 	Buffer int        // bytes of the ring
+	Max    int64      // bytes of the file; 0: no limit
 }
 
 // Hub is where the daemon's connections find out whether they are recorded. All but On is
@@ -127,7 +128,6 @@ type Capture struct {
 	streams map[[2]netip.AddrPort]*stream
 	opened  uint32  // connections so far
 	last    *stream // the one that had bytes last
-	frames  atomic.Uint64
 	dropped atomic.Uint64
 	over    atomic.Bool
 }
@@ -144,9 +144,6 @@ type stream struct {
 func New(spec Spec) *Capture {
 	return &Capture{spec: spec, now: func() int64 { return time.Now().UnixNano() }, ring: newRing(spec.Buffer), streams: map[[2]netip.AddrPort]*stream{}}
 }
-
-// Frames is how many frames were recorded, and how many there was no room for.
-func (c *Capture) Frames() (recorded, dropped uint64) { return c.frames.Load(), c.dropped.Load() }
 
 func (c *Capture) open(local, remote netip.AddrPort, passive bool, kinds [2]kind, withStartup bool) bool {
 	if c.spec.Peer.IsValid() && c.spec.Peer != remote.Addr() {
@@ -263,9 +260,6 @@ func (c *Capture) begin(s *stream, d *cutter, dir int, b []byte) []byte {
 		d.gap += uint64(total)
 	} else {
 		d.gap = 0
-		if d.left == 0 {
-			c.frames.Add(1)
-		}
 	}
 	return b[n:]
 }
@@ -288,8 +282,6 @@ func (c *Capture) more(s *stream, d *cutter, dir int, b []byte) []byte {
 	case !c.ring.put(&r, b[:take], nil):
 		d.passing = true // the reader finds out when the next frame begins
 		c.dropped.Add(1)
-	case d.left == 0:
-		c.frames.Add(1)
 	}
 	return b[n:]
 }

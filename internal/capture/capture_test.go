@@ -187,11 +187,11 @@ func TestFull(t *testing.T) {
 	if cap(c.ring.mem) > 64<<10 {
 		t.Errorf("a ring of %d bytes", cap(c.ring.mem))
 	}
-	frames, dropped := c.Frames()
+	packets, stats := file(t, append(b, all(t, h, c, r)...))
+	frames, dropped := r.Frames()
 	if frames+dropped != n+2 || dropped < n/4 {
 		t.Errorf("%d recorded, %d dropped of %d", frames, dropped, n+2)
 	}
-	packets, stats := file(t, append(b, all(t, h, c, r)...))
 	if len(stats) != 2 || stats[0] != n+2 || stats[1] != dropped {
 		t.Errorf("statistics %d", stats)
 	}
@@ -271,7 +271,7 @@ func TestRDSTCP(t *testing.T) {
 
 // TestMany: connections beyond what a capture remembers are counted.
 func TestMany(t *testing.T) {
-	h, c, r := start(t, Spec{})
+	h, _, r := start(t, Spec{})
 	for i := range maxStreams + 3 {
 		a := netip.AddrPortFrom(there.Addr(), uint16(i))
 		if got := h.Begin(here, a, false, false); got != (i < maxStreams) {
@@ -282,7 +282,7 @@ func TestMany(t *testing.T) {
 	if !h.Begin(here, netip.AddrPortFrom(there.Addr(), 1), false, false) {
 		t.Error("a connection that is known came again")
 	}
-	if _, dropped := c.Frames(); dropped != 3 {
+	if _, dropped := r.Frames(); dropped != 3 {
 		t.Errorf("%d dropped", dropped)
 	}
 }
@@ -308,4 +308,40 @@ func FuzzStream(f *testing.F) {
 		}
 		file(t, all(t, h, c, r))
 	})
+}
+
+// TestMax: a file ends with its statistics ahead of the packet that would exceed Max, and holds all
+// that is before. One byte less and the last packet is not in it.
+func TestMax(t *testing.T) {
+	record := func(most int64, part int) (b []byte) {
+		h, c, r := start(t, Spec{Max: most})
+		h.Begin(here, there, false, false)
+		req, rep := startups()
+		h.Stream(here, there, true, req)
+		h.Stream(here, there, false, rep)
+		for range 20 {
+			h.Stream(here, there, true, write(5000))
+		}
+		for end := false; !end; {
+			var next []byte
+			if next, end = r.Read(part); len(next) == 0 && !end {
+				h.Stop(c) // there is no more, and the file is not full
+			}
+			b = append(b, next...)
+		}
+		return b
+	}
+	whole := int64(len(record(0, 1000)))
+	for _, part := range []int{1, 1000, 1 << 20} {
+		for _, most := range []int64{4096, 20_000, 33_333, whole - 1, whole, whole + 1} {
+			b := record(most, part)
+			packets, stats := file(t, b)
+			if int64(len(b)) > most || int64(len(b)) < min(most, whole)-6000 {
+				t.Errorf("%d bytes of at most %d, in parts of %d", len(b), most, part)
+			}
+			if len(stats) != 2 || stats[0] != uint64(len(packets)) || stats[1] != 0 || (len(packets) == 22) != (most >= whole) {
+				t.Errorf("at most %d of %d bytes: %d packets, statistics %d", most, whole, len(packets), stats)
+			}
+		}
+	}
 }

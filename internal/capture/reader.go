@@ -18,7 +18,10 @@ type Reader struct {
 	w       *pcapng.Frames
 	streams map[uint32]*peer
 	scratch []byte
-	begun   int // bytes in frames that are not whole
+	begun   int   // bytes in frames that are not whole
+	given   int64 // bytes of the file that Read has returned
+	frames  uint64
+	full    bool // the next packet would exceed Spec.Max
 	last    int64
 	ended   bool
 	lost    uint64 // frames that were begun and not finished for want of memory
@@ -54,26 +57,36 @@ func NewReader(c *Capture, program string) *Reader {
 }
 
 // Read returns the next bytes of the file, about most of them, and whether that was all that
-// there will ever be. What it returns is valid until the next call.
+// there will ever be: the capture is over, or the file is as long as Spec.Max lets it be. What it returns is valid until the next call.
 func (r *Reader) Read(most int) (b []byte, all bool) {
 	over := r.c.over.Load() // before the ring is looked at
 	var rec record
 	var ok bool
-	for r.file.Len() < most {
+	for r.file.Len() < most && !r.full {
 		if r.scratch, ok = r.c.ring.take(&rec, r.scratch[:0]); !ok {
 			break
 		}
+		end, frames := r.file.Len(), r.frames
 		r.record(&rec, r.scratch)
+		if size := r.given + int64(r.file.Len()) + pcapng.StatisticsLen; r.c.spec.Max > 0 && size > r.c.spec.Max && r.file.Len() > end {
+			r.file.Truncate(end)
+			r.frames, r.full = frames, true
+		}
 	}
-	if over && !ok && !r.ended {
+	if (over && !ok || r.full) && !r.ended {
 		r.ended = true
-		frames, dropped := r.c.Frames()
-		_ = r.w.Statistics(max(r.last, r.c.now()), frames+dropped, dropped+r.lost)
+		frames, dropped := r.Frames()
+		_ = r.w.Statistics(max(r.last, r.c.now()), frames+dropped, dropped)
 	}
 	b = bytes.Clone(r.file.Bytes())
 	r.file.Reset()
+	r.given += int64(len(b))
 	return b, r.ended
 }
+
+// Frames is how many frames Read has come to, and how many more are missing in the file, for want of
+// memory. What comes after a full file is in neither.
+func (r *Reader) Frames() (frames, dropped uint64) { return r.frames, r.c.dropped.Load() + r.lost }
 
 func (r *Reader) record(rec *record, data []byte) {
 	r.last = max(r.last, rec.at)
@@ -110,6 +123,7 @@ func (r *Reader) record(rec *record, data []byte) {
 	h.buf = append(h.buf, data...)
 	r.begun += len(data)
 	if rec.flags&ends != 0 {
+		r.frames++
 		if r.wanted(h) {
 			b := h.buf
 			if n := r.c.spec.Snap; n > 0 {

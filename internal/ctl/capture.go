@@ -13,6 +13,8 @@ const (
 	MaxCaptureBuffer     = 64 << 20
 	MinCaptureBuffer     = 1 << 20
 	MinSnap              = 64 // bytes: the headers of MPA, DDP and RDS
+	DefaultCaptureMax    = 1 << 30
+	MinCaptureMax        = 4096 // bytes: what a file begins and ends with, and a few packets
 	CaptureAnswer        = 4 << 20
 )
 
@@ -23,6 +25,7 @@ type CaptureSpec struct {
 	Snap     int           `json:"snap_bytes,omitzero"`   // of each frame; 0 means all
 	Buffer   int           `json:"buffer_bytes,omitzero"` // memory in the daemon; 0 means DefaultCaptureBuffer
 	Duration time.Duration `json:"duration_ns,omitzero"`  // 0 means DefaultCaptureTime
+	Max      int64         `json:"max_bytes,omitzero"`    // the file never exceeds them; 0 means DefaultCaptureMax
 }
 
 func (s *CaptureSpec) check() *Error {
@@ -32,11 +35,16 @@ func (s *CaptureSpec) check() *Error {
 	if s.Buffer == 0 {
 		s.Buffer = DefaultCaptureBuffer
 	}
+	if s.Max == 0 {
+		s.Max = DefaultCaptureMax
+	}
 	switch {
 	case s.Duration < 0 || s.Duration > MaxCaptureTime:
 		return errorf(CodeBadRequest, "capture: duration %v is not between 0 and %v", s.Duration, MaxCaptureTime)
 	case s.Buffer < MinCaptureBuffer || s.Buffer > MaxCaptureBuffer:
 		return errorf(CodeBadRequest, "capture: a buffer of %d bytes is not between %d and %d", s.Buffer, MinCaptureBuffer, MaxCaptureBuffer)
+	case s.Max < MinCaptureMax:
+		return errorf(CodeBadRequest, "capture: a file of at most %d bytes is too small; the least is %d", s.Max, MinCaptureMax)
 	case s.Snap != 0 && s.Snap < MinSnap:
 		return errorf(CodeBadRequest, "capture: snap length %d is below %d bytes, which the headers need", s.Snap, MinSnap)
 	}
@@ -46,9 +54,9 @@ func (s *CaptureSpec) check() *Error {
 
 // CaptureState says how far a capture is.
 type CaptureState struct {
-	Frames  uint64 `json:"frames"`         // recorded so far
-	Dropped uint64 `json:"dropped_frames"` // no room in the buffer
-	Over    bool   `json:"over"`           // its time is over; the file is complete
+	Frames  uint64 `json:"frames"`         // read so far
+	Dropped uint64 `json:"dropped_frames"` // no room in memory
+	Over    bool   `json:"over"`           // its time is over, or the file is full; the file is complete
 	// Unseen lists the connections that no capture can see, because an RDMA adapter carries
 	// them. They are those at the beginning.
 	Unseen []netip.Addr `json:"unseen_peers,omitempty"`

@@ -47,7 +47,7 @@ func (b backend) BeginCapture(spec ctl.CaptureSpec) (s ctl.CaptureState, err err
 	if err := b.d.captures.take(f.user, "captures", maxCaptures, 0); err != nil {
 		return s, err
 	}
-	c := &capturing{Capture: capture.New(capture.Spec{Peer: spec.Peer, Port: spec.Port, Snap: spec.Snap, Buffer: spec.Buffer})}
+	c := &capturing{Capture: capture.New(capture.Spec{Peer: spec.Peer, Port: spec.Port, Snap: spec.Snap, Buffer: spec.Buffer, Max: spec.Max})}
 	c.reader = capture.NewReader(c.Capture, "rdsd "+version.String())
 	c.stop = sync.OnceFunc(func() {
 		stopped := func() {
@@ -101,8 +101,11 @@ func (b backend) ReadCapture() ([]byte, ctl.CaptureState, error) {
 		return nil, ctl.CaptureState{}, fmt.Errorf("%w: this connection has no capture", ctl.ErrNotFound)
 	}
 	data, all := c.reader.Read(ctl.CaptureAnswer)
+	if all {
+		c.end() // a full file ends it before its time
+	}
 	s := ctl.CaptureState{Over: all}
-	s.Frames, s.Dropped = c.Frames()
+	s.Frames, s.Dropped = c.reader.Frames()
 	return data, s, nil
 }
 

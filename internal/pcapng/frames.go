@@ -55,6 +55,9 @@ func (f *Frames) Gap(src, dst netip.AddrPort, n int) {
 	}
 }
 
+// StatisticsLen is how many bytes Statistics writes.
+const StatisticsLen = 52
+
 // Statistics writes how many frames there were, and how many of them are not in the file.
 func (f *Frames) Statistics(ns int64, seen, dropped uint64) error {
 	f.s.w.statistics(ns, seen, dropped)
