@@ -74,7 +74,7 @@ func backlogList() *listing[ctl.BacklogInfo] {
 				total: sumPair(func(b *B) uint64 { return b.UnreadMessages }, func(b *B) uint64 { return b.UnreadBytes })},
 			{head: "OPS", field: "operations", text: func(b *B) string { return count(b.Ops) }, total: sum(func(b *B) uint64 { return b.Ops })},
 			{head: "OLDEST", field: "oldest_ns", text: func(b *B) string { return short(b.Oldest) }},
-			{head: "WAITS-FOR", field: "waits_for", text: func(b *B) string { return cell(b.WaitsFor, "unknown") }, tone: func(b *B) text.Color {
+			{head: "WAITS-FOR", field: "waits_for", text: waitsFor, tone: func(b *B) text.Color {
 				if b.WaitsFor != ctl.WaitsForNobody {
 					return busy
 				}
@@ -85,6 +85,14 @@ func backlogList() *listing[ctl.BacklogInfo] {
 			{head: "CONGESTED", field: "congested", wide: true, text: func(b *B) string { return yesNo(b.Congested) }},
 		},
 	}
+}
+
+// waitsFor names who has to act for b, and the destination if only a sender in the process waits for it.
+func waitsFor(b *ctl.BacklogInfo) string {
+	if b.WaitsFor == ctl.WaitsForRelief {
+		return "relief of " + place(b.Dest, b.DestPort)
+	}
+	return cell(b.WaitsFor, "unknown")
 }
 
 func keyList() *listing[ctl.KeyInfo] {

@@ -89,6 +89,7 @@ const (
 	WaitsForNobody     = "nobody"             // nobody has to act
 	WaitsForReader     = "reader"             // the process that owns the socket has to read
 	WaitsForReceiver   = "receiver"           // the socket there has to read: it is congested
+	WaitsForRelief     = "relief"             // the same, and the process has nothing in progress: its sender waits, or did so last
 	WaitsForConnection = "connection"         // there is no connection; rdsctl peers says why
 	WaitsForCredits    = "credits"            // the peer's daemon has to give credits
 	WaitsForAck        = "ack"                // the peer's daemon has to ack

@@ -8,8 +8,8 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// Backlog sums up what is on its way from each socket to each destination, and
-// what each socket has not read.
+// Backlog sums up what is on its way from each socket to each destination, or would be if its
+// sender did not wait for relief, and what each socket has not read.
 func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err error) {
 	e := b.e
 	at := map[*slot]int{}
@@ -54,6 +54,9 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 		})
 	}
 	if err == nil && !more {
+		more, err = b.unrelieved(v, at, &out)
+	}
+	if err == nil && !more {
 		more, err = b.unread(v, &out)
 	}
 	ctl.Sort(out, func(a, b ctl.BacklogInfo) int {
@@ -61,6 +64,36 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 			a.Dest.Compare(b.Dest), cmp.Compare(a.DestPort, b.DestPort))
 	})
 	return out, more, err
+}
+
+// unrelieved adds to out the congested destinations whose relief the client asks for, except those
+// that are in listed; true: not all of them. The client does not withdraw its wish when a sender
+// gives up.
+func (b Inspector) unrelieved(v ctl.View, listed map[*slot]int, out *[]ctl.BacklogInfo) (more bool, err error) {
+	err = b.steps(func(c *Client) int { return len(c.slots) }, func(c *Client, from, to int) bool {
+		if !v.May(c.user.UID) {
+			return true
+		}
+		for _, sl := range c.slots[from:to] {
+			if sl == nil || sl.closed || sl.sock.closed || c.table.Slot(sl.idx).LoadCongested() == 0 || !c.seg.WantSlot(sl.idx).WantsRelief() {
+				continue
+			}
+			if _, ok := listed[sl]; ok {
+				continue
+			}
+			if more = len(*out) >= v.Limit; more {
+				return false
+			}
+			who := ctl.WaitsForRelief
+			if b.e.drains.toldToWait(sl) {
+				who = ctl.WaitsForOperator
+			}
+			*out = append(*out, ctl.BacklogInfo{Direction: "send", Addr: sl.sock.local.addr, Port: sl.sock.port, Dest: sl.addr, DestPort: sl.port,
+				Lane: sl.sock.lane, Owner: sl.sock.owner(), Congested: true, WaitsFor: who})
+		}
+		return true
+	})
+	return more, err
 }
 
 // unread adds to out what sockets have not read; true: not all of it.

@@ -242,6 +242,9 @@ func (s *Segment) ClientAsleep() *atomic.Uint32 { return at[atomic.Uint32](s.mem
 // has to check Slot.LoadCongested afterwards: an earlier relief gives no event.
 func (w *WantSlot) SetRelief() { atomic.OrUint32(&w.Relief, WantRelief) }
 
+// WantsRelief reports whether the client asks for an EvRelief.
+func (w *WantSlot) WantsRelief() bool { return atomic.LoadUint32(&w.Relief)&WantRelief != 0 }
+
 // TakeRelief withdraws the wish and reports whether it was set.
 func (w *WantSlot) TakeRelief() bool { return atomic.AndUint32(&w.Relief, ^WantRelief)&WantRelief != 0 }
 

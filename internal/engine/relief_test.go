@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+)
+
+// TestBacklogRelief: a sender that waits for relief with nothing in progress has one row until the
+// relief, for a destination of this host or of another. A congested destination that nobody waits for
+// has none.
+func TestBacklogRelief(t *testing.T) {
+	for _, hosts := range []int{1, 2} {
+		w, a, b := opPair(t, hosts)
+		l := w.looker(a.e)
+		b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 1000})
+		w.run()
+		a.submit(shm.Sub{Len: 1200})
+		w.run()
+		rows := func() (out []ctl.BacklogInfo) {
+			t.Helper()
+			all, more, err := l.Backlog(l.view)
+			if err != nil || more {
+				t.Fatal(err, more)
+			}
+			for _, r := range all {
+				if r.Direction == "send" {
+					out = append(out, r)
+				}
+			}
+			return out
+		}
+		if got := rows(); len(got) != 0 || a.cl.table.Slot(0).LoadCongested() != 1 {
+			t.Fatalf("nobody waits: %+v, congested %d", got, a.cl.table.Slot(0).LoadCongested())
+		}
+		a.seg.WantSlot(0).SetRelief()
+		want := ctl.BacklogInfo{Direction: "send", Addr: a.e.addrs.all[0].addr, Port: 10, Dest: b.e.addrs.all[0].addr, DestPort: 20,
+			Owner: a.cl.socks[shm.SockIndex(a.sock)].owner(), Congested: true, WaitsFor: ctl.WaitsForRelief}
+		if got := rows(); len(got) != 1 || got[0] != want {
+			t.Errorf("%d hosts: %+v, want %+v", hosts, got, want)
+		}
+		v := l.view
+		v.May = func(uint32) bool { return false }
+		if got, more, err := l.Backlog(v); len(got) != 0 || more || err != nil {
+			t.Errorf("of another user: %+v, %v, %v", got, more, err)
+		}
+		a.e.drains.setDrain(want.Dest, true)
+		if got := rows(); len(got) != 1 || got[0].WaitsFor != ctl.WaitsForOperator {
+			t.Errorf("drained: %+v", got)
+		}
+		a.e.drains.setDrain(want.Dest, false)
+		b.look()
+		b.gaveBack(b.msgs[0].RxID)
+		w.run()
+		if got := rows(); len(got) != 0 {
+			t.Errorf("after the relief: %+v", got)
+		}
+		w.clean2(a, b)
+	}
+}
