@@ -181,6 +181,9 @@ func (a *app) dispatch(ctx context.Context, o *options, args []string) (code int
 		return 0, flagError(root, "", err)
 	}
 	args = root.Args()
+	if len(args) == 2 && slices.Contains([]string{"-h", "--h", "-help", "--help"}, args[1]) && family(args[0]) != nil {
+		args = []string{"help", args[0]}
+	}
 	if len(args) > 0 {
 		switch args[0] {
 		case "help":
@@ -304,8 +307,33 @@ func (a *app) help(args []string) error {
 	v, _, err := find(args)
 	if err == nil {
 		printVerb(a.stdout, v)
+	} else if all := family(args[0]); all != nil && len(args) == 1 {
+		fmt.Fprintf(a.stdout, "usage: rdsctl %s VERB [ADDR|FILE] [flags]\n\n", args[0])
+		printVerbs(a.stdout, all)
+		fmt.Fprintf(a.stdout, "\nrdsctl help %s VERB: its flags and examples\n", args[0])
+		err = nil
 	}
 	return err
+}
+
+// family is the verbs of two words that begin with word, nil if there are none or word is a verb itself.
+func family(word string) (all []verb) {
+	for _, v := range verbs() {
+		switch first, _, two := strings.Cut(v.name, " "); {
+		case first == word && !two:
+			return nil
+		case first == word:
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// printVerbs prints a line for each verb.
+func printVerbs(w io.Writer, all []verb) {
+	for _, v := range all {
+		fmt.Fprintf(w, "  %-27s %s\n", strings.TrimSpace(v.name+" "+v.args), v.summary)
+	}
 }
 
 func printUsage(w io.Writer) {
@@ -316,7 +344,7 @@ func printUsage(w io.Writer) {
 			group = v.group
 			fmt.Fprintf(w, "\n%s:\n", group)
 		}
-		fmt.Fprintf(w, "  %-27s %s\n", strings.TrimSpace(v.name+" "+v.args), v.summary)
+		printVerbs(w, []verb{v})
 	}
 	fmt.Fprint(w, "  help [VERB]                 this text, or a verb's flags, fields and examples\n\nflags of every verb:\n")
 	fs := newFlagSet("")
