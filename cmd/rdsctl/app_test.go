@@ -62,8 +62,8 @@ ADDR      TRANSPORTS  DEVICE  WHY-NOT-VERBS
 10.9.0.1  soft,tcp    -       rxe0 has it, and this build has no libibverbs: make build-ibv
 warning: siw0 is in RDMA netlink and not in sysfs
 `},
-		{[]string{"sockets"}, `ADDR       PORT  PID   UID  NAME      SEND-MSGS  SEND-BYTES  RECV-BYTES  RECV-LIMIT  OLDEST  P99  SENT  RECEIVED  CONGESTED  OPS
-127.0.0.1  4000   12  1000  a?[2Jb?c          1           2           3           4    none    -   0 B       0 B  yes          5
+		{[]string{"sockets"}, `ADDR       PORT  PID   UID  NAME      SEND-MSGS  SEND-BYTES  RECV-BYTES  RECV-LIMIT  OLDEST  P99  SENT  RECEIVED  CONGESTED  OPS  UNRELIEVED
+127.0.0.1  4000   12  1000  a?[2Jb?c          1           2           3           4    none    -   0 B       0 B  yes          5           0
 `},
 		{[]string{"peers", "-o", "table"}, `LOCAL      REMOTE     LANE  STATE  FOR   TRANSPORT  TLS    QUEUED  UNACKED  OLDEST  RTT  P99  RESETS  LOST  LAST-ERROR
 127.0.0.1  127.0.0.2     0  up     1m5s  soft       plain       1        2    none    -    -       5    11  none

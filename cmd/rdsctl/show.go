@@ -54,6 +54,13 @@ func socketList() *listing[ctl.SocketInfo] {
 				return 0
 			}},
 			{head: "OPS", field: "ops_outstanding", text: func(s *S) string { return count(s.Ops) }, total: sum(func(s *S) uint64 { return s.Ops })},
+			{head: "UNRELIEVED", field: "unrelieved_destinations", text: func(s *S) string { return count(s.Unrelieved) }, total: sum(func(s *S) uint64 { return s.Unrelieved }),
+				tone: func(s *S) text.Color {
+					if s.Unrelieved > 0 {
+						return busy
+					}
+					return 0
+				}},
 		},
 	}
 }

@@ -307,6 +307,7 @@ type SocketInfo struct {
 	RecvLimit    uint64     `json:"recv_limit_bytes"`
 	Congested    bool       `json:"congested"`
 	Ops          uint64     `json:"ops_outstanding"`
+	Unrelieved   uint64     `json:"unrelieved_destinations"` // congested ones whose relief the process waits for; not known offline
 
 	// OldestUnacked is the age of the oldest message that is not acked, sent or not; 0 for none.
 	OldestUnacked time.Duration `json:"oldest_unacked_ns"`

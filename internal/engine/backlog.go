@@ -66,31 +66,22 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 	return out, more, err
 }
 
-// unrelieved adds to out the congested destinations whose relief the client asks for, except those
-// that are in listed; true: not all of them. The client does not withdraw its wish when a sender
-// gives up.
+// unrelieved adds to out the destinations whose relief processes wait for, except those that are in
+// listed; true: not all of them.
 func (b Inspector) unrelieved(v ctl.View, listed map[*slot]int, out *[]ctl.BacklogInfo) (more bool, err error) {
-	err = b.steps(func(c *Client) int { return len(c.slots) }, func(c *Client, from, to int) bool {
-		if !v.May(c.user.UID) {
+	err = b.eachUnrelieved(func(sl *slot) bool {
+		if _, ok := listed[sl]; ok || !v.May(sl.sock.cl.user.UID) {
 			return true
 		}
-		for _, sl := range c.slots[from:to] {
-			if sl == nil || sl.closed || sl.sock.closed || c.table.Slot(sl.idx).LoadCongested() == 0 || !c.seg.WantSlot(sl.idx).WantsRelief() {
-				continue
-			}
-			if _, ok := listed[sl]; ok {
-				continue
-			}
-			if more = len(*out) >= v.Limit; more {
-				return false
-			}
-			who := ctl.WaitsForRelief
-			if b.e.drains.toldToWait(sl) {
-				who = ctl.WaitsForOperator
-			}
-			*out = append(*out, ctl.BacklogInfo{Direction: "send", Addr: sl.sock.local.addr, Port: sl.sock.port, Dest: sl.addr, DestPort: sl.port,
-				Lane: sl.sock.lane, Owner: sl.sock.owner(), Congested: true, WaitsFor: who})
+		if more = len(*out) >= v.Limit; more {
+			return false
 		}
+		who := ctl.WaitsForRelief
+		if b.e.drains.toldToWait(sl) {
+			who = ctl.WaitsForOperator
+		}
+		*out = append(*out, ctl.BacklogInfo{Direction: "send", Addr: sl.sock.local.addr, Port: sl.sock.port, Dest: sl.addr, DestPort: sl.port,
+			Lane: sl.sock.lane, Owner: sl.sock.owner(), Congested: true, WaitsFor: who})
 		return true
 	})
 	return more, err

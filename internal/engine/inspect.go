@@ -51,8 +51,16 @@ func (b Inspector) Sockets() (out []ctl.SocketInfo, err error) {
 			})
 		}
 	}
+	waits := map[netip.AddrPort]uint64{}
+	if err == nil {
+		err = b.eachUnrelieved(func(sl *slot) bool {
+			waits[netip.AddrPortFrom(sl.sock.local.addr, sl.sock.port)]++
+			return true
+		})
+	}
 	for i := range out {
 		took[i].in(&out[i].MessageTime, &out[i].OperationTime)
+		out[i].Unrelieved = waits[netip.AddrPortFrom(out[i].Addr, out[i].Port)]
 	}
 	return out, err
 }

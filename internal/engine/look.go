@@ -95,6 +95,19 @@ func (b Inspector) eachSocket(f func(*socket) bool) error {
 	})
 }
 
+// eachUnrelieved calls f for all congested destinations whose relief the client asks for. The client
+// does not withdraw its wish when a sender gives up.
+func (b Inspector) eachUnrelieved(f func(*slot) bool) error {
+	return b.steps(func(c *Client) int { return len(c.slots) }, func(c *Client, from, to int) bool {
+		for _, sl := range c.slots[from:to] {
+			if sl != nil && !sl.closed && !sl.sock.closed && c.table.Slot(sl.idx).LoadCongested() != 0 && c.seg.WantSlot(sl.idx).WantsRelief() && !f(sl) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // sinceMs is how long ago at was, ms of unix time modulo 2^32.
 func (w *watching) sinceMs(at uint32) time.Duration {
 	return time.Duration(max(0, int32(w.e.wall.ms()-at))) * time.Millisecond

@@ -41,6 +41,9 @@ func TestBacklogRelief(t *testing.T) {
 		if got := rows(); len(got) != 1 || got[0] != want {
 			t.Errorf("%d hosts: %+v, want %+v", hosts, got, want)
 		}
+		if all, err := l.Sockets(); err != nil || len(all) == 0 || all[0].Port != 10 || all[0].Unrelieved != 1 || len(all) > 1 && all[1].Unrelieved != 0 {
+			t.Errorf("sockets: %+v, %v", all, err)
+		}
 		v := l.view
 		v.May = func(uint32) bool { return false }
 		if got, more, err := l.Backlog(v); len(got) != 0 || more || err != nil {
@@ -56,6 +59,9 @@ func TestBacklogRelief(t *testing.T) {
 		w.run()
 		if got := rows(); len(got) != 0 {
 			t.Errorf("after the relief: %+v", got)
+		}
+		if all, err := l.Sockets(); err != nil || all[0].Unrelieved != 0 {
+			t.Errorf("sockets after the relief: %+v, %v", all, err)
 		}
 		w.clean2(a, b)
 	}
