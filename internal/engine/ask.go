@@ -25,6 +25,7 @@ type asks struct {
 
 // ask is one of them. The numbers are of Engine.clock.
 type ask struct {
+	cookie  uint64
 	by      *peer  // the lane on which the question under way is; nil: there is none
 	number  uint64 // of that question
 	refused uint64 // of the last question that was refused: an answer for what had been submitted by then
@@ -81,7 +82,7 @@ func (p *peer) wants(t *txMsg) *txOp {
 		if !p.c.profile().grants || !p.mayAsk(t, &o.Op) {
 			continue
 		}
-		if a := p.asks.of[o.Cookie]; a == nil || a.refused <= t.nth {
+		if !t.refusedBy(t.asked, o) && !t.refusedBy(p.asks.of[o.Cookie], o) {
 			return o
 		}
 		t.sock.cl.acct.guessed(p.c.e.now)
@@ -89,6 +90,11 @@ func (p *peer) wants(t *txMsg) *txOp {
 	}
 	t.sought = false
 	return nil
+}
+
+// refusedBy reports whether a, which may be nil, is an answer no to t's question for the key of o.
+func (t *txMsg) refusedBy(a *ask, o *txOp) bool {
+	return a != nil && a.cookie == o.Cookie && a.refused > t.nth
 }
 
 // ask asks for the key that t waits for, unless that is under way or there is no room for the
@@ -100,14 +106,19 @@ func (p *peer) ask(t *txMsg) {
 	}
 	h, e := p.remote, p.c.e
 	a := h.asks.of[o.Cookie]
-	if a != nil && a.by != nil || h.asks.under >= maxAsks || p.ctls >= maxCtl {
+	if a != nil && a.by != nil {
+		t.asked = a
+		return
+	}
+	if h.asks.under >= maxAsks || p.ctls >= maxCtl {
 		return
 	}
 	if a == nil {
 		h.asks.sweep()
-		a = &ask{}
+		a = &ask{cookie: o.Cookie}
 		h.asks.of[o.Cookie] = a
 	}
+	t.asked = a
 	a.by, a.number = p, e.peers.tick()
 	h.asks.under++
 	e.peers.sendAsk(p, &wire.Ask{Cookie: o.Cookie, Number: uint32(a.number), Says: wire.AskQuestion})
@@ -118,7 +129,8 @@ func (ps *peerTable) sendAsk(p *peer, a *wire.Ask) {
 	ps.sendCtl(p, m, a.Append(m.buf[:0]))
 }
 
-// sweep makes room for one more: what is forgotten is asked again.
+// sweep makes room for one more: what is forgotten is asked again, but not by those who asked
+// before. They may be many, and look late.
 func (as *asks) sweep() {
 	if as.of == nil {
 		as.of = map[uint64]*ask{}

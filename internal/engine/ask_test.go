@@ -8,7 +8,9 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -201,5 +203,36 @@ func TestAskAnswers(t *testing.T) {
 	if n := len(p.asks.of); n > maxAsks+1 {
 		t.Errorf("%d answers are kept", n)
 	}
+	w.clean2(a, b)
+}
+
+// TestAskMany: an answer is one for who asked though it is forgotten before he looks, for those of many
+// others. Otherwise many that wait would have each other ask for ever. What waits for a key does not wait
+// for its turn.
+func TestAskMany(t *testing.T) {
+	w, a, b := opPair(t, 2)
+	a.submit(shm.Sub{Len: 10})
+	w.run()
+	wrong := b.openRegion(0, abi.RightWrite).Cookie ^ 0x100
+	a.submit(shm.Sub{}, a.op(abi.OpWrite, wrong, 0))
+	a.e.Turn(w.net.Now(), Wall(w.net.Now()))
+	p := a.e.peers.all[0]
+	if says := p.waitsFor(p.paused.Head.Of, true); says != ctl.WaitsForAck {
+		t.Errorf("it waits for: %s", says)
+	}
+	a.e.chores.Spend(2 * chores.Budget) // nobody looks in this turn
+	a.e.keys.told(p, &wire.Ask{Cookie: wrong, Number: uint32(p.asks.of[wrong].number), Says: wire.AskNoKey})
+	for cookie := range uint64(2 * maxAsks) {
+		p.asks.sweep()
+		p.asks.of[cookie<<32] = &ask{}
+	}
+	if p.asks.of[wrong] != nil {
+		t.Fatal("the answer is not forgotten")
+	}
+	a.e.Turn(w.net.Now(), Wall(w.net.Now()))
+	if n := p.asks.under; n != 0 || a.statuses()[0] != refused {
+		t.Errorf("%d questions under way, statuses %v", n, a.statuses())
+	}
+	w.run()
 	w.clean2(a, b)
 }

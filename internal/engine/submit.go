@@ -56,6 +56,7 @@ type txMsg struct {
 	handed bool       // to its connection
 
 	sought        bool // a key of its operations was not granted when it was submitted: see wants
+	asked         *ask // for one of them
 	ungranted     bool // the cookie it carries is to be granted when it is handed on
 	toldUngranted bool // its socket is told that the cookie could not be granted
 }
@@ -344,7 +345,7 @@ func (tx *sender) freeMsg(t *txMsg) {
 		tx.freeOp(c, o)
 	}
 	t.m = msg.Msg{}
-	t.sock, t.slot, t.pin = nil, nil, nil
+	t.sock, t.slot, t.pin, t.asked = nil, nil, nil, nil
 	t.sum, t.traced, t.traceSeq = frames.Sum{}, 0, 0
 	t.errno, t.nops, t.sought, t.ungranted, t.toldUngranted = 0, 0, false, false, false
 	e.pools.msgs.Put(t)

@@ -117,7 +117,7 @@ func (p *peer) waitsFor(sl *slot, queued bool) string {
 	switch {
 	case p.c.RemoteCong().Test(sl.port):
 		return ctl.WaitsForReceiver
-	case sl.q.N > 0 && p.c.State() == conn.Up:
+	case sl.q.N > 0 && p.c.State() == conn.Up && !sl.paused.On():
 		return ctl.WaitsForTurn
 	}
 	return p.c.waitsFor(queued)
