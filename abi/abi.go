@@ -76,8 +76,7 @@ const (
 	RightAtomic Rights = 1 << 2 // atomics
 	UseOnce     Rights = 1 << 3 // the region ends with the first message that has operations on it
 	_           Rights = 1 << 4 // asked for by the libraries of release 0.2.0, and without effect
-	// Open is no right: everybody who shows the cookie may use the region. It is for the
-	// daemon alone: no GRANT has it.
+	// Open is no right: everybody who shows the cookie may use the region.
 	Open Rights = 1 << 5
 
 	// AnyRight is all kinds of operations.

@@ -7,6 +7,7 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
+	"golang.org/x/sys/unix"
 )
 
 // A region that is open (abi.Open) may be used by everybody who shows its cookie, as every
@@ -20,7 +21,8 @@ import (
 // asks is the keys that a host is asked for, by cookie. Engine-owned.
 type asks struct {
 	of    map[uint64]*ask
-	under int // questions without an answer
+	under int   // questions without an answer
+	said  int64 // when an answer no was traced last
 }
 
 // ask is one of them. The numbers are of Engine.clock.
@@ -34,8 +36,8 @@ type ask struct {
 const (
 	maxAsks = 1024 // questions to one host under way, and answers no of it that are kept
 
-	// One user's messages get so many answers no in wrongNs. Then those with keys that were not
-	// granted are refused without a question: a cookie cannot be found by trying.
+	// One user's messages show so many wrong cookies in wrongNs. Then those that nothing but a
+	// cookie would allow are refused: it cannot be found by trying.
 	maxWrong = 1000
 	wrongNs  = 1_000_000_000
 )
@@ -61,10 +63,22 @@ func (p *peer) mayAsk(t *txMsg, o *rdmaop.Op) bool {
 	return p.grants.Ungranted(o, t.sock.port) && (!p.c.Ready() || p.c.Asks()) && t.sock.cl.acct.mayGuess(p.c.e.now)
 }
 
-// mayGuess reports whether a's messages may have keys asked for.
+// mayGuess reports whether a cookie is enough for a's messages.
 func (a *account) mayGuess(now int64) bool { return a.wrong < maxWrong || now-a.wrongFrom >= wrongNs }
 
-// guessed notes that the owner of a key said no.
+// shown notes that an operation of a showed a cookie, with errno, and returns what it ends with. open
+// says whether it is allowed for the cookie alone.
+func (a *account) shown(errno unix.Errno, now int64, open func() bool) unix.Errno {
+	switch {
+	case errno == unix.EINVAL:
+		a.guessed(now)
+	case errno == 0 && !a.mayGuess(now) && open():
+		return unix.EINVAL
+	}
+	return errno
+}
+
+// guessed notes that a cookie of a's was wrong.
 func (a *account) guessed(now int64) {
 	if now-a.wrongFrom >= wrongNs {
 		a.wrong, a.wrongFrom = 0, now
@@ -204,7 +218,10 @@ func (ks *keyTable) told(p *peer, q *wire.Ask) {
 	a.by = nil
 	h.asks.under--
 	if a.refused = a.number; q.Says != wire.AskGranted {
-		e.cfg.Trace(p.local.addr, p.addr, "key refused", fmt.Errorf("%w, %#x: %s", errKey, uint32(q.Cookie), askText(q.Says)))
+		if e.now-h.asks.said >= wrongNs { // who tries cookies does not fill the events
+			h.asks.said = e.now
+			e.cfg.Trace(p.local.addr, p.addr, "key refused", fmt.Errorf("%w, %#x: %s", errKey, uint32(q.Cookie), askText(q.Says)))
+		}
 	} else if !p.grants.Retired(uint32(q.Cookie)) {
 		delete(h.asks.of, q.Cookie)
 	} // else this host's table had no room for it, or the key has been taken back

@@ -155,13 +155,21 @@ func TestAskLost(t *testing.T) {
 
 // TestGuesses: whoever shows wrong cookies without end has no more of them asked for. Another user has.
 func TestGuesses(t *testing.T) {
-	w := newWorld(t, 2, Config{})
-	evil, good, b := w.opSideAs(0, 10, 1000), w.opSideAs(0, 11, 1001), w.opSide(1, 20)
+	for hosts := 1; hosts <= 2; hosts++ {
+		testGuesses(t, hosts)
+	}
+}
+
+func testGuesses(t *testing.T, hosts int) {
+	w := newWorld(t, hosts, Config{})
+	evil, good, b := w.opSideAs(0, 10, 1000), w.opSideAs(0, 11, 1001), w.opSide(hosts-1, 20)
 	r := b.openRegion(0, abi.RightWrite)
 	for _, s := range []*opSide{evil, good} {
-		s.open(s.sock, 0, 0, hostAddr(1), 20)
+		s.open(s.sock, 0, 0, hostAddr(hosts-1), 20)
 	}
 	acct := evil.cl.acct
+	good.submit(shm.Sub{}, good.op(abi.OpWrite, r.Cookie, 0)) // so that nobody has to ask any more
+	good.ended(success)
 	evil.submit(shm.Sub{}, evil.op(abi.OpWrite, r.Cookie^0x100, 0))
 	if evil.ended(refused); acct.wrong != 1 {
 		t.Errorf("%d wrong keys are counted", acct.wrong)
@@ -172,7 +180,7 @@ func TestGuesses(t *testing.T) {
 	evil.submit(shm.Sub{}, evil.op(abi.OpWrite, r.Cookie, 0))
 	evil.ended(refused, refused)
 	good.submit(shm.Sub{}, good.op(abi.OpWrite, r.Cookie, 0))
-	good.ended(success)
+	good.ended(success, success)
 	w.pass(wrongNs, w.es...)
 	evil.submit(shm.Sub{}, evil.op(abi.OpWrite, r.Cookie, 0))
 	evil.ended(refused, refused, success)

@@ -94,7 +94,9 @@ func (ps *peerTable) ctlDone(m *ctlMsg, o msg.Outcome) {
 		m.region = nil
 	}
 	m.m = msg.Msg{}
-	m.p.ctls--
+	if m.p.ctls--; m.p.ctls == maxCtl-1 {
+		m.p.lookPaused() // there is room for questions
+	}
 	m.p = nil
 	e.pools.ctls.Put(m)
 }

@@ -141,8 +141,8 @@ func (l *localAddr) retired(t *txMsg) {
 }
 
 func (l *localAddr) check(t *txMsg, o *txOp) unix.Errno {
-	_, errno := l.target(t, o)
-	return errno
+	r, errno := l.target(t, o)
+	return t.sock.cl.acct.shown(errno, l.loop.e.now, func() bool { return r.rights&abi.Open != 0 })
 }
 
 func (l *localAddr) expose(r *region, port uint16, _ offer) error {
@@ -338,18 +338,17 @@ func (l *localAddr) target(t *txMsg, o *txOp) (*region, unix.Errno) {
 		r.spent || r.user != nil && r.user != t {
 		return nil, unix.EINVAL
 	}
-	if r.rights&o.Rights() == 0 || !r.exp.Granted(t.sock.local.key, t.sock.port) && !l.openTo(r, t.sock) {
+	granted := r.exp.Granted(t.sock.local.key, t.sock.port)
+	if r.rights&o.Rights() == 0 || !granted && r.rights&abi.Open == 0 {
 		return nil, unix.EACCES
 	}
 	if o.Len > r.n || o.RemoteOff > r.n-o.Len {
 		return nil, unix.ERANGE
 	}
+	if !granted && t.sock.local.expose(r, rdmaop.AnyPort, byCookie) != nil {
+		return nil, unix.EACCES
+	}
 	return r, 0
-}
-
-// openTo grants r to all sockets at the address of s, if it is open.
-func (l *localAddr) openTo(r *region, s *socket) bool {
-	return r.rights&abi.Open != 0 && s.local.expose(r, rdmaop.AnyPort, byCookie) == nil
 }
 
 // owner is whose the memory of an operation is, which target has found.
