@@ -84,7 +84,7 @@ func TestExamples(t *testing.T) {
 			}
 			got, err := example(t, ds[1], dir, c.client, append([]string{"-to", addr}, c.args...)...).CombinedOutput()
 			if err != nil || !strings.HasPrefix(string(got), c.want) {
-				t.Errorf("%s: %v, %.200q, want %.200q", c.client, err, got, c.want)
+				t.Errorf("%s: %v, %.2000q, want %.200q", c.client, err, got, c.want)
 			}
 		})
 	}

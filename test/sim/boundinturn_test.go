@@ -34,7 +34,9 @@ func TestBoundInTurn(t *testing.T) {
 
 func (s *script) boundInTurn(messages, statuses int) {
 	c := s.a2.c
-	forbidden := s.b.register(100, rds.AllowRead) // not granted, so an operation on it is refused at once
+	forbidden := s.b.register(100, rds.AllowWrite) // granted without the right to read, so a read of it is refused at once
+	s.b.expose(forbidden, s.a2.ap)
+	s.drain()
 	c.carve(4096, 1)                              // now, so that the process need not ask for memory later
 	for range s.rWork.IntN(3) {
 		s.a.send(s.a2.ap, 20, extra{})
@@ -51,7 +53,7 @@ func (s *script) boundInTurn(messages, statuses int) {
 			messages--
 		} else {
 			s.issue(s.a2, 1, abi.OpRead, 10, false)
-			s.ops[len(s.ops)-1].refusable = 22
+			s.ops[len(s.ops)-1].refusable = 13
 			statuses--
 		}
 	}

@@ -93,7 +93,7 @@ class Access(IntFlag):
     WRITE = lib.RDS_ALLOW_WRITE
     ATOMIC = lib.RDS_ALLOW_ATOMIC
     USE_ONCE = lib.RDS_USE_ONCE
-    PAGE_OFFSET = lib.RDS_PAGE_OFFSET
+    OPEN = lib.RDS_OPEN
 
 
 class Status(IntEnum):
