@@ -124,8 +124,30 @@ func TestOpenOnce(t *testing.T) {
 	w.clean(a.raw, b.raw, c.raw)
 }
 
+// TestOpenOnceTogether: of two hosts that ask at the same time one uses it.
+func TestOpenOnceTogether(t *testing.T) {
+	w := newWorld(t, 3, Config{})
+	b, a, c := w.opSide(0, 20), w.opSide(1, 10), w.opSide(2, 10)
+	r := b.openRegion(0, abi.RightWrite|abi.UseOnce)
+	for _, s := range []*opSide{a, c} {
+		s.open(s.sock, 0, 0, hostAddr(0), 20)
+		s.submit(shm.Sub{Len: 10})
+	}
+	w.run()
+	for _, s := range []*opSide{a, c} {
+		s.submit(shm.Sub{}, s.op(abi.OpWrite, r.Cookie, 0))
+	}
+	w.run()
+	st := []int{a.statuses()[0], c.statuses()[0]}
+	slices.Sort(st)
+	if b.look(); !slices.Equal(st, []int{success, refused}) || len(b.msgs) != 3 {
+		t.Errorf("statuses %v, messages %+v", st, b.msgs)
+	}
+	w.clean(a.raw, b.raw, c.raw)
+}
+
 // TestAskLost: a question whose answer is lost, with the connection or with the peer's daemon, is asked
-// again. A message that waits for an answer can be withdrawn, and what is behind it goes on.
+// again. A message that waits for an answer is withdrawn by its limit, and what is behind it goes on.
 func TestAskLost(t *testing.T) {
 	w, a, b := opPair(t, 2)
 	a.submit(shm.Sub{Len: 10})
@@ -139,14 +161,15 @@ func TestAskLost(t *testing.T) {
 		t.Fatalf("%d questions under way", h.asks.under)
 	}
 	ResetPeers(a.e, hostAddr(1), nil)
+	a.submit(shm.Sub{GiveUp: 20}, a.op(abi.OpWrite, r.Cookie, 0))
 	a.submit(shm.Sub{Len: 20})
 	w.pass(50*ms, w.es...)
-	if h.asks.under != 0 || a.statuses()[0] >= 0 {
+	if st := a.statuses(); h.asks.under != 0 || st[0] >= 0 || st[1] != int(abi.StatusDropped) {
 		t.Errorf("away: %d questions under way, statuses %v", h.asks.under, a.statuses())
 	}
 	w.net.Faults.Unreachable = 0
 	w.pass(3000*ms, w.es...)
-	a.ended(success)
+	a.ended(success, int(abi.StatusDropped))
 	if b.look(); len(b.msgs) != 3 {
 		t.Errorf("messages %+v", b.msgs)
 	}
