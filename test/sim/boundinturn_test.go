@@ -37,7 +37,7 @@ func (s *script) boundInTurn(messages, statuses int) {
 	forbidden := s.b.register(100, rds.AllowWrite) // granted without the right to read, so a read of it is refused at once
 	s.b.expose(forbidden, s.a2.ap)
 	s.drain()
-	c.carve(4096, 1)                              // now, so that the process need not ask for memory later
+	c.carve(4096, 1) // now, so that the process need not ask for memory later
 	for range s.rWork.IntN(3) {
 		s.a.send(s.a2.ap, 20, extra{})
 		s.run(below(s.rWork, 5000))
