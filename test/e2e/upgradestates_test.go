@@ -149,8 +149,8 @@ func unreadFull(t *testing.T, here, _ *host) func() {
 	}
 	r.seg.SubProducer().Publish()
 	return func() {
-		r.ring()
 		for got, statuses := uint32(0), uint32(0); got < msgs+rest || statuses < ops; {
+			r.ring() // the daemon may sleep until there is room
 			switch e := r.event(); shm.EvKind(e.Kind()) {
 			case shm.EvData:
 				got++
