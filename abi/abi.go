@@ -75,8 +75,10 @@ const (
 	RightWrite  Rights = 1 << 1 // writes
 	RightAtomic Rights = 1 << 2 // atomics
 	UseOnce     Rights = 1 << 3 // the region ends with the first message that has operations on it
-	_           Rights = 1 << 4 // asked for by the libraries of release 0.2.0, and without effect
-	// Open is no right: everybody who shows the cookie may use the region.
+	// PageOffset is no right and has no effect: the libraries of release 0.2.0 ask for it.
+	PageOffset Rights = 1 << 4
+	// Open is no right: everybody who shows the cookie may use the region. It is for the
+	// daemon alone: no GRANT has it.
 	Open Rights = 1 << 5
 
 	// AnyRight is all kinds of operations.

@@ -226,7 +226,6 @@ func (c *Conn) peerCaps() (caps verbs.Caps) {
 // instructions of the processor, so beside a device that does not respect those it
 // leaves all atomics to the device.
 func features(caps verbs.Caps) (f uint32) {
-	f = wire.FeatureAsk
 	if caps&verbs.CapAtomics != 0 {
 		f |= wire.FeatureAtomics
 	}

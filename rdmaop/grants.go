@@ -171,12 +171,6 @@ func (g *Grants) Ungranted(o *Op, port uint16) bool {
 	return !mine && !all
 }
 
-// Open reports whether the socket at port may use rkey, if it may, for the cookie alone.
-func (g *Grants) Open(rkey uint32, port uint16) bool {
-	_, mine := g.grants[holder{rkey, port}]
-	return !mine && g.grants[holder{rkey, AnyPort}]&abi.Open != 0
-}
-
 // Owner returns the owner that the GRANT of rkey named, or the zero value for a key
 // that is not known.
 func (g *Grants) Owner(rkey uint32) Owner {

@@ -131,7 +131,7 @@ func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
 var all = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 
 // ExposeToAll lets everybody use the region who shows its Cookie, on every host that this host's
-// daemon allows as a peer, now or later. Then the Cookie is all that protects it: 43 bits of it are
+// daemon allows as a peer, now or later. Then the Cookie is all that protects it: 52 bits of it are
 // random. Register memory anew now and then.
 //
 // It is a call to the daemon. Errors: the context's; EACCES, the daemon's keys.strict names the

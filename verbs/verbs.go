@@ -57,6 +57,7 @@ const (
 	CapMW                             // memory windows of both types, BIND_MW
 	CapPlacedCQ                       // a successful completion says that the peer's device has the data, even with AckLocal (InfiniBand, RoCE)
 	CapGlobalAtomics                  // atomics are atomic towards the instructions of the processor, too (IBV_ATOMIC_GLOB)
+	CapAnyIOVA                        // a region's iova need not have the offset in the page that its memory has
 )
 
 // Device is one RDMA device with its connection manager. Only its owner's thread may use it.

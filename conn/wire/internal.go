@@ -132,7 +132,7 @@ func ParseHello(b []byte) (h Hello, err error) {
 type Grant struct {
 	Cookie   uint64 // rkey | offset<<32
 	Length   uint64 // bytes
-	Rights   uint32 // abi.Rights: 1 read, 2 write, 4 atomic, 8 use once, 32 open
+	Rights   uint32 // abi.Rights: 1 read, 2 write, 4 atomic, 8 use once
 	Owner    uint16 // port of the region's socket
 	Grantee  uint16 // port that may use it, 0 = any socket of the peer
 	OwnerInc uint32 // incarnation of the owner

@@ -24,9 +24,6 @@ type account struct {
 	segs                                 int    // local segments of these ops
 	opMemory                             uint64 // counted in quota.Memory for them, see opsHeld
 
-	wrong     int   // cookies that it showed in vain, see maxWrong
-	wrongFrom int64 // since when
-
 	leaving int // clients that are being ended: what they have counts until then
 
 	peers int // it asked for that were never met: see mayPeer

@@ -3,11 +3,11 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
-	"golang.org/x/sys/unix"
 )
 
 // A region that is open (abi.Open) may be used by everybody who shows its cookie, as every
@@ -18,28 +18,24 @@ import (
 // Nothing of this goes over in a planned restart. What waits asks again, and an answer to
 // another question is none.
 
-// asks is the keys that a host is asked for, by cookie. Engine-owned.
+// asks is the questions to a host that are under way, by cookie. Engine-owned.
 type asks struct {
-	of    map[uint64]*ask
-	under int   // questions without an answer
-	said  int64 // when an answer no was traced last
+	of   map[uint64]*ask
+	said int64 // when an answer no was traced last
 }
 
-// ask is one of them. The numbers are of Engine.clock.
+// ask is a question. Each message that waits for its answer has it, see txMsg.asked.
 type ask struct {
-	cookie  uint64
-	by      *peer  // the lane on which the question under way is; nil: there is none
-	number  uint64 // of that question
-	refused uint64 // of the last question that was refused: an answer for what had been submitted by then
+	cookie uint64
+	by     *peer  // the lane that it was asked on
+	number uint64 // Engine.clock then
+
+	answered bool // for what had been submitted by then
 }
 
 const (
-	maxAsks = 1024 // questions to one host under way, and answers no of it that are kept
-
-	// One user's messages show so many wrong cookies in wrongNs. Then those that nothing but a
-	// cookie would allow are refused: it cannot be found by trying.
-	maxWrong = 1000
-	wrongNs  = 1_000_000_000
+	maxAsks = 1024          // questions to one host under way
+	sayNs   = 1_000_000_000 // between two traces of answers no: who tries cookies does not fill the events
 )
 
 var errKey = errors.New("an operation was refused its key")
@@ -60,30 +56,7 @@ func askText(says uint16) string {
 // mayAsk reports whether o, which the grants there are do not allow, may be allowed when its
 // key is asked for.
 func (p *peer) mayAsk(t *txMsg, o *rdmaop.Op) bool {
-	return p.grants.Ungranted(o, t.sock.port) && (!p.c.Ready() || p.c.Asks()) && t.sock.cl.acct.mayGuess(p.c.e.now)
-}
-
-// mayGuess reports whether a cookie is enough for a's messages.
-func (a *account) mayGuess(now int64) bool { return a.wrong < maxWrong || now-a.wrongFrom >= wrongNs }
-
-// shown notes that an operation of a showed a cookie, with errno, and returns what it ends with. open
-// says whether it is allowed for the cookie alone.
-func (a *account) shown(errno unix.Errno, now int64, open func() bool) unix.Errno {
-	switch {
-	case errno == unix.EINVAL:
-		a.guessed(now)
-	case errno == 0 && !a.mayGuess(now) && open():
-		return unix.EINVAL
-	}
-	return errno
-}
-
-// guessed notes that a cookie of a's was wrong.
-func (a *account) guessed(now int64) {
-	if now-a.wrongFrom >= wrongNs {
-		a.wrong, a.wrongFrom = 0, now
-	}
-	a.wrong++
+	return p.grants.Ungranted(o, t.sock.port) && (!p.c.Ready() || p.c.Asks())
 }
 
 // wants returns the first operation of t, which has not begun, whose key has to be asked for,
@@ -96,46 +69,32 @@ func (p *peer) wants(t *txMsg) *txOp {
 		if !p.c.profile().grants || !p.mayAsk(t, &o.Op) {
 			continue
 		}
-		if !t.refusedBy(t.asked, o) && !t.refusedBy(p.asks.of[o.Cookie], o) {
+		if a := t.asked; a == nil || a.cookie != o.Cookie || !a.answered || a.number < t.nth {
 			return o
 		}
-		t.sock.cl.acct.guessed(p.c.e.now)
-		break
+		break // no: then it would be granted
 	}
 	t.sought = false
 	return nil
 }
 
-// refusedBy reports whether a, which may be nil, is an answer no to t's question for the key of o.
-func (t *txMsg) refusedBy(a *ask, o *txOp) bool {
-	return a != nil && a.cookie == o.Cookie && a.refused > t.nth
-}
-
-// ask asks for the key that t waits for, unless that is under way or there is no room for the
-// question: with each answer there is.
+// ask asks for the key that t waits for, unless that is under way. Without room for the question t waits
+// on: with each answer there is room.
 func (p *peer) ask(t *txMsg) {
 	o := p.wants(t)
 	if o == nil || !p.c.Ready() {
 		return
 	}
-	h, e := p.remote, p.c.e
-	a := h.asks.of[o.Cookie]
-	if a != nil && a.by != nil {
-		t.asked = a
+	h, ps := p.remote, &p.c.e.peers
+	if t.asked = h.asks.of[o.Cookie]; t.asked != nil || len(h.asks.of) >= maxAsks || p.ctls >= maxCtl {
 		return
 	}
-	if h.asks.under >= maxAsks || p.ctls >= maxCtl {
-		return
+	a := &ask{cookie: o.Cookie, by: p, number: ps.tick()}
+	if h.asks.of == nil {
+		h.asks.of = map[uint64]*ask{}
 	}
-	if a == nil {
-		h.asks.sweep()
-		a = &ask{cookie: o.Cookie}
-		h.asks.of[o.Cookie] = a
-	}
-	t.asked = a
-	a.by, a.number = p, e.peers.tick()
-	h.asks.under++
-	e.peers.sendAsk(p, &wire.Ask{Cookie: o.Cookie, Number: uint32(a.number), Says: wire.AskQuestion})
+	h.asks.of[a.cookie], t.asked = a, a
+	ps.sendAsk(p, &wire.Ask{Cookie: a.cookie, Number: uint32(a.number), Says: wire.AskQuestion})
 }
 
 func (ps *peerTable) sendAsk(p *peer, a *wire.Ask) {
@@ -143,32 +102,11 @@ func (ps *peerTable) sendAsk(p *peer, a *wire.Ask) {
 	ps.sendCtl(p, m, a.Append(m.buf[:0]))
 }
 
-// sweep makes room for one more: what is forgotten is asked again, but not by those who asked
-// before. They may be many, and look late.
-func (as *asks) sweep() {
-	if as.of == nil {
-		as.of = map[uint64]*ask{}
-	}
-	if len(as.of)-as.under < maxAsks {
-		return
-	}
-	for c, a := range as.of {
-		if a.by == nil {
-			delete(as.of, c)
-		}
-	}
-}
-
 // askAgain has asked again, on whichever lane, what was asked on p, which is down: the answers may be
 // lost, with the peer's daemon or because it was broken off for them.
 func (p *peer) askAgain() {
 	h := p.remote
-	for _, a := range h.asks.of {
-		if a.by == p {
-			a.by = nil
-			h.asks.under--
-		}
-	}
+	maps.DeleteFunc(h.asks.of, func(_ uint64, a *ask) bool { return a.by == p })
 	h.lookAsking()
 }
 
@@ -212,18 +150,14 @@ func (ks *keyTable) openTo(p *peer, cookie uint64) uint16 {
 func (ks *keyTable) told(p *peer, q *wire.Ask) {
 	e, h := ks.e, p.remote
 	a := h.asks.of[q.Cookie]
-	if a == nil || a.by == nil || uint32(a.number) != q.Number {
+	if a == nil || uint32(a.number) != q.Number {
 		return // of another life
 	}
-	a.by = nil
-	h.asks.under--
-	if a.refused = a.number; q.Says != wire.AskGranted {
-		if e.now-h.asks.said >= wrongNs { // who tries cookies does not fill the events
-			h.asks.said = e.now
-			e.cfg.Trace(p.local.addr, p.addr, "key refused", fmt.Errorf("%w, %#x: %s", errKey, uint32(q.Cookie), askText(q.Says)))
-		}
-	} else if !p.grants.Retired(uint32(q.Cookie)) {
-		delete(h.asks.of, q.Cookie)
-	} // else this host's table had no room for it, or the key has been taken back
+	delete(h.asks.of, q.Cookie)
+	a.answered = true
+	if q.Says != wire.AskGranted && e.now-h.asks.said >= sayNs {
+		h.asks.said = e.now
+		e.cfg.Trace(p.local.addr, p.addr, "key refused", fmt.Errorf("%w, %#x: %s", errKey, uint32(q.Cookie), askText(q.Says)))
+	}
 	h.lookAsking()
 }

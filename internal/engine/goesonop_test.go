@@ -279,7 +279,7 @@ func askGoesOn(x *played) {
 	for _, e := range x.es {
 		e.Turn(x.net.Now(), Wall(x.net.Now()))
 	}
-	if x.es[0].peers.all[0].asks.under != 1 || x.es[1].peers.all[0].asks.under != 1 {
+	if len(x.es[0].peers.all[0].asks.of) != 1 || len(x.es[1].peers.all[0].asks.of) != 1 {
 		x.t.Fatal("no question is under way")
 	}
 	x.pause()

@@ -189,7 +189,7 @@ func (p *peer) expose(r *region, port uint16, by offer) error {
 	m := e.peers.ctl(p, wire.TypeGrant, r.id)
 	m.port, m.region, m.by = port, r, by
 	r.queued.Add(&m.inRegion, m)
-	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc, Region: r.number}
+	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights &^ abi.Open), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc, Region: r.number}
 	e.peers.sendCtl(p, m, g.Append(m.buf[:0]))
 	e.st.C[stats.GrantsSent]++
 	return nil

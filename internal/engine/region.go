@@ -66,9 +66,6 @@ type region struct {
 // regionRights is what a region may have.
 const regionRights = abi.AnyRight | abi.UseOnce | abi.Open
 
-// pageOffset is what the libraries of release 0.2.0 ask for beside rights, for cookies of another form.
-const pageOffset abi.Rights = 1 << 4
-
 // keyTable is the regions of all clients.
 type keyTable struct {
 	e *Engine
@@ -148,14 +145,14 @@ func (ks *keyTable) maybeFreeBuffer(b *buffer) {
 // puts it where its memory is (siw) refuses one that is taken.
 const iovaTries = 16
 
-// register makes a region of b for socket s. Its address is random but for the offset in the
-// page, so that nobody can guess a cookie: 20 bits, beside those of the key (soft: 23).
+// register makes a region of b for socket s. Its address is random, so that nobody can guess a cookie: 29
+// bits beside the 23 of a key of verbs/soft. Words stay aligned, and for an adapter pages.
 func (ks *keyTable) register(s *socket, b *buffer, off, n uint64, rights abi.Rights) (*region, error) {
 	e := ks.e
 	if n == 0 || !b.has(off, n) {
 		return nil, unix.EINVAL
 	}
-	rights &^= pageOffset
+	rights &^= abi.PageOffset
 	if rights&abi.AnyRight == 0 || rights&^regionRights != 0 {
 		return nil, unix.EINVAL
 	}
@@ -165,12 +162,17 @@ func (ks *keyTable) register(s *socket, b *buffer, off, n uint64, rights abi.Rig
 	if err := e.users.mayRegion(s.cl); err != nil {
 		return nil, err
 	}
-	access := regionAccess(rights)
+	access, kept := regionAccess(rights), uint64(7)
+	for _, r := range e.devices.rails {
+		if r.attr.Caps&verbs.CapAnyIOVA == 0 {
+			kept = 0xfff
+		}
+	}
 	var iova uint64
 	var mr verbs.MR
 	var err error
 	for try := 0; try == 0 || try < iovaTries && errors.Is(err, unix.EEXIST); try++ {
-		iova = uint64(uint32(e.cfg.Rand()))&^0xfff | off&0xfff
+		iova = uint64(uint32(e.cfg.Rand()))&^kept | off&kept
 		mr, err = e.devices.regMR(failpoint.RegisterRegion, b.mem[off:off+n:off+n], iova, access)
 	}
 	if err != nil {

@@ -33,7 +33,7 @@ func InProgress(e *Engine) (p Progress) {
 	}
 	for _, q := range e.peers.all {
 		p.OtherLane = p.OtherLane || q.lane > 0 && q.isUp
-		p.Asking = p.Asking || q.asks.under > 0
+		p.Asking = p.Asking || len(q.asks.of) > 0
 		i := q.c.Info()
 		p.Refusing = p.Refusing || i.State == conn.Up && i.Stopped > 0
 	}

@@ -56,7 +56,7 @@ type txMsg struct {
 	handed bool       // to its connection
 
 	sought        bool // a key of its operations was not granted when it was submitted: see wants
-	asked         *ask // for one of them
+	asked         *ask // the question for one of them, nil: none yet
 	ungranted     bool // the cookie it carries is to be granted when it is handed on
 	toldUngranted bool // its socket is told that the cookie could not be granted
 }

@@ -66,7 +66,7 @@ func (p *peer) check(t *txMsg, o *txOp) unix.Errno {
 		t.sought = true
 		return 0
 	}
-	return t.sock.cl.acct.shown(errno, p.c.e.now, func() bool { return p.grants.Open(o.RKey(), t.sock.port) })
+	return errno
 }
 
 func (p *peer) retired(t *txMsg) {

@@ -181,8 +181,11 @@ func (p *peer) lookNextPaused() bool {
 // waits reports whether what waits in sl has to wait for the end of messages or pieces that
 // its connection has, for its port, which is stopped, or for a key.
 func (p *peer) waits(sl *slot) bool {
-	if sl.asks != nil || p.c.Stopped(sl.port) || sl.q.N == 0 {
-		return sl.asks != nil || p.c.Stopped(sl.port)
+	switch {
+	case sl.asks != nil || p.c.Stopped(sl.port):
+		return true
+	case sl.q.N == 0:
+		return false
 	}
 	t := sl.q.Head.Of
 	return sl.pieces >= maxPieces && p.c.e.tx.isLong(t) || p.wants(t) != nil

@@ -21,7 +21,7 @@ func groupE() []statement {
 		{n: 73, kind: "k", by: byCalls, text: "remote_vec.bytes of 1 MiB + 1 fails EMSGSIZE", check: rdmaSizeLimit},
 		{n: 74, kind: "k", by: byCalls, text: "ARGS with DEST, two ARGS, MAP with DEST fail EINVAL; ARGS with an atomic works", check: controlCombinations},
 		{n: 75, kind: "r", by: byCalls, text: "RDMA works on sockets of every transport (kernel: not on TCP or loopback)", check: rdmaOnEveryTransport},
-		{n: 76, kind: "k", by: byCalls, text: "a cookie is the key, and above it an address with the page offset; remote address 0 is the first byte", check: cookieForm},
+		{n: 76, kind: "k", by: byCalls, text: "the lower half of a cookie is the key; remote address 0 is the first byte", check: cookieForm},
 		{n: 77, kind: "k", by: byCalls, text: "RDMA_MAP stores the cookie that the peer gets as RDMA_DEST", check: mapStoresCookie},
 		{n: 78, kind: "k", by: byCalls, text: "DEST with a key of another socket fails EINVAL", check: destOfOtherSocketFails},
 		{n: 79, kind: "r", by: byCalls, text: "MAP works although nothing is connected yet (kernel: EAGAIN)", check: mapBeforeConnection},

@@ -62,9 +62,13 @@ func newFlooded(w *world) *flooded {
 	c := w.hosts[0].clients[0]
 	f.quiet, f.loud = c.eps[0], c.eps[1:]
 	f.target = w.hosts[1].clients[0].eps[0]
-	f.good, f.bad = f.target.register(60_000, rds.AllowRead|rds.AllowWrite), f.target.register(100, rds.AllowRead)
+	f.good, f.bad = f.target.register(60_000, rds.AllowRead|rds.AllowWrite), f.target.register(100, rds.AllowWrite)
 	f.good.offered[f.quiet.ap] = true
 	f.target.send(f.quiet.ap, 20, extra{cookie: f.good.r.Cookie(), tells: f.good})
+	for _, e := range f.loud { // may write, so that a read is refused at once
+		f.bad.offered[e.ap] = true
+		f.target.send(e.ap, 20, extra{cookie: f.bad.r.Cookie(), tells: f.bad})
+	}
 	w.drain()
 	return f
 }

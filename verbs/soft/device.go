@@ -171,7 +171,7 @@ func (d *Device) Attr() verbs.DeviceAttr {
 		Name: d.opt.Name, MaxMsg: maxMsg, MaxSendWR: maxWR, MaxRecvWR: maxWR,
 		MaxSGE: maxSGE, MaxReadSGE: maxSGE, MaxInline: maxInline,
 		MaxReadDepth: d.opt.MaxReadDepth, MaxPrivate: d.opt.maxPrivate(),
-		Caps: verbs.CapOrderedCQ | verbs.CapImm | verbs.CapAtomics | verbs.CapMaskedAtomic | verbs.CapGlobalAtomics | verbs.CapRNR | verbs.CapRNRRetry |
+		Caps: verbs.CapOrderedCQ | verbs.CapImm | verbs.CapAtomics | verbs.CapMaskedAtomic | verbs.CapGlobalAtomics | verbs.CapRNR | verbs.CapRNRRetry | verbs.CapAnyIOVA |
 			verbs.CapRestrictedMR | verbs.CapRemoteAck | verbs.CapInvalidate | verbs.CapMW,
 	}
 }
