@@ -45,7 +45,7 @@ func (cs *clientTable) putStatuses(t *txMsg) bool {
 		if !o.tell {
 			continue
 		}
-		if t.sock.cl.ev.Free() == 0 {
+		if !t.sock.cl.mayPut() {
 			return false
 		}
 		o.tell = false
@@ -127,6 +127,7 @@ func (cs *clientTable) putNotice(sl *slot, kind uint8, count *uint64) bool {
 func (cs *clientTable) put(sl *slot, n shm.EventNotice) bool {
 	r := sl.sock.cl.ev.Reserve()
 	if r == nil {
+		sl.sock.cl.full = true
 		return false
 	}
 	n.Port, n.Sock, n.Slot, n.Cell, n.Addr = sl.port, sl.sock.handle, sl.idx, sl.cell.idx, sl.addr.As16()

@@ -160,10 +160,10 @@ func (rx *receiver) leavePort(s *socket) {
 
 // tellOverrun writes the event of a socket that was overrun; false: no room.
 func (rx *receiver) tellOverrun(s *socket) bool {
-	r := s.cl.ev.Reserve()
-	if r == nil {
+	if !s.cl.mayPut() {
 		return false
 	}
+	r := s.cl.ev.Reserve()
 	*r.Notice() = shm.EventNotice{Kind: shm.EvOverrun, Sock: s.handle, Port: s.port, Addr: s.local.addr16}
 	rx.e.clients.news(s.cl)
 	return true
@@ -266,7 +266,7 @@ func (rx *receiver) writeSockets(c *Client) (n int) {
 		s := c.pendSocks.Head.Of
 		cost, all := rx.writeOver(s, writeSock)
 		n += cost
-		if !all && c.ev.Free() == 0 {
+		if !all && c.full {
 			return n // still its turn
 		}
 		c.pendSocks.Del(&s.pend)
@@ -302,7 +302,7 @@ func (rx *receiver) writeOver(s *socket, budget int) (cost int, all bool) {
 // is no room for it.
 func (rx *receiver) moveOver(s *socket) bool {
 	c, m := s.cl, s.over.Head.Of
-	if c.ev.Free() == 0 {
+	if !c.mayPut() {
 		return false
 	}
 	if !m.inOver {

@@ -22,7 +22,8 @@ type pending struct {
 	pendSocks lists.List[socket] // sockets with messages in overflow
 	untried   int                // of pendSocks, from the head on: not tried since memory came back
 	again     bool               // writePending may find something to write
-	noRoom    bool               // the event ring was full, and something waits for it
+	full      bool               // in this pass of writePending one of them found no room
+	noRoom    bool               // none was written for want of room: see mayWrite
 
 	gone   lists.List[slot] // slots whose socket is gone, as the event ring says when it is published
 	raised []*cell          // marks to publish behind the events of this turn
@@ -45,6 +46,13 @@ func (p *pending) waits() bool { return p.pendOps.N+p.pendCells.N+p.pendNote.N+p
 // of it for want of room.
 func (c *Client) room() bool { return !c.noRoom && c.ev.Free() > 0 }
 
+// mayPut reports whether the event ring has room, for what writePending writes. Once it had none it
+// has none for the rest of the pass: its owner reads meanwhile, and two looks may differ.
+func (c *Client) mayPut() bool {
+	c.full = c.full || c.ev.Free() == 0
+	return !c.full
+}
+
 // mayWrite reports whether writePending may find something to write.
 func (c *Client) mayWrite() bool { return c.again || c.noRoom && c.ev.Free() > 0 }
 
@@ -56,9 +64,10 @@ func (cs *clientTable) writePending(c *Client) bool {
 	c.untried = min(c.untried, c.pendSocks.N)
 	done := 0
 	for done < writeTurn {
+		c.full = false
 		n := cs.writeMarks(c) + cs.writeStatuses(c) + cs.writeNotices(c) + cs.e.rx.writeSockets(c)
 		if n == 0 {
-			c.noRoom = c.waits() && c.ev.Free() == 0
+			c.noRoom = c.full
 			c.again = c.untried > 0 && !c.noRoom
 			return done > 0 || c.again
 		}
@@ -92,7 +101,7 @@ func (cs *clientTable) told(t *txMsg) {
 
 // writeMarks tells waiters that their barrier was reached, and returns how many.
 func (cs *clientTable) writeMarks(c *Client) (n int) {
-	for ; c.pendCells.N > 0 && n < writeEach && c.ev.Free() > 0; n++ {
+	for ; c.pendCells.N > 0 && n < writeEach && c.mayPut(); n++ {
 		ce := c.pendCells.Head.Of
 		c.pendCells.Del(&ce.pend)
 		if ce.live() {
