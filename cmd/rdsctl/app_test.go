@@ -116,15 +116,15 @@ func TestJSON(t *testing.T) {
 		args []string
 		kind ctl.Kind
 	}{
-		{[]string{"status", "-o", "json"}, ctl.KindStatus},
-		{[]string{"devices", "-o=json"}, ctl.KindDevices},
-		{[]string{"-o=json", "sockets"}, ctl.KindSockets},
-		{[]string{"--o=json", "peers"}, ctl.KindPeers},
-		{[]string{"peer", "reset", "-o", "json", "127.0.0.2"}, ctl.KindPeerReset},
-		{[]string{"config", "show", "-o=json"}, ctl.KindConfig},
-		{[]string{"config", "diff", "-o=json"}, ctl.KindDiff},
-		{[]string{"config", "reload", "-o=json"}, ctl.KindReload},
-		{[]string{"ping", "127.0.0.2", "-o", "json", "-c=2", "-i=0s"}, ctl.KindPingReport},
+		{[]string{"status", "-o", "json-v2"}, ctl.KindStatus},
+		{[]string{"devices", "-o=json-v2"}, ctl.KindDevices},
+		{[]string{"-o=json-v2", "sockets"}, ctl.KindSockets},
+		{[]string{"--o=json-v2", "peers"}, ctl.KindPeers},
+		{[]string{"peer", "reset", "-o", "json-v2", "127.0.0.2"}, ctl.KindPeerReset},
+		{[]string{"config", "show", "-o=json-v2"}, ctl.KindConfig},
+		{[]string{"config", "diff", "-o=json-v2"}, ctl.KindDiff},
+		{[]string{"config", "reload", "-o=json-v2"}, ctl.KindReload},
+		{[]string{"ping", "127.0.0.2", "-o", "json-v2", "-c=2", "-i=0s"}, ctl.KindPingReport},
 	} {
 		b := &backend{pings: []time.Duration{5}}
 		code, stdout, stderr := runApp(t, direct{b, true}, tc.args...)
@@ -154,7 +154,7 @@ func TestPingFails(t *testing.T) {
 	if code != exitTimeout || !strings.HasSuffix(stdout, "127.0.0.9: 2 sent, 0 received\n") {
 		t.Errorf("all lost: status %d, %s", code, stdout)
 	}
-	code, stdout, _ = runApp(t, direct{lost, false}, "ping", "127.0.0.9", "-c", "2", "-i", "0s", "-o", "json")
+	code, stdout, _ = runApp(t, direct{lost, false}, "ping", "127.0.0.9", "-c", "2", "-i", "0s", "-o", "json-v2")
 	if r, err := ctl.Parse([]byte(stdout), ctl.KindPingReport); code != exitTimeout || err != nil || r.PingReport.Replies[1].Error.Code != ctl.CodeTimeout {
 		t.Errorf("all lost, JSON: status %d, %v, %s", code, err, stdout)
 	}
@@ -168,7 +168,7 @@ func TestPingFails(t *testing.T) {
 // A ping has the size that was asked for, and its report says so.
 func TestPingSize(t *testing.T) {
 	b := &backend{pings: []time.Duration{7}}
-	code, stdout, _ := runApp(t, direct{b, false}, "ping", "127.0.0.9", "-c", "1", "-size", "65536", "-o", "json")
+	code, stdout, _ := runApp(t, direct{b, false}, "ping", "127.0.0.9", "-c", "1", "-size", "65536", "-o", "json-v2")
 	r, err := ctl.Parse([]byte(stdout), ctl.KindPingReport)
 	if code != exitOK || err != nil || b.size != 65536 || r.PingReport.Size != 65536 {
 		t.Errorf("status %d, %v, %d bytes, %s", code, err, b.size, stdout)
@@ -317,7 +317,7 @@ func TestOffline(t *testing.T) {
 		!strings.Contains(stdout, "pid 4711") || !strings.Contains(stdout, "12 sockets") || strings.Contains(stdout, "listen") {
 		t.Errorf("stuck: status %d, %q\n%s", code, stderr, stdout)
 	}
-	code, stdout, _ = runApp(t, nil, "status", "-offline", "-stats", sock+".stats", "-o", "json")
+	code, stdout, _ = runApp(t, nil, "status", "-offline", "-stats", sock+".stats", "-o", "json-v2")
 	if r, err := ctl.Parse([]byte(stdout), ctl.KindStatus); code != exitOK || err != nil || !r.Status.Offline || r.Status.Counts.Sockets != 12 {
 		t.Errorf("JSON: status %d, %v, %s", code, err, stdout)
 	}

@@ -49,7 +49,7 @@ func TestBench(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("no server")
 	}
-	code, out, errs = run("-mode", "rdma-write", "-size", "4096", "-o", "json", ds[1].Addr().String())
+	code, out, errs = run("-mode", "rdma-write", "-size", "4096", "-o", "json-v2", ds[1].Addr().String())
 	var answer report
 	if err := json.Unmarshal([]byte(out), &answer); code != exitOK || errs != "" || err != nil || answer.Schema != ctl.Schema || answer.Kind != ctl.KindBench ||
 		answer.Bench == nil || answer.Bench.Mode != "rdma-write" || answer.Bench.CPU.ServerDaemon == nil {

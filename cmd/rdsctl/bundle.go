@@ -172,7 +172,7 @@ func (b *bundle) answers(stacks bool) (pid int, answered error) {
 			if r.Status != nil {
 				pid = r.Status.PID
 			}
-			b.add(name, raw)
+			b.json(name, json.RawMessage(raw))
 		}
 	}
 	return pid, answered
@@ -193,7 +193,7 @@ func (b *bundle) missing(name string, err error) {
 }
 
 func (b *bundle) json(name string, v any) {
-	out, err := json.MarshalIndent(v, "", "  ")
+	out, err := indented(v)
 	if err != nil {
 		b.missing(name, err)
 		return

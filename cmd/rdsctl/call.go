@@ -136,9 +136,12 @@ func (a *app) fail(o *options, kind ctl.Kind, err error) int {
 // value.
 func (a *app) printJSON(o *options, v any) int {
 	raw, err := json.Marshal(v)
+	if err == nil && !o.output.old() && o.output != asCSV {
+		raw, err = numbersToStrings(raw)
+	}
 	var b bytes.Buffer
 	if err == nil {
-		switch o.output {
+		switch o.output.form() {
 		case jsonLines:
 			err = json.Compact(&b, raw)
 		case asCSV:

@@ -228,7 +228,7 @@ func (c *checker) print() int {
 	r := &c.r
 	text := cell(r.Text, "nothing to say")
 	number := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
-	switch c.o.output {
+	switch c.o.output.form() {
 	case asJSON, jsonLines, asCSV:
 		return c.printReport(c.o, report{Kind: ctl.KindCheck, Check: r}, nil)
 	case nagios:

@@ -16,7 +16,7 @@ import (
 // ask runs a verb against a daemon and parses its JSON.
 func ask(t *testing.T, d *rdstest.Daemon, kind ctl.Kind, args ...string) *ctl.Response {
 	t.Helper()
-	code, stdout, stderr := runSocket(t, append(args, "-o", "json", "-socket", d.Socket())...)
+	code, stdout, stderr := runSocket(t, append(args, "-o", "json-v2", "-socket", d.Socket())...)
 	r, err := ctl.Parse([]byte(stdout), kind)
 	if code != exitOK || err != nil || stderr != "" {
 		t.Fatalf("%v: status %d, %v, %q, %s", args, code, err, stderr, stdout)

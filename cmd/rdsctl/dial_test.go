@@ -107,7 +107,7 @@ func TestOverSocket(t *testing.T) {
 			t.Errorf("%v: status %d, %q, %q", tc.args, code, stdout, stderr)
 		}
 	}
-	code, stdout, stderr := runSocket(t, "peers", "-o", "json", "-socket", path)
+	code, stdout, stderr := runSocket(t, "peers", "-o", "json-v2", "-socket", path)
 	if r, err := ctl.Parse([]byte(stdout), ctl.KindPeers); code != exitOK || stderr != "" || err != nil || len(r.Peers) != 1000 {
 		t.Errorf("1000 peers: status %d, %v, %q", code, err, stderr)
 	}
@@ -126,7 +126,7 @@ func TestNoDaemon(t *testing.T) {
 	t.Setenv("RDSD_SOCKET", "")
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	for _, args := range [][]string{{"peers"}, {"ping", "::1"}, {"status"}, {"status", "-offline"}, {"peer", "reset", "::1"}} {
-		args = append(args, "-socket", dir+"/none", "-o", "json")
+		args = append(args, "-socket", dir+"/none", "-o", "json-v2")
 		code, stdout, stderr := runSocket(t, args...)
 		if code != exitNoDaemon || !strings.HasPrefix(stderr, "rdsctl: no daemon found: ") || !strings.Contains(stderr, dir+"/none") {
 			t.Errorf("%v: status %d, %q", args, code, stderr)

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -318,7 +317,7 @@ func (d *doctor) nodes() {
 
 // json is the part of the findings that a bundle keeps.
 func (d *doctor) json() []byte {
-	b, err := json.MarshalIndent(&report{Schema: ctl.Schema, Kind: ctl.KindDoctor, Doctor: d.found}, "", "  ")
+	b, err := indented(&report{Schema: ctl.Schema, Kind: ctl.KindDoctor, Doctor: d.found})
 	if err != nil {
 		return []byte(err.Error())
 	}

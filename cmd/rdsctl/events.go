@@ -51,7 +51,7 @@ func eventsVerb(fs *flag.FlagSet) action {
 			return a.wrong("events", "%v", err)
 		case o.watch != 0:
 			return a.wrong("events", "-f and -watch are two ways of going on: choose one")
-		case o.output == asJSON:
+		case o.output.form() == asJSON:
 			return a.wrong("events", "-f has no end for one document: -o jsonl")
 		}
 		return p.follow(ctx, a, o)
@@ -77,7 +77,7 @@ func (p *plan[T]) follow(ctx context.Context, a *app, o *options) int {
 		more := resp.Truncated
 		resp.Truncated = false
 		if n := len(resp.Events); n > 0 {
-			if after != 0 && resp.Events[0].Seq > after+1 && o.output != jsonLines {
+			if after != 0 && resp.Events[0].Seq > after+1 && o.output.form() != jsonLines {
 				fmt.Fprintf(a.stderr, "rdsctl: events: up to %d are not here: too many at once, or another user's\n", resp.Events[0].Seq-after-1)
 			}
 			after = resp.Events[n-1].Seq

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/rdstest"
 )
 
@@ -21,7 +20,7 @@ func wellFormed(form output, text string) string {
 	switch form {
 	case asJSON:
 		var doc struct{ Schema, Kind string }
-		if err := json.Unmarshal([]byte(text), &doc); err != nil || doc.Schema != ctl.Schema || doc.Kind == "" {
+		if err := json.Unmarshal([]byte(text), &doc); err != nil || doc.Schema != schema || doc.Kind == "" {
 			return "not one document with schema and kind"
 		}
 	case jsonLines:
@@ -72,7 +71,7 @@ func TestEveryForm(t *testing.T) {
 			}
 		}
 		if len(v.forms) == 0 {
-			if code, stdout, stderr := runApp(t, c, append(args, "-o", "json")...); code != exitUsage || stdout != "" || !strings.Contains(stderr, "-o") {
+			if code, stdout, stderr := runApp(t, c, append(args, "-o", "json-v2")...); code != exitUsage || stdout != "" || !strings.Contains(stderr, "-o") {
 				t.Errorf("%s -o json: status %d, %q, %q", v.name, code, stdout, stderr)
 			}
 			continue

@@ -59,7 +59,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: status %d, %q, got %s", tc.args, code, stderr, stdout)
 		}
 	}
-	code, stdout, _ := runApp(t, direct{&backend{}, true}, "check", "backlog", "-o", "json")
+	code, stdout, _ := runApp(t, direct{&backend{}, true}, "check", "backlog", "-o", "json-v2")
 	var got struct {
 		Schema string
 		Check  struct {
@@ -122,7 +122,7 @@ func TestDoctor(t *testing.T) {
 	if code != exitFailed || !strings.Contains(stdout, "wrong   daemon") || !strings.Contains(stdout, "fix: start rdsd") {
 		t.Errorf("no daemon: status %d, %s", code, stdout)
 	}
-	code, stdout, _ = runApp(t, silent{}, "doctor", "-timeout", "1ms", "-o", "json")
+	code, stdout, _ = runApp(t, silent{}, "doctor", "-timeout", "1ms", "-o", "json-v2")
 	if code != exitFailed || !strings.Contains(stdout, `"kind": "doctor"`) || !strings.Contains(stdout, "rdsctl bundle first") {
 		t.Errorf("stuck: status %d, %s", code, stdout)
 	}
@@ -205,7 +205,7 @@ func TestBundle(t *testing.T) {
 	defer f.Close()
 	files := untar(t, f)
 	for name, want := range map[string]string{
-		"versions.json": `"kernel"`, "status.json": `"kind":"status"`, "config.json": `"peers.allow"`, "sockets.json": `"sockets":[]`, "peers.json": `"peers"`,
+		"versions.json": `"kernel"`, "status.json": `"kind": "status"`, "config.json": `"peers.allow"`, "sockets.json": `"sockets": []`, "peers.json": `"peers"`,
 		"backlog.json": `"backlog"`, "events.json": `"events"`, "errors.json": `"errors"`, "stacks.txt": "goroutine ", "statistics.json": `"offline": true`,
 		"doctor.json": `"doctor"`, "process/limits": "Max open files", "index.json": `"status.json"`, "host/meminfo": "MemTotal",
 	} {

@@ -196,7 +196,7 @@ func (p *plan[T]) show(a *app, o *options, raw []byte, resp *ctl.Response) int {
 
 // showJSON prints one answer as JSON or as lines of JSON.
 func (p *plan[T]) showJSON(a *app, o *options, raw []byte, items []T) int {
-	if o.output == asJSON && o.filter == "" && o.sort == "" && !p.chosen && p.keep == nil {
+	if o.output.form() == asJSON && o.filter == "" && o.sort == "" && !p.chosen && p.keep == nil {
 		// Print the answer as it came, so that fields of a newer daemon are kept.
 		return a.printJSON(o, json.RawMessage(raw))
 	}
@@ -213,7 +213,7 @@ func (p *plan[T]) showJSON(a *app, o *options, raw []byte, items []T) int {
 		return a.fail(o, p.kind, err)
 	}
 	list := p.rows(items, raws)
-	if o.output == jsonLines {
+	if o.output.form() == jsonLines {
 		for _, r := range list {
 			if code := a.printJSON(o, p.object(&r)); code != exitOK {
 				return code

@@ -142,7 +142,8 @@ peer   127.0.0.2:5000  unknown                 0 B        1  there
 		{"counters -all -o csv", "name,value,rate_per_second\nsend_queued,5,\nconn_reset,0,\n"},
 		{"sockets -o csv -columns addr,port,pid,congested", "addr,port,owner.pid,congested\n127.0.0.1,4000,12,true\n"},
 		{"sockets -o csv -no-header -columns name", "a?[2Jb?c\n"},
-		{"peers -o jsonl -columns remote,next_tx_seq,instance", `{"remote":"127.0.0.2","next_tx_seq":9223372036854775808,"instance":"0000000000000000"}` + "\n"},
+		{"peers -o jsonl -columns remote,next_tx_seq,instance", `{"remote":"127.0.0.2","next_tx_seq":"9223372036854775808","instance":"0000000000000000"}` + "\n"},
+		{"peers -o jsonl-v2 -columns next_tx_seq", `{"next_tx_seq":9223372036854775808}` + "\n"},
 		{"peers -o csv -filter remote=10.0.0.0/8 -columns remote,state", "remote,state\n"},
 	} {
 		code, stdout, stderr := runApp(t, direct{&backend{}, true}, strings.Fields(tc.args)...)
@@ -155,13 +156,13 @@ peer   127.0.0.2:5000  unknown                 0 B        1  there
 func TestListJSON(t *testing.T) {
 	for args, want := range map[string]string{
 		"keys -o jsonl":                                     `"state":"live"`,
-		"events -o json -filter level=warn":                 `"seq": 2`,
+		"events -o json -filter level=warn":                 `"seq": "2"`,
 		"sockets -o json -columns port,pid":                 `"owner.pid": 12`,
 		"counters -o json":                                  `"kind": "counters"`,
 		"config show -o jsonl -filter key=port":             `"value":"7"`,
 		"queues -o json -limit 1 -sort age":                 `"truncated": true`,
 		"status -o jsonl":                                   `"pid":4711`,
-		"stalls -over 1s -o jsonl -columns oldest":          `{"oldest_ns":2000000000}`,
+		"stalls -over 1s -o jsonl -columns oldest":          `{"oldest_ns":"2000000000"}`,
 		"errors -o csv -columns count,error":                "5,reset",
 		"cong -o jsonl -columns owner.pid,where":            `{"owner.pid":null,"where":"peer"}`,
 		"barriers -o json -filter pending=0":                `"barriers": []`,

@@ -1,7 +1,7 @@
 // Rdsctl shows the state of a running rdsd, and changes what can be changed while it runs.
 //
 // Data goes to standard output, messages go to standard error. Tables are for people and
-// may change. -o json is schema rdsd.v2, which only grows.
+// may change. -o json is schema rdsd.v3, which only grows.
 package main
 
 import (

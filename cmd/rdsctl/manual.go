@@ -102,8 +102,8 @@ func rdsctlPage() *page {
 	p.code("rdsctl VERB [ARGUMENT] [FLAGS]", "rdsctl help [VERB]")
 	p.heading("Description")
 	p.text("Flags have one dash or two, before or behind the verb. Data goes to standard output, messages to standard error. " +
-		"Tables are for people and may change; -o json is one document of schema rdsd.v2, which only grows, with units in the names of its fields; " +
-		"jsonl is an item a line; csv has the fields of the JSON.")
+		"Tables are for people and may change; -o json is one document of schema " + schema + ", which only grows, with units in the names of its fields, and with what has 64 bits as a string; " +
+		"jsonl is an item a line; csv has the fields of the JSON. json-v2 and jsonl-v2 are the schema before, in which they are numbers.")
 	p.text(terminalAbout)
 	group := ""
 	var terms []term

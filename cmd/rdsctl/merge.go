@@ -159,9 +159,18 @@ func parseTrace(r io.Reader, name string) (out []ctl.TraceEvent, err error) {
 			Trace []ctl.TraceEvent `json:"trace"`
 		}
 		at := d.InputOffset()
-		if err := d.Decode(&v); err == io.EOF {
+		var doc json.RawMessage
+		err := d.Decode(&doc)
+		if err == io.EOF {
 			return out, nil
-		} else if err != nil {
+		}
+		if err == nil {
+			doc, err = stringsToNumbers(doc)
+		}
+		if err == nil {
+			err = json.Unmarshal(doc, &v)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: at byte %d: %w", name, at, err)
 		}
 		if v.Kind != ctl.KindTrace {

@@ -151,7 +151,7 @@ func TestTraceVerb(t *testing.T) {
 		{[]string{"-n", "5", "-local", ":4000", "-remote", "127.0.0.2:4001", "-every", "3", "-d", "2s", "-rate", "7"}, exitOK, "posted", "2 events are missing",
 			ctl.TraceSpec{LocalPort: 4000, Remote: netip.MustParseAddr("127.0.0.2"), RemotePort: 4001, Every: 3, Count: 5, Duration: 2 * time.Second, Rate: 7}},
 		{[]string{"-o", "jsonl"}, exitOK, `"step":"submitted"`, "3 messages were beyond -rate", ctl.TraceSpec{Every: 1, Duration: ctl.DefaultTraceTime, Rate: ctl.DefaultTraceRate}},
-		{[]string{"-o", "json"}, exitOK, `"dropped_events": 2`, "", ctl.TraceSpec{Every: 1, Duration: ctl.DefaultTraceTime, Rate: ctl.DefaultTraceRate}},
+		{[]string{"-o", "json-v2"}, exitOK, `"dropped_events": 2`, "", ctl.TraceSpec{Every: 1, Duration: ctl.DefaultTraceTime, Rate: ctl.DefaultTraceRate}},
 		{[]string{"-every", "0"}, exitUsage, "", "more than 0", ctl.TraceSpec{}},
 		{[]string{"-local", "x"}, exitUsage, "", "want ADDR, ADDR:PORT or :PORT", ctl.TraceSpec{}},
 		{[]string{"-d", "2h"}, exitFailed, "", "is not between 0 and 1h0m0s", ctl.TraceSpec{}},

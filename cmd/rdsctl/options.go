@@ -23,6 +23,9 @@ const (
 	jsonLines output = "jsonl"
 	asCSV     output = "csv"
 
+	oldJSON  output = "json-v2" // in the schema before, for those who ask for it
+	oldLines output = "jsonl-v2"
+
 	nagios     output = "nagios" // only for check
 	prometheus output = "prometheus"
 )
@@ -42,8 +45,22 @@ func (o *output) Set(s string) error {
 	return nil
 }
 
+// old reports whether the form is in the schema before.
+func (o output) old() bool { return o == oldJSON || o == oldLines }
+
+// form is o, whichever its schema.
+func (o output) form() output {
+	switch o {
+	case oldJSON:
+		return asJSON
+	case oldLines:
+		return jsonLines
+	}
+	return o
+}
+
 // json reports whether errors are JSON, too.
-func (o output) json() bool { return o == asJSON || o == jsonLines }
+func (o output) json() bool { return o.form() == asJSON || o.form() == jsonLines }
 
 // machine reports whether the form is for programs. printJSON prints all of these.
 func (o output) machine() bool { return o.json() || o == asCSV }
@@ -114,7 +131,7 @@ func (o *options) check(v *verb) error {
 	switch {
 	case len(v.forms) == 0 && o.output != asTable:
 		return usagef("%s has one form of output, not -o %s", v.name, o.output)
-	case len(v.forms) > 0 && !slices.Contains(v.forms, o.output):
+	case len(v.forms) > 0 && !slices.Contains(v.forms, o.output.form()):
 		return usagef("%s: -o %s: want %s", v.name, o.output, oneOf(v.forms))
 	case o.timeout <= 0:
 		return usagef("%s: -timeout %v is not positive", v.name, o.timeout)

@@ -25,8 +25,8 @@ func runStress(ctx context.Context, a *app, o *options, args []string) (int, err
 		stress.Usage(a.stdout, name)
 		return exitOK, nil
 	}
-	if c.JSON {
-		o.output = asJSON
+	if c.Form != "" {
+		o.output = output(c.Form)
 	}
 	if c.Socket != "" {
 		o.socket = c.Socket

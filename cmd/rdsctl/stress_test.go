@@ -59,7 +59,7 @@ func TestStress(t *testing.T) {
 	passive.stderr = passiveErr
 	var ends sync.WaitGroup
 	ends.Go(func() {
-		if code := passive.run(ctx, []string{"-socket", ds[1].Socket(), "stress", "-r", ds[1].Addr().String(), "-p", port, "-o", "json"}); code != exitOK {
+		if code := passive.run(ctx, []string{"-socket", ds[1].Socket(), "stress", "-r", ds[1].Addr().String(), "-p", port, "-o", "json-v2"}); code != exitOK {
 			t.Errorf("passive: status %d", code)
 		}
 	})

@@ -135,7 +135,7 @@ func (p *plan[T]) trace(ctx context.Context, a *app, o *options, spec *ctl.Trace
 		if idle++; len(resp.Trace) > 0 {
 			idle = 0
 		}
-		if o.output == asJSON {
+		if o.output.form() == asJSON {
 			all = append(all, resp.Trace...)
 		} else if len(resp.Trace) > 0 || !o.noHeader {
 			if code := p.show(a, o, raw, resp); code != exitOK {
@@ -150,7 +150,7 @@ func (p *plan[T]) trace(ctx context.Context, a *app, o *options, spec *ctl.Trace
 			break
 		}
 	}
-	if o.output == asJSON {
+	if o.output.form() == asJSON {
 		resp := &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindTrace, Trace: all, TraceState: &s}
 		raw, err := json.Marshal(resp)
 		if err != nil {

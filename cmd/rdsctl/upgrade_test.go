@@ -67,7 +67,7 @@ func TestUpgrade(t *testing.T) {
 				return
 			}
 			b = &backend{upgrades: tc.looks, err: tc.err}
-			code, stdout, _ = runApp(t, direct{b, true}, append([]string{"daemon", "upgrade", "-o", "json"}, tc.args...)...)
+			code, stdout, _ = runApp(t, direct{b, true}, append([]string{"daemon", "upgrade", "-o", "json-v2"}, tc.args...)...)
 			r, err := ctl.Parse([]byte(stdout), ctl.KindUpgrade)
 			if code != tc.code || (err == nil) != (tc.code == exitOK) || err == nil && r.Upgrade.Attempt != 1 {
 				t.Errorf("JSON: status %d, %v, %s", code, err, stdout)

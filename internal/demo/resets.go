@@ -83,7 +83,7 @@ func (r *resetter) reset(ctx context.Context) error {
 
 // ctl asks a daemon through rdsctl.
 func (d *demo) ctl(ctx context.Context, h *host, words ...string) (*ctl.Response, error) {
-	args := append([]string{"--socket", h.socket, "-o", "json"}, words...)
+	args := append([]string{"--socket", h.socket, "-o", "json-v2"}, words...)
 	out, err := d.procs.run(ctx, command{name: "rdsctl", program: d.program("rdsctl"), args: args})
 	if err != nil {
 		return nil, err

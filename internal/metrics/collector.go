@@ -64,6 +64,7 @@ type collector struct {
 type word struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
+	unit float64 // its value in base units
 }
 
 var (
@@ -99,7 +100,10 @@ func newCollector(src Source) *collector {
 	}
 	for _, d := range src.Stats.Table() {
 		name := strings.TrimPrefix(d.Name, "rdsd_")
-		w := word{kind: prometheus.GaugeValue}
+		w := word{kind: prometheus.GaugeValue, unit: 1}
+		if n, ok := strings.CutSuffix(name, "_ns"); ok {
+			name, w.unit = n+"_seconds", 1e-9
+		}
 		if !d.Gauge {
 			name += "_total"
 			w.kind = prometheus.CounterValue
@@ -131,7 +135,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	snap := c.src.Stats.Snapshot()
 	for i, w := range c.words {
-		ch <- prometheus.MustNewConstMetric(w.desc, w.kind, float64(snap.Values[i].Value))
+		ch <- prometheus.MustNewConstMetric(w.desc, w.kind, float64(snap.Values[i].Value)*w.unit)
 	}
 	gauge(infoDesc, 1, c.src.Version, runtime.Version())
 	gauge(startDesc, float64(snap.Start)/1e9)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -87,6 +88,7 @@ func TestScrape(t *testing.T) {
 	b.C[stats.SendQueued] = 12
 	b.C[stats.SendBytes] = 13
 	b.C[stats.Sockets] = 14
+	b.C[stats.EngineLookNs] = 25_000
 	b.Turn(100)
 	b.Turn(1000)
 	b.Turn(2_000_000)
@@ -105,6 +107,7 @@ func TestScrape(t *testing.T) {
 		`rdsd_engine_state{state="sleeping"} 1`,
 		`rdsd_engine_state{state="running"} 0`,
 		"rdsd_engine_late_seconds 0",
+		"rdsd_engine_look_seconds 2.5e-05",
 		"rdsd_engine_turn_max_seconds 0.002",
 		`rdsd_engine_turn_seconds_bucket{le="2.56e-07"} 1`,
 		`rdsd_engine_turn_seconds_bucket{le="1.024e-06"} 2`,
@@ -232,15 +235,22 @@ func TestPeersStuck(t *testing.T) {
 	}
 }
 
-// Each word of the mapping has help and a name that Prometheus accepts.
+// Each word of the mapping has help, and all series have names and units that Prometheus wants.
 func TestNames(t *testing.T) {
 	src, _ := source(t, noPeers)
 	body := scrape(t, src)
 	for c := range stats.NumCounters {
 		name := "rdsd_" + strings.TrimPrefix(c.String(), "rdsd_")
+		if n, ok := strings.CutSuffix(name, "_ns"); ok {
+			name = n + "_seconds"
+		}
 		if !c.Gauge() {
 			name += "_total"
 		}
 		expect(t, body, name+" 0", "# HELP "+name+" "+c.Help())
+	}
+	problems, err := promlint.New(strings.NewReader(body)).Lint() // as promtool check metrics
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
 	}
 }

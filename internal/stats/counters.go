@@ -225,8 +225,8 @@ var table = [NumCounters]struct{ name, help string }{
 	EngineSlowYields: {"rdsd_engine_slow_yields", "Times the engine yielded its CPU and did not get it back within 700 microseconds, while it may choose how to wait."},
 	EngineStrategy:   {"rdsd_engine_strategy", "How the engine is to wait: 0 auto, 1 block, 2 yield, 3 spin."},
 	EngineWay:        {"rdsd_engine_way", "How the engine waits at present: 1 block, 2 yield, 3 spin."},
-	EngineLookNs:     {"rdsd_engine_look_ns", "Mean of the engine's waits that yield, in ns; 0: not measured."},
-	EngineBlockNs:    {"rdsd_engine_block_ns", "Mean of the engine's waits that block at once, in ns; 0: not measured."},
+	EngineLookNs:     {"rdsd_engine_look_ns", "Mean time of the engine's waits that yield; 0: not measured."},
+	EngineBlockNs:    {"rdsd_engine_block_ns", "Mean time of the engine's waits that block at once; 0: not measured."},
 	LogDropped:       {"rdsd_log_dropped", "Lines of the log that were dropped, because nobody read standard error."},
 
 	Clients:         {"rdsd_clients", "Client sessions."},

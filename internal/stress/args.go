@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,8 +20,8 @@ type Command struct {
 	Params
 	Help       bool
 	ShowParams bool
-	Reset      bool // reset the connection to the peer and run no test
-	JSON       bool
+	Reset      bool   // reset the connection to the peer and run no test
+	Form       string // of the output, as rdsctl names it; "": not given
 	Socket     string // of the daemon, "" for the usual paths
 	recv, send string // as given
 	getMRSet   bool
@@ -126,8 +127,8 @@ func Parse(args []string) (*Command, error) {
 func (c *Command) short(cluster string, args []string) ([]string, error) {
 	for i := range len(cluster) {
 		// In rds-stress -o is "one way", in rdsctl it is the form of the output.
-		if cluster[i] == 'o' && i == len(cluster)-1 && len(args) > 0 && (args[0] == "json" || args[0] == "table") {
-			c.JSON = args[0] == "json"
+		if cluster[i] == 'o' && i == len(cluster)-1 && len(args) > 0 && slices.Contains([]string{"json", "json-v2", "table"}, args[0]) {
+			c.Form = args[0]
 			return args[1:], nil
 		}
 		o := findShort(cluster[i])

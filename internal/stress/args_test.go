@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 	if err == nil {
 		err = c.Resolve(t.Context())
 	}
-	if err != nil || c.Send != netip.MustParseAddr("10.0.0.2") || c.Recv != netip.MustParseAddr("127.0.0.1") || !c.JSON || !c.ReportCPU || !c.Histogram ||
+	if err != nil || c.Send != netip.MustParseAddr("10.0.0.2") || c.Recv != netip.MustParseAddr("127.0.0.1") || c.Form != "json" || !c.ReportCPU || !c.Histogram ||
 		c.Outlier != 500*time.Microsecond || !c.ShowParams || c.Socket != "/x" {
 		t.Errorf("%v, %+v", err, c)
 	}

@@ -59,7 +59,7 @@ func TestBlackHole(t *testing.T) {
 				t.Errorf("a large ping: %s", out)
 			}
 			other.run("bin/rdsctl stress -p 4000 >/run/stress.log 2>&1 & true")
-			out := from.run("timeout 100 bin/rdsctl stress -s " + to + " --connect-retries 20 -p 4000 -q 16384 -o -T 6 -z; bin/rdsctl peers -o json")
+			out := from.run("timeout 100 bin/rdsctl stress -s " + to + " --connect-retries 20 -p 4000 -q 16384 -o -T 6 -z; bin/rdsctl peers -o json-v2")
 			if !strings.Contains(out, `"max_segment": 1220`) {
 				t.Errorf("the peers: %s", out)
 			}

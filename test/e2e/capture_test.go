@@ -45,7 +45,7 @@ func captured(t *testing.T, a, b *host, rdma bool) {
 	load := func(mode, size string) {
 		for d := 10 * time.Millisecond; ; d *= 2 { // a busy machine may finish no operation in 10 ms
 			var r struct{ Bench loadgen.Report }
-			out := a.rdsctl("bench", "-mode", mode, "-size", size, "-depth", "2", "-warmup", "0s", "-d", d.String(), "-o", "json", b.addr().String())
+			out := a.rdsctl("bench", "-mode", mode, "-size", size, "-depth", "2", "-warmup", "0s", "-d", d.String(), "-o", "json-v2", b.addr().String())
 			if err := json.Unmarshal([]byte(out), &r); err != nil || d > time.Minute {
 				t.Fatalf("rdsctl bench -d %v: %v, %s", d, err, out)
 			}

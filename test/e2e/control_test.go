@@ -90,7 +90,7 @@ func (h *host) rdsctl(args ...string) string {
 // rdsctlJSON runs rdsctl and parses its output.
 func (h *host) rdsctlJSON(args ...string) (r ctl.Response) {
 	h.t.Helper()
-	out := h.rdsctl(append(args, "-o", "json")...)
+	out := h.rdsctl(append(args, "-o", "json-v2")...)
 	if err := json.Unmarshal([]byte(out), &r); err != nil || r.Schema != ctl.Schema {
 		h.t.Errorf("rdsctl %v: %v, %q", args, err, out)
 	}

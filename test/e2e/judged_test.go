@@ -25,7 +25,7 @@ type verdict struct {
 
 // judge runs doctor and check by run, which returns the output and the exit status.
 func judge(run func(args ...string) (string, int)) (v verdict) {
-	v.text, v.doctor = run("doctor", "-o", "json")
+	v.text, v.doctor = run("doctor", "-o", "json-v2")
 	_, v.check = run("check", "health")
 	var r struct {
 		Doctor []struct{ Finding *ctl.Finding }

@@ -63,7 +63,7 @@ func TestOfflineLists(t *testing.T) {
 		same := func(what string, code int) {
 			t.Helper()
 			for kind, want := range map[string]any{"sockets": socks.Sockets, "peers": peers.Peers} {
-				p := startProcess(t, nil, program("rdsctl"), kind, "-offline", "-socket", h.sock, "-o", "json")
+				p := startProcess(t, nil, program("rdsctl"), kind, "-offline", "-socket", h.sock, "-o", "json-v2")
 				var r ctl.Response
 				if got := p.wait(); got != code {
 					t.Errorf("%s, %s: status %d, %s", what, kind, got, p.log())

@@ -168,7 +168,7 @@ func kill(t *testing.T, pid int, s syscall.Signal) {
 // upgrading is rdsctl daemon upgrade.
 func (h *host) upgrading(args ...string) *process {
 	h.t.Helper()
-	return startProcess(h.t, nil, program("rdsctl"), append([]string{"daemon", "upgrade", "-socket", h.sock, "-o", "json", "-wait", patience.String()}, args...)...)
+	return startProcess(h.t, nil, program("rdsctl"), append([]string{"daemon", "upgrade", "-socket", h.sock, "-o", "json-v2", "-wait", patience.String()}, args...)...)
 }
 
 // upgrade replaces the daemon, which must succeed.

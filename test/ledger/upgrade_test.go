@@ -65,7 +65,7 @@ func (h *host) upgrades() (*ctl.Upgrade, error) {
 
 // ask runs rdsctl with the daemon, and returns its answer.
 func (h *host) ask(kind ctl.Kind, args ...string) (*ctl.Response, error) {
-	out, err := h.ctl(append(args, "-o", "json")...)
+	out, err := h.ctl(append(args, "-o", "json-v2")...)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func TestChoice(t *testing.T) {
 		var r struct {
 			Peers []struct{ Transport, Why string }
 		}
-		out := h.Run(t, long, "rdsctl -socket /run/s peers -o json")
+		out := h.Run(t, long, "rdsctl -socket /run/s peers -o json-v2")
 		if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Peers) != 1 || r.Peers[0].Transport != by || !strings.Contains(r.Peers[0].Why, why) {
 			t.Errorf("%v, want %s (%s): %s", err, by, why, out)
 		} else {

@@ -47,7 +47,7 @@ func daemons(t *testing.T, l *lab.Lab, driver string) {
 		lab_wait 30 grep serving /xfer/serve.%[1]s
 		blockstore copy-out -give-up 60s -bind $ME $PEER /tmp/copy
 		cmp /xfer/file /tmp/copy
-		rdsctl peers -o json`, driver)
+		rdsctl peers -o json-v2`, driver)
 	for round := range 2 {
 		out := l.B.Run(t, long, copyOut)
 		t.Logf("round %d: %.500s", round, out)

@@ -153,7 +153,7 @@ func (f *faults) states() (all string) {
 func (f *faults) connections(h *lab.Host) []ctl.PeerInfo {
 	f.Helper()
 	var r ctl.Response
-	if out := h.Run(f.T, time.Minute, "rdsctl -socket "+lab.Control+" peers -o json"); json.Unmarshal([]byte(out), &r) != nil {
+	if out := h.Run(f.T, time.Minute, "rdsctl -socket "+lab.Control+" peers -o json-v2"); json.Unmarshal([]byte(out), &r) != nil {
 		f.Fatal(out)
 	}
 	return r.Peers

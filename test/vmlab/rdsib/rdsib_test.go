@@ -103,7 +103,7 @@ func (p *pair) peer() (x struct {
 }) {
 	p.Helper()
 	var all struct{ Peers []json.RawMessage }
-	out := p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peers -o json")
+	out := p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peers -o json-v2")
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
 		p.Fatalf("%v: %s", err, out)
 	}

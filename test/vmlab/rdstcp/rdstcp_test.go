@@ -153,7 +153,7 @@ func direction(p *pair) {
 			}
 		}
 	}
-	out := p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peers -o json")
+	out := p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peers -o json-v2")
 	if !strings.Contains(out, `"tcp"`) {
 		p.Errorf("rdsctl peers: %s", out)
 	}
