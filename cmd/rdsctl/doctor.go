@@ -198,17 +198,6 @@ func (d *doctor) limits(s *ctl.Status) {
 		}
 		return 0, false
 	}
-	if n, ok := soft("Max open files"); ok {
-		fds, err := os.ReadDir(filepath.Join(dir, "fd"))
-		switch {
-		case err != nil:
-			d.say(findSkipped, "files", "", "%s", err)
-		case uint64(len(fds))*10 > n*8:
-			d.say(findWrong, "files", "LimitNOFILE= in the unit, or ulimit -n", "%d of %d descriptors are open", len(fds), n)
-		default:
-			d.say(findOK, "files", "", "%d of %d descriptors are open", len(fds), n)
-		}
-	}
 	for _, t := range s.Transports {
 		if n, ok := soft("Max locked memory"); ok && t.Used && t.Name == string(config.TransportVerbs) && n < 1<<30 {
 			d.say(findWrong, "memlock", "LimitMEMLOCK=infinity in the unit, or CAP_IPC_LOCK", "an adapter locks memory, and the limit is %s", bytesText(n))

@@ -133,3 +133,16 @@ func filesLimit() uint64 {
 	}
 	return files.Cur
 }
+
+// filesWarning says that nearly as many files as limit are open, "" = not so. Lower numbers are used
+// first, so the lowest one that is free is near the limit only then.
+func filesWarning(limit uint64) string {
+	free, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		_ = unix.Close(free)
+	}
+	if err != unix.EMFILE && (err != nil || uint64(free) < limit-limit/10) {
+		return ""
+	}
+	return fmt.Sprintf("nearly all of %d descriptors are in use: processes and peers that come are refused; raise LimitNOFILE= (ulimit -n)", limit)
+}

@@ -51,6 +51,9 @@ func (b backend) warnings() []string {
 	if s := b.d.lines.Warning(time.Now()); s != "" {
 		w = append(w, s)
 	}
+	if s := filesWarning(filesLimit()); s != "" {
+		w = append(w, s)
+	}
 	if t := b.d.drainNotice.Load(); t != nil && *t != "" {
 		w = append(w, *t)
 	}

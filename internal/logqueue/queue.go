@@ -31,6 +31,7 @@ type Queue struct {
 	writing  time.Time                      // when the write in progress began; guarded by mu
 	dropped  uint64                         // so far; guarded by mu
 	lastDrop time.Time                      // guarded by mu
+	failed   error                          // of the last line that could not be written; guarded by mu
 	says     func(w io.Writer, lost uint64) // guarded by mu
 }
 
@@ -74,19 +75,23 @@ func (q *Queue) drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.lines) > 0 || q.lost > 0 {
-		var write func()
+		var write func() error
 		if len(q.lines) > 0 {
 			line := q.lines[0]
-			write = func() { _, _ = q.out.Write(line) } // of a line that cannot be written nobody can be told
+			write = func() error { _, err := q.out.Write(line); return err }
 			q.lines, q.bytes = q.lines[1:], q.bytes-len(line)-lineCost
 		} else {
 			says, lost := q.says, q.lost
-			write, q.lost = func() { says(q.out, lost) }, 0
+			write, q.lost = func() error { says(q.out, lost); return nil }, 0
 		}
 		q.writing = time.Now()
 		q.mu.Unlock()
-		write()
+		err := write()
 		q.mu.Lock()
+		if err != nil { // Warning tells it
+			q.dropped++
+			q.lastDrop, q.failed = time.Now(), err
+		}
 	}
 	close(q.idle)
 	q.idle = nil
@@ -139,6 +144,9 @@ func (q *Queue) Warning(now time.Time) string {
 	case stuck:
 		return fmt.Sprintf("log: nobody has read the daemon's standard error for %v: %d lines wait, %d were dropped; see to the program that reads it",
 			now.Sub(q.writing).Round(time.Second), len(q.lines)+1, q.dropped)
+	case dropped && q.failed != nil:
+		return fmt.Sprintf("log: %d lines were not written, the last at %v: %v; see to the disk or the program that reads the daemon's standard error",
+			q.dropped, q.lastDrop.UTC().Format(time.RFC3339), q.failed)
 	case dropped:
 		return fmt.Sprintf("log: %d lines were dropped, the last at %v, because the program that reads the daemon's standard error was too slow",
 			q.dropped, q.lastDrop.UTC().Format(time.RFC3339))

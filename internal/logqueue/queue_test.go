@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -134,5 +135,27 @@ func TestOneReads(t *testing.T) {
 	var none *Queue
 	if none.Warning(time.Now()) != "" || none.Dropped() != 0 {
 		t.Error("a daemon without a queue warns")
+	}
+}
+
+// TestCannotWrite: of lines that cannot be written the Queue tells who asks.
+func TestCannotWrite(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	q := New(full)
+	for range 3 {
+		fmt.Fprintln(q, "a line")
+	}
+	if !q.Flush(patience) {
+		t.Fatal("it still writes")
+	}
+	if s := q.Warning(time.Now()); !strings.Contains(s, "3 lines were not written") || !strings.Contains(s, "no space left on device; see to the disk") || q.Dropped() != 3 {
+		t.Errorf("%q, %d lines dropped", s, q.Dropped())
+	}
+	if s := q.Warning(time.Now().Add(2 * recent)); s != "" {
+		t.Errorf("much later the warning is %q", s)
 	}
 }

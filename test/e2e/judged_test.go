@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
+	"golang.org/x/sys/unix"
 )
 
 // verdict is what doctor and check say of a host.
@@ -171,6 +173,54 @@ func TestJudgedFull(t *testing.T) {
 		b.judged(state{ctl.FindReader, ctl.LevelWarn, dst.LocalAddrPort().String() + " is full", ""})
 		dst.Close()
 		b.judged(state{})
+		a.judged(state{})
+	})
+}
+
+// TestJudgedReader has a process that does not read, with a socket that is not full, for ten seconds.
+func TestJudgedReader(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		hosts := newHosts(t, 2)
+		src, dst := hosts[0].bind(hosts[0].open(), 0), hosts[1].bind(hosts[1].open(), 4000)
+		hosts[0].sendTo(src, hosts[1])
+		hosts[1].judged(state{ctl.FindReader, ctl.LevelWarn, "does not read " + dst.LocalAddrPort().String(), ""})
+		hosts[0].judged(state{})
+		if _, _, err := dst.RecvFrom(make([]byte, 8)); err != nil {
+			t.Fatal(err)
+		}
+		hosts[1].judged(state{})
+	})
+}
+
+// TestJudgedWarnings has a daemon that is drained, and one with hardly a descriptor left.
+func TestJudgedWarnings(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		h := newHost(t)
+		h.judged(state{})
+		h.rdsctl("daemon", "drain", "-wait", "0s")
+		h.judged(state{ctl.FindWarning, ctl.LevelWarn, "drained", ""})
+		h.rdsctl("daemon", "resume")
+		h.judged(state{})
+		h.expected = append(h.expected, "too many open files")
+		var was unix.Rlimit
+		if err := unix.Prlimit(h.pid(), unix.RLIMIT_NOFILE, nil, &was); err != nil {
+			t.Fatal(err)
+		}
+		free := 0 // the lowest descriptor that is
+		for ; ; free++ {
+			if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", h.pid(), free)); err != nil {
+				break
+			}
+		}
+		few := unix.Rlimit{Cur: uint64(free + 2), Max: was.Max} // rdsctl needs one
+		if err := unix.Prlimit(h.pid(), unix.RLIMIT_NOFILE, &few, nil); err != nil {
+			t.Fatal(err)
+		}
+		h.judged(state{ctl.FindWarning, ctl.LevelWarn, "descriptors are in use", ""})
+		if err := unix.Prlimit(h.pid(), unix.RLIMIT_NOFILE, &was, nil); err != nil {
+			t.Fatal(err)
+		}
+		h.judged(state{})
 	})
 }
 
@@ -205,20 +255,30 @@ func judgedNet(h *netHost, s state) {
 	})
 }
 
-// TestJudgedHosts has a host that does not allow the other one, and then does. Then no packet passes.
+// TestJudgedHosts has a host that does not allow the other one, and then does, and the other way round. Then no packet passes. The
+// log of one is on a disk that is full.
 func TestJudgedHosts(t *testing.T) {
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("nft is not installed: apt-get install -y --no-install-recommends nftables")
 	}
 	a, b := twoHosts(t)
-	for h, args := range map[*netHost]string{a: "-listen 10.0.0.1 -peers-allow 10.0.0.0/24", b: "-listen 10.0.0.2 -config /run/rdsd.toml"} {
+	allow := func(h *netHost, peer string) {
+		h.run("echo 'peers.allow = [\"" + peer + "\"]' >/run/rdsd.toml; bin/rdsctl config reload")
+	}
+	for h, args := range map[*netHost]string{a: "-listen 10.0.0.1 -config /run/rdsd.toml", b: "-listen 10.0.0.2 -config /run/rdsd.toml"} {
 		h.run("export RDSD_SOCKET=/run/rdsd.sock\ncp bin/* /usr/local/bin/; echo 'peers.allow = [\"10.0.0.9\"]' >/run/rdsd.toml; rdsd -socket /run/rdsd.sock -tls-mode off -tls-warn off " + args + " >/run/rdsd.log 2>&1 &\n" + ready)
 	}
+	allow(a, "10.0.0.2")
 	b.run("bin/rdsctl stress -p 4000 >/run/stress.log 2>&1 & true")
 	a.run("bin/rdsctl stress -s 10.0.0.2 --connect-retries 20 -p 4000 -q 64 -o -T 300 >/run/stress.log 2>&1 & true")
 	judgedNet(a, state{ctl.FindPeer, ctl.LevelError, "messages wait for 10.0.0.2", "reject"})
 	judgedNet(b, state{ctl.FindRefused, ctl.LevelWarn, "10.0.0.1 was turned away", "not in peers.allow"})
-	b.run("echo 'peers.allow = [\"10.0.0.1\"]' >/run/rdsd.toml; bin/rdsctl config reload")
+	allow(b, "10.0.0.1")
+	judgedNet(a, state{})
+	judgedNet(b, state{})
+	allow(a, "10.0.0.9")
+	judgedNet(a, state{ctl.FindPeer, ctl.LevelError, "messages wait for 10.0.0.2", "not in peers.allow"})
+	allow(a, "10.0.0.2")
 	judgedNet(a, state{})
 	judgedNet(b, state{})
 	a.run("nft add table ip hole; nft 'add chain ip hole in { type filter hook input priority 0; }'; nft add rule ip hole in iifname wire drop")
