@@ -8,6 +8,7 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // ErrInFlight: an operation in flight uses a key, so the state cannot be handed over. The
@@ -155,14 +156,22 @@ func (o *Op) handOver(s *handover.State) {
 	s.U64s(&o.Token, &o.ID)
 	s.U8((*uint8)(&o.state))
 	s.U8((*uint8)(&o.status))
-	handover.As32(s, &o.errno)
+	errno := o.errno
+	if o.status == abi.StatusDropped && s.Version() < 5 {
+		errno = 0
+	}
+	if handover.As32(s, &errno); s.Reads() {
+		o.errno = errno
+	}
 	s.U32(&o.region)
 	known := o.state == StateTold || o.state == StateSettled
+	refused := o.state == StateSettled && o.status == abi.StatusRemoteError
+	nobody := known && o.status == abi.StatusDropped && o.errno == unix.ECONNREFUSED && s.Version() >= 5
 	switch {
 	case (o.Kind < abi.OpWrite || o.Kind > abi.OpCmpSwap) && o.state != StateSettled: // settled: it was refused because of its kind
 		s.Fail("an operation of kind %d in state %d", o.Kind, o.state)
 	case o.state >= numStates, o.status > abi.StatusUnknown, !known && o.status != 0,
-		o.errno != 0 && (o.state != StateSettled || o.status != abi.StatusRemoteError):
+		o.errno != 0 && !refused && !nobody:
 		s.Fail("an operation in state %d with status %d and errno %d", o.state, o.status, o.errno)
 	}
 }

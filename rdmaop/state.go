@@ -122,7 +122,7 @@ func (o *Op) State() State { return o.state }
 // Status returns o's status. An operation has one in StateTold and StateSettled.
 func (o *Op) Status() abi.Status { return o.status }
 
-// Errno returns why o was refused; 0 if it was not refused.
+// Errno returns why o was refused, ECONNREFUSED if its message found no socket, else 0.
 func (o *Op) Errno() unix.Errno { return o.errno }
 
 // WantsStatus reports whether the application asked for o's status.
@@ -141,8 +141,11 @@ func (o *Op) Step(ev Event) (Effect, error) {
 	}
 	if eff&Report != 0 {
 		o.status = outcome(o.state, ev)
-		if ev.Type == EvRefuse {
+		switch ev.Type {
+		case EvRefuse:
 			o.errno = ev.Errno
+		case EvNoSocket:
+			o.errno = unix.ECONNREFUSED
 		}
 	}
 	o.state = to

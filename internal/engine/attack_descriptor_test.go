@@ -27,7 +27,10 @@ func descriptorAttacks() []attack {
 			a.post(a.sub(func(s *shm.Sub) { s.Kind, s.Flags = shm.KindSendOp, shm.SubTwoOps }), a.op(abi.OpWrite, 5, 0))
 		}, "descriptor missing"},
 		{"two operations of a plain message", message(func(s *shm.Sub) { s.Flags = shm.SubTwoOps }), ""},
-		{"flags nobody knows", message(func(s *shm.Sub) { s.Flags = 0xf8 }), ""},
+		{"flags nobody knows", message(func(s *shm.Sub) { s.Flags = 0xf0 }), ""},
+		{"a status of a message with operations", func(a *attacker) {
+			a.post(a.sub(func(s *shm.Sub) { s.Kind, s.Flags = shm.KindSendOp, shm.SubNotify }), a.op(abi.OpWrite, 5, 0))
+		}, "which have their own"},
 		{"message id out of range", message(func(s *shm.Sub) { s.MsgID = 256 }), "message id 256"},
 		{"message id at the end of numbers", message(func(s *shm.Sub) { s.MsgID = ^uint32(0) }), "message id"},
 		{"message id in use", func(a *attacker) { m := a.sub(none[shm.Sub]); a.post(m, m) }, "out of range or in use"},

@@ -11,7 +11,8 @@ func (c *Client) ringError() error {
 	return cmp.Or(c.sub.Err(), c.rret.Err(), c.ev.Err(), c.sret.Err())
 }
 
-// report tells the application an operation's status, if it wants to know.
+// report tells the application the status of o, an operation of t or what stands for t, if it
+// wants to know.
 func (cs *clientTable) report(t *txMsg, o *txOp) {
 	c := t.sock.cl
 	if c.dead || t.sock.closed || !o.WantsStatus() {

@@ -18,6 +18,7 @@ var goesHeld = []scenario{
 	{"a half done operation within the host reaches its limit", 1, Config{}, halfLimitedGoesOn},
 	{"the region of a half done operation is released", 1, Config{}, halfReleasedGoesOn},
 	{"the target of a half done operation ends", 1, Config{}, halfOrphanedGoesOn},
+	{"messages that ask for their status", 2, Config{}, outcomesGoOn},
 	{"the last homeless destination was closed", 2, Config{MaxPeers: 1}, homelessClosedGoesOn},
 }
 
@@ -112,6 +113,40 @@ func halfOrphanedGoesOn(x *played) {
 	_, b, _, _ := half(x, 0)
 	x.es[0].Detach(b.cl)
 	x.settle(b)
+}
+
+// outcomesGoOn: messages that ask for their status wait for a host that is away, and a has no room
+// for those that have ended.
+func outcomesGoOn(x *played) {
+	a, b, far := x.side(0, 10), x.side(0, 20), x.side(1, 40)
+	x.open(a, 0, 0, far)
+	x.open(a, 1, 1, b)
+	a.open(a.sock, 2, 1, hostAddr(0), 99) // nobody
+	a.open(a.sock, 3, 0, hostAddr(1), 99) // nobody
+	x.send(a, 0, 10, shm.Sub{})
+	x.settle()
+	x.cut()
+	asks := shm.Sub{Flags: shm.SubNotify}
+	x.send(a, 0, 20, asks)
+	x.send(a, 0, 30, shm.Sub{})
+	x.send(a, 0, 40, shm.Sub{Flags: shm.SubNotify, GiveUp: 40})
+	x.send(a, 3, 50, asks)
+	x.settle()
+	x.fill(a)
+	for slot := range uint32(2) {
+		x.send(a, 1+slot, 60, asks)
+		x.send(a, 1+slot, 70, shm.Sub{})
+	}
+	x.settle(a)
+	if n := a.cl.pendOps.N; n != 2 {
+		x.t.Fatalf("%d statuses wait", n)
+	}
+	x.pause()
+	x.settle(a)
+	x.settle()
+	x.pass(50*ms, x.es...)
+	x.mend()
+	x.settle()
 }
 
 // homelessClosedGoesOn: a destination waited for room for one more peer, and was closed.

@@ -211,6 +211,9 @@ func (ks *keyTable) grantCookie(t *txMsg) bool {
 		return true
 	}
 	sl.q.Del(&t.inQ)
+	if !errors.As(err, &t.errno) {
+		t.errno = unix.ENOBUFS
+	}
 	ks.e.tx.msgDone(t, msg.OpRefused)
 	return false
 }

@@ -114,6 +114,9 @@ func (x *crossing) handOverMessage(t *txMsg) {
 			x.payloadAgain(t, &st)
 		}
 	}
+	if s.Version() >= 5 {
+		s.Bool(&t.notify)
+	}
 	s.Begin(handover.TagOperations)
 	x.handOverOps(t, &st)
 	if s.End(); s.Reads() && s.Err() == nil {

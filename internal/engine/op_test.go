@@ -122,6 +122,9 @@ func (s *opSide) statuses() []int {
 		out[i] = -1
 	}
 	for _, st := range s.told {
+		if st.OpID == 0 { // of a message
+			continue
+		}
 		if st.Token != st.OpID*10 || out[st.OpID-1] >= 0 {
 			s.w.t.Errorf("status of %d twice, or token %d", st.OpID, st.Token)
 		}

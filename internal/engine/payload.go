@@ -26,6 +26,8 @@ func (c *Client) payload(d *shm.Sub) (p payload, err error) {
 	switch {
 	case d.Kind == shm.KindRun:
 		return c.takeRun(d)
+	case d.Kind == shm.KindSendOp && d.Flags&shm.SubNotify != 0:
+		return p, errors.New("a status for a message with operations, which have their own")
 	case d.Len == 0:
 		return p, nil
 	case d.Len > abi.MaxMessage:

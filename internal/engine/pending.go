@@ -16,7 +16,7 @@ const (
 
 // pending is the events of a process that wait for room. None is lost.
 type pending struct {
-	pendOps   lists.List[txMsg]  // operations whose status is to be told
+	pendOps   lists.List[txMsg]  // messages that have statuses to be told
 	pendNote  lists.List[slot]   // slots with notices
 	pendCells lists.List[cell]   // barriers reached
 	pendSocks lists.List[socket] // sockets with messages in overflow

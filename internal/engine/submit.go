@@ -33,7 +33,7 @@ type txMsg struct {
 	all    lists.Link[txMsg] // socket.txs
 	inTo   lists.Link[txMsg] // slot.txs
 	inQ    lists.Link[txMsg] // slot.q
-	inPend lists.Link[txMsg] // pending.pendOps: its operations have statuses to be told
+	inPend lists.Link[txMsg] // pending.pendOps: it has statuses to be told
 	sock   *socket
 	slot   *slot
 	pin    *pin   // of slot, when it was submitted
@@ -54,6 +54,7 @@ type txMsg struct {
 	long   *long      // its operation goes in pieces, of which the first was handed over
 	errno  unix.Errno // why m.Bad was refused
 	handed bool       // to its connection
+	notify bool       // it has no operations, and its status is to be told, see outcome
 
 	sought        bool // a key of its operations was not granted when it was submitted: see wants
 	asked         *ask // the question for one of them, nil: none yet
@@ -65,7 +66,7 @@ type txMsg struct {
 // this order.
 func (t *txMsg) ops() []*txOp { return t.opv[:t.nops] }
 
-// done reports whether t has ended. It stays while statuses of its operations wait for room.
+// done reports whether t has ended. It stays while its statuses wait for room.
 func (t *txMsg) done() bool { return !t.all.On() }
 
 // What descriptors cost against a client's bytes per turn, besides payload:
@@ -200,6 +201,7 @@ func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	m := &t.m
 	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
 	m.Data, m.Addr, m.LKey, m.Run, m.Payload = pay.mem, pay.addr, pay.lkey, pay.run, pay.sum.Bytes
+	t.notify = d.Flags&shm.SubNotify != 0
 	m.AckNow, m.DestCookie, m.At, m.Watched = d.Flags&shm.SubAckNow != 0, d.Cookie, e.now, e.traces.On
 	t.sum, t.buf = pay.sum, pay.buf
 	c.msgs[d.MsgID] = t
@@ -233,7 +235,7 @@ func (tx *sender) countSent(s *socket, pay *payload) {
 	}
 }
 
-// msgDone ends a message: the operation's status, the destination's notices,
+// msgDone ends a message: its statuses, the destination's notices,
 // and the return of the id, which gives the payload back to the client.
 func (tx *sender) msgDone(t *txMsg, o msg.Outcome) {
 	e := tx.e
@@ -263,19 +265,22 @@ func (tx *sender) msgDone(t *txMsg, o msg.Outcome) {
 		t.slot.nosock += n
 		e.clients.note(t.slot)
 	case msg.OpRefused:
-		if t.nops == 0 { // the cookie it carries
+		if t.nops == 0 && !t.notify { // the cookie it carries
 			t.slot.ungranted++
 			e.clients.note(t.slot)
 		}
 	case msg.Withdrawn, msg.GaveUp:
-		if t.nops == 0 { // an operation has a status
+		if t.nops == 0 && !t.notify { // else there is a status
 			t.slot.gaveUp += n
 			e.clients.note(t.slot)
 		}
 	}
 	tx.unlist(t)
-	if t.nops > 0 {
+	switch {
+	case t.nops > 0:
 		tx.opsDone(t, o)
+	case t.notify:
+		tx.outcome(t, o)
 	}
 	if !t.inPend.On() {
 		tx.giveBack(t)
@@ -347,7 +352,7 @@ func (tx *sender) freeMsg(t *txMsg) {
 	t.m = msg.Msg{}
 	t.sock, t.slot, t.pin, t.asked = nil, nil, nil, nil
 	t.sum, t.traced, t.traceSeq = frames.Sum{}, 0, 0
-	t.errno, t.nops, t.sought, t.ungranted, t.toldUngranted = 0, 0, false, false, false
+	t.errno, t.nops, t.notify, t.sought, t.ungranted, t.toldUngranted = 0, 0, false, false, false, false
 	e.pools.msgs.Put(t)
 	e.clients.unref(c)
 }

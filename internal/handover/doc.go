@@ -66,8 +66,9 @@ package handover
 //	   that ended with descriptors unread, a window that was not sent, users who are
 //	   not admitted because of holes in memory (daemon)
 //	4  which regions are open, questions for keys (engine)
+//	5  which messages are to have a status, and that one found no socket (engine, rdmaop)
 const (
-	Newest uint16 = 4
+	Newest uint16 = 5
 	Oldest uint16 = 1
 )
 

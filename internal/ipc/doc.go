@@ -50,8 +50,11 @@ const (
 	FeatureAddrs uint64 = 2
 	// FeatureImport says that the daemon answers Import, and takes its descriptor.
 	FeatureImport uint64 = 4
+	// FeatureNotify says that the daemon tells the status of a message that asks for it
+	// (shm.SubNotify).
+	FeatureNotify uint64 = 8
 	// Features are all features of this package.
-	Features = FeatureRefuses | FeatureAddrs | FeatureImport
+	Features = FeatureRefuses | FeatureAddrs | FeatureImport | FeatureNotify
 )
 
 // ErrProtocol says that the other side sent something that this protocol does not allow.

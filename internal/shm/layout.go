@@ -41,6 +41,7 @@ const (
 	SubAckNow  uint8 = 1 // ask for an ack at once (send buffer half full)
 	SubTwoOps  uint8 = 2 // KindSendOp: an RDMA operation, then an atomic
 	SubFromBuf uint8 = 4 // the payload is Len bytes at Off of buffer Buf, not in the arena
+	SubNotify  uint8 = 8 // KindSend: tell how the message ended, see EventStatus
 )
 
 // Sub submits a datagram. The daemon returns MsgID on the send-return ring when the
@@ -121,7 +122,7 @@ type EvKind uint8
 
 const (
 	EvData    EvKind = 1 // Event: a message
-	EvStatus  EvKind = 2 // EventStatus: an operation settled
+	EvStatus  EvKind = 2 // EventStatus: an operation settled, or a message ended
 	EvNotice  EvKind = 3 // EventNotice: a Notice
 	EvBarrier EvKind = 4 // EventNotice: Cell: the armed id was reached
 	EvRelief  EvKind = 5 // EventNotice: Slot: no longer congested
@@ -156,7 +157,8 @@ type Event struct {
 	RecvTime int64  // unix nanoseconds of the engine turn
 }
 
-// EventStatus is the one status of an operation.
+// EventStatus is the one status of an operation, or of a message with SubNotify. That of a
+// message has OpID 0, and the message id as its Token.
 type EventStatus struct {
 	Kind   EvKind
 	Status abi.Status
