@@ -166,7 +166,7 @@ func (s *Socket) findAwaited(to netip.Addr, id uint64) (opKey, bool) {
 		if c.addr != to {
 			continue
 		}
-		key := opKey{cell, id}
+		key := opKey{cell: cell, id: id}
 		if op := s.awaited[key]; op.notify && op.wanted {
 			return key, true
 		}

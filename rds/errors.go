@@ -171,6 +171,7 @@ var (
 	errNoRDMA    error = &sentinel{"the host is reached by RDS/TCP, which has no RDMA: a cookie is of no use there", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 	errNoAddrs   error = &sentinel{"the daemon is of a version that does not tell its addresses: name one", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 	errNoImport  error = &sentinel{"the daemon takes no memory of processes, because its version or its kernel (before Linux 5.9) is too old: use Alloc", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
+	errNoOutcome error = &sentinel{"the daemon is of a version that does not tell the status of a message: leave out Notify, or upgrade it and open again", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 	errFamily    error = &sentinel{"destination of another address family than the socket's", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 )
 

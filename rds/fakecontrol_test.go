@@ -83,7 +83,7 @@ func (d *fakeDaemon) answer(req ipc.Request) (ipc.Response, []int, error) {
 		for i := range fds {
 			fds[i] = i
 		}
-		return &ipc.HelloOK{Version: ipc.Version, Features: r.Features & ipc.FeatureAddrs, Params: d.params}, fds, nil
+		return &ipc.HelloOK{Version: ipc.Version, Features: r.Features & (ipc.FeatureAddrs | d.features), Params: d.params}, fds, nil
 	case *ipc.Bind:
 		return d.bind(r)
 	case *ipc.Addrs:

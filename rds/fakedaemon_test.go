@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -55,6 +56,8 @@ type fakeDaemon struct {
 	noRDMA    bool      // of slots that are opened
 	noGrow    bool
 	grown     int
+	features  uint64          // besides ipc.FeatureAddrs
+	older     bool            // know nothing of shm.SubNotify
 	record    bool            // note in taken what is taken in
 	taken     []int           // datagrams of each run, 0: a message that is none
 	steps     []uint32        // receive ids of which a part came back
@@ -101,7 +104,7 @@ func heap(n int) []byte {
 
 func newFakeDaemon(want Params) *fakeDaemon {
 	p := want.fill()
-	d := &fakeDaemon{params: p, self: shm.NewChanWaiter(nil), client: shm.NewChanWaiter(nil), ended: make(chan struct{}),
+	d := &fakeDaemon{params: p, features: ipc.FeatureNotify, self: shm.NewChanWaiter(nil), client: shm.NewChanWaiter(nil), ended: make(chan struct{}),
 		gone: make(chan struct{}), local: netip.MustParseAddr("127.0.0.1"), recv: shm.NewArena(),
 		cells: map[uint32]*fakeCell{}, bufs: map[uint32][]byte{}, regions: map[uint32]*fakeRegion{}, nextID: 1}
 	seg := heap(shm.SegmentSize(p))

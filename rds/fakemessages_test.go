@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"syscall"
 	"unsafe"
 
 	"github.com/rdsd/rdsd/abi"
@@ -103,7 +104,7 @@ func (d *fakeDaemon) finish(m fakeMsg) {
 		t := d.bound(m.slot.to)
 		if t == nil {
 			d.notice(m.slot, shm.NoticeNoSocket, m.datagrams())
-			d.end(m, abi.StatusDropped, 0)
+			d.end(m, abi.StatusDropped, uint32(syscall.ECONNREFUSED))
 			return
 		}
 		d.deliver(t, m)
@@ -127,7 +128,7 @@ func (d *fakeDaemon) release(match func(*fakeMsg) bool, end func(fakeMsg)) {
 // giveUp lets the limits of held messages pass.
 func (d *fakeDaemon) giveUp() {
 	d.release(func(m *fakeMsg) bool { return m.sub.GiveUp > 0 }, func(m fakeMsg) {
-		if m.ops == nil {
+		if m.ops == nil && m.sub.Flags&shm.SubNotify == 0 {
 			d.notice(m.slot, shm.NoticeGaveUp, m.datagrams())
 		}
 		d.end(m, abi.StatusDropped, 0)
@@ -138,7 +139,11 @@ func (d *fakeDaemon) settle(m fakeMsg, status abi.Status, errno uint32) {
 	if m.slot.sock.closed {
 		return
 	}
-	for _, op := range m.ops {
+	ops := m.ops
+	if m.sub.Flags&shm.SubNotify != 0 && !d.older {
+		ops = []shm.SubOp{{Flags: abi.FlagNotify, Token: uint64(m.sub.MsgID)}}
+	}
+	for _, op := range ops {
 		if op.Flags&abi.FlagNotify == 0 && (op.Flags&abi.FlagReport == 0 || status == abi.StatusSuccess) {
 			continue
 		}

@@ -57,6 +57,11 @@ type Message struct {
 	// has operations, it gets their statuses instead: Dropped if the message was not
 	// sent, else Unknown.
 	GiveUpAfter time.Duration
+	// Notify queues a Completion with Token when it is known what became of the message, which
+	// has no operations: see Status. It takes the place of the notices GaveUp and NotGranted, and
+	// NoSocket and Lost come as well. A daemon of an older version cannot: EOPNOTSUPP.
+	Notify bool
+	Token  uint64
 }
 
 // Received is one datagram that was received. The caller sets Payload, a receive the rest.
@@ -76,7 +81,7 @@ type Received struct {
 
 // plain reports that m is only a payload to send.
 func (m *Message) plain() bool {
-	return m.Op == nil && m.Atomic == nil && m.Cookie == 0 && m.From.Buf == nil && m.From.Len == 0 && !m.ZeroCopy && m.GiveUpAfter == 0 && m.DstInc == 0
+	return m.Op == nil && m.Atomic == nil && m.Cookie == 0 && m.From.Buf == nil && m.From.Len == 0 && !m.ZeroCopy && !m.Notify && m.GiveUpAfter == 0 && m.DstInc == 0
 }
 
 // freed reports that a Buffer that m names has been freed. tx.mu is held.
@@ -126,8 +131,8 @@ type Segment struct {
 	Off, Len int
 }
 
-// Status says how an operation ended. It is an error, that of a call that waited for the
-// operation: errors.Is(err, rds.Dropped).
+// Status says how an operation, or a message with Notify, ended. It is an error, that of a call that waited for the
+// operation: errors.Is(err, rds.Dropped). Success of a message says that it is acknowledged.
 type Status uint8
 
 // Statuses, and the errnos that they are. The first five have the numbers of RDS_RDMA_*; Unknown is rdsd's.
@@ -166,18 +171,18 @@ func (s Status) Unwrap() error {
 	return nil
 }
 
-// Completion is the status of an operation. Each operation has one. It is queued if the
-// operation asked for it: Notify, or Report.
+// Completion is the status of an operation, or of a message. Each has one. It is queued if the
+// operation or message asked for it: Notify, or Report.
 type Completion struct {
-	Token  uint64     // that of the operation
-	ID     uint64     // barrier id
+	Token  uint64     // that of the operation or message
+	ID     uint64     // barrier id of the operation, 0: of a message
 	To     netip.Addr // destination host
 	Status Status
-	Errno  syscall.Errno // the reason, for a RemoteError or OtherError that this host found; 0 if there is none
+	Errno  syscall.Errno // the reason, for a RemoteError or OtherError that this host found; ECONNREFUSED, for Dropped: no socket; else 0
 }
 
 // Err returns nil for Success. Otherwise errors.Is finds Status in the error, and Errno if
-// there is one.
+// there is one. It finds NoSocket if no socket was there.
 func (c Completion) Err() error {
 	if c.Status == Success {
 		return nil
@@ -194,6 +199,9 @@ func (e *statusError) Error() string {
 	if e.errno == 0 {
 		return "outcome: " + e.status.Error()
 	}
+	if e.nobody() {
+		return "outcome: " + e.status.Error() + ": " + NoSocket.Error()
+	}
 	if text := refusals[e.errno]; text != "" && e.status == RemoteError {
 		return "outcome: " + e.status.Error() + ": " + e.errno.Error() + ": " + text
 	}
@@ -208,11 +216,17 @@ var refusals = map[syscall.Errno]string{
 }
 
 func (e *statusError) Unwrap() []error {
-	if e.errno == 0 {
+	switch {
+	case e.errno == 0:
 		return []error{e.status}
+	case e.nobody():
+		return []error{e.status, NoSocket}
 	}
 	return []error{e.status, e.errno}
 }
+
+// nobody reports that the message found no socket.
+func (e *statusError) nobody() bool { return e.status == Dropped && e.errno == syscall.ECONNREFUSED }
 
 func (e *statusError) Timeout() bool   { return false }
 func (e *statusError) Temporary() bool { return false }

@@ -8,13 +8,14 @@ import (
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
-// opKey names an operation within a client.
+// opKey names an operation within a client, or a message, whose id is its message id.
 type opKey struct {
 	cell uint32
 	id   uint64
+	msg  bool
 }
 
-// awaitedOp is an operation that asked for its status, which has not come.
+// awaitedOp is an operation, or a message, that asked for its status, which has not come.
 type awaitedOp struct {
 	token  uint64
 	notify bool // its status will come; otherwise only if it is not Success
@@ -30,6 +31,12 @@ type cellRef struct {
 // checkExtras checks what m has besides a payload. mu is held.
 func (t *tx) checkExtras(s *Socket, m *Message) error {
 	settles := 0
+	if m.Notify {
+		if err := t.checkNotify(m); err != nil {
+			return err
+		}
+		settles++
+	}
 	if m.From.Buf != nil || m.From.Len != 0 {
 		if err := t.checkFrom(m); err != nil {
 			return err
@@ -166,6 +173,10 @@ func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
 		sub.Flags |= shm.SubTwoOps
 	}
 	ce := m.dest.cell
+	if e.Notify {
+		sub.Flags |= shm.SubNotify
+		t.promiseOutcome(s, ce, m.id, e.Token)
+	}
 	if op := e.Op; op != nil {
 		e.OpID = t.commitRDMA(ce, op, x.opMem)
 		t.promise(s, ce, m.id, op.Token, op.Notify, op.Report)
@@ -231,7 +242,7 @@ func (t *tx) promise(s *Socket, ce *cell, id uint32, token uint64, notify, repor
 	}
 	x.settles++
 	s.promised.Add(1)
-	t.c.rx.promise(s, opKey{ce.idx, ce.last}, ce, awaitedOp{token: token, notify: notify, wanted: true})
+	t.c.rx.promise(s, opKey{cell: ce.idx, id: ce.last}, ce, awaitedOp{token: token, notify: notify, wanted: true})
 }
 
 // Completions moves the statuses of settled operations into dst, in the order in

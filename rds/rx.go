@@ -214,23 +214,43 @@ func about(n *shm.EventNotice) netip.AddrPort {
 // place.
 func eventSock(e *shm.Entry) uint32 { return e.Event().Sock }
 
-// settle queues an operation's status.
+// settle queues the status of an operation or a message.
 func (r *rx) settle(s *Socket, e *shm.EventStatus) {
 	cell, known := s.cellAddr[e.Cell]
 	if !known || s.comps.len() >= r.maxStatuses {
 		_ = r.c.broken("a status nobody asked for, of operation %d of cell %d", e.OpID, e.Cell)
 		return
 	}
-	key := opKey{e.Cell, cell.base + e.OpID}
+	key := keyOf(e, cell.base)
+	if _, awaited := s.awaited[key]; key.msg && !awaited {
+		_ = r.c.broken("a status nobody asked for, of message %d", e.Token)
+		return
+	}
+	r.complete(s, key, Completion{Token: e.Token, Status: Status(e.Status), Errno: syscall.Errno(e.Errno)})
+}
+
+// complete queues c, unless nobody takes it. mu is held.
+func (r *rx) complete(s *Socket, key opKey, c Completion) {
 	op, awaited := s.awaited[key]
 	delete(s.awaited, key)
 	if awaited && !op.wanted {
 		return
 	}
-	s.comps.push(Completion{Token: e.Token, ID: key.id, To: cell.addr, Status: Status(e.Status), Errno: syscall.Errno(e.Errno)})
+	if key.msg {
+		c.Token = op.token
+	}
+	s.comps.push(s.completion(key, c))
 	s.queuedComps.Add(1)
 	s.arrived(wantCompletion)
 	s.notifyAll(wantCompletion)
+}
+
+// completion returns c with what key says.
+func (s *Socket) completion(key opKey, c Completion) Completion {
+	if c.To = s.cellAddr[key.cell].addr; !key.msg {
+		c.ID = key.id
+	}
+	return c
 }
 
 // promise notes that the status of an operation of cell ce may come. tx.mu is held, mu

@@ -49,15 +49,15 @@ type Socket struct {
 	comps    queue[Completion]
 	notices  queue[Notice]
 	unwanted noticeSet           // kinds of notices not queued
-	awaited  map[opKey]awaitedOp // operations that have asked for their status
-	cellAddr map[uint32]cellRef  // of cells with operations that ask
+	awaited  map[opKey]awaitedOp // operations and messages that have asked for their status
+	cellAddr map[uint32]cellRef  // of cells with such
 	zcDone   queue[uint32]       // zero-copy cookies to be taken
 	cong     congMonitor
 	poll     *pollFD // nil: none asked for
 	pollFor  WaitSet // of PollFD
 
 	noticed     atomic.Uint32 // notices that came
-	promised    atomic.Int32  // operations whose status may still come
+	promised    atomic.Int32  // such whose status may still come
 	queuedComps atomic.Int32  // len(comps)
 }
 

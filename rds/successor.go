@@ -334,7 +334,7 @@ func (t *tx) adopt(n *tx) {
 	t.slots, t.hand, t.nslots = n.slots, 0, 0
 	t.cells, t.cellFree = n.cells, n.cellFree
 	t.sends, t.full, t.starved, t.over, t.cur = 0, false, false, nil, nil
-	t.asks = n.asks
+	t.asks, t.tells = n.asks, n.tells
 	t.epoch++
 }
 
@@ -369,7 +369,7 @@ func (s *Socket) settleUnknown() (n int) {
 	slices.SortFunc(keys, func(a, b opKey) int { return cmp.Or(cmp.Compare(a.cell, b.cell), cmp.Compare(a.id, b.id)) })
 	for _, key := range keys {
 		if op := s.awaited[key]; op.wanted {
-			s.comps.push(Completion{Token: op.token, ID: key.id, To: s.cellAddr[key.cell].addr, Status: Unknown})
+			s.comps.push(s.completion(key, Completion{Token: op.token, Status: Unknown}))
 			n++
 		}
 	}

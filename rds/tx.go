@@ -35,6 +35,7 @@ type tx struct {
 	full      bool       // the daemon gives no more windows
 	dead      bool       // the memory is about to be unmapped
 	asks      bool       // the daemon may refuse a destination (ipc.FeatureRefuses)
+	tells     bool       // the daemon tells the statuses of messages (ipc.FeatureNotify)
 	starved   bool       // ids or memory ran out since messages were returned last
 	over      []*dest    // destinations refused because they hold their share, see share.go
 	epoch     uint64     // daemons before this one
@@ -58,6 +59,7 @@ type txMsg struct {
 	zcCookie uint32
 	zc       bool  // zcCookie is to be returned by ZeroCopyDone
 	sent     bool  // in the ring, so the daemon may return it
+	notify   bool  // it has asked for its status
 	settles  uint8 // places held in the completion queue
 }
 
@@ -179,6 +181,9 @@ func (t *tx) giveBack(id uint32) {
 		m.sock.promised.Add(-int32(m.settles))
 		t.succeeded(id)
 	}
+	if m.notify {
+		t.c.rx.outcomeDue(m.sock, ofMessage(m.dest.cell, id))
+	}
 	m.dest.mem -= int(m.mem)
 	m.dest.end()
 	*m = txMsg{}
@@ -196,7 +201,7 @@ func (t *tx) succeeded(id uint32) {
 	defer t.c.rx.mu.Unlock()
 	for _, op := range t.asked[id] {
 		if op != 0 {
-			delete(m.sock.awaited, opKey{m.dest.cell.idx, op})
+			delete(m.sock.awaited, opKey{cell: m.dest.cell.idx, id: op})
 		}
 	}
 	t.asked[id] = askedOps{}

@@ -18,7 +18,8 @@
 #define IPC_FEATURE_REFUSES 1u
 #define IPC_FEATURE_ADDRS 2u
 #define IPC_FEATURE_IMPORT 4u
-#define IPC_FEATURES 7u
+#define IPC_FEATURE_NOTIFY 8u
+#define IPC_FEATURES 15u
 #define IPC_MAX_ADDRS 1024u
 #define IPC_HELLO 1u
 #define IPC_HELLO_OK 2u
@@ -108,6 +109,7 @@
 #define SHM_SUB_ACK_NOW 1u
 #define SHM_SUB_TWO_OPS 2u
 #define SHM_SUB_FROM_BUF 4u
+#define SHM_SUB_NOTIFY 8u
 #define SHM_WANT_RELIEF 1u
 #define SHM_WANT_CROWDED 2u
 #define SHM_SLOT_NO_RDMA 1u
