@@ -38,6 +38,13 @@ func (p *player) giveUp(i int) time.Duration {
 func (p *player) sendMsg() string {
 	p.arm()
 	m := rds.Message{Addr: p.to(), Payload: payload(p.w[3]), GiveUpAfter: p.giveUp(4), DstInc: p.meant(4)}
+	if token := p.option(4, "notify"); token != "" {
+		m.Notify = true
+		m.Token, _ = strconv.ParseUint(token, 0, 64)
+	}
+	if p.option(4, "cookie") != "" {
+		m.Cookie = p.regions[p.option(4, "cookie")].Cookie()
+	}
 	_, err := p.sock().Send(p.ctx(4), &m)
 	return errorText(err)
 }

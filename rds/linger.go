@@ -70,11 +70,11 @@ func (s *Socket) undelivered() error {
 	for _, st := range []Status{RemoteError, Dropped, OtherError, Unknown} {
 		for i := range s.comps.len() {
 			if c := s.comps.at(i); c.Status == st {
-				what := "operation"
-				if c.ID == 0 {
-					what, c.ID = "message with token", c.Token
+				what, number := "operation", c.ID
+				if number == 0 {
+					what, number = "message with token", c.Token
 				}
-				all = append(all, fmt.Errorf("not delivered to %v: %s %d: %w", c.To, what, c.ID, c.Err()))
+				all = append(all, fmt.Errorf("not delivered to %v: %s %d: %w", c.To, what, number, c.Err()))
 				break
 			}
 		}

@@ -120,6 +120,9 @@ func TestMessageStatusFound(t *testing.T) {
 	if !errors.Is(err, NoSocket) || !strings.Contains(err.Error(), "message with token 8") {
 		t.Errorf("closed: %v", err)
 	}
+	if n := a.Completions(c[:]); n != 1 || c[0].ID != 0 || c[0].Token != 8 {
+		t.Errorf("after the close: %+v", c)
+	}
 }
 
 // TestMessageStatusOlder: an older daemon has taken the place of the one that was asked. A message

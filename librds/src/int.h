@@ -92,6 +92,7 @@ struct rdsi_tx_msg {
 	uint32_t zc_cookie;
 	bool zc;         /* zc_cookie is to be returned */
 	bool sent;       /* in the ring, so the daemon may return it */
+	bool notify;     /* it has asked for its status */
 	uint8_t settles; /* places held in the completion queue */
 	struct rdsi_sum sum;
 };
@@ -117,6 +118,7 @@ struct rdsi_tx {
 	bool full;                /* the daemon gives no more windows */
 	bool dead;                /* the memory is about to be unmapped */
 	bool asks;                /* the daemon may refuse a destination */
+	bool tells;               /* the daemon tells the statuses of messages */
 	bool starved;             /* ids or memory ran out since messages came back */
 	struct rdsi_link over;    /* destinations refused for holding their share */
 };

@@ -67,6 +67,13 @@ int rdsi_check_extras(rds_socket *s, struct rds_msg *m)
 {
 	rds_client *c = s->c;
 	int err = 0, count = 0;
+	if (m->flags & RDS_NOTIFY) {
+		if (m->op || m->atomic)
+			return -EINVAL;
+		if (!c->tx.tells)
+			return -EOPNOTSUPP;
+		count++;
+	}
 	if (m->from.buffer || m->from.len) {
 		size_t n;
 		if (rdsi_iov_len(m->iov, m->iovlen, &n) || n)
@@ -196,6 +203,13 @@ void rdsi_commit_extras(rds_socket *s, struct rdsi_out *m, struct rdsi_tx_msg *x
 		x->zc = true;
 		x->zc_cookie = e->zero_copy_cookie;
 		s->zc_open++;
+	}
+	if (e->flags & RDS_NOTIFY) {
+		sub->flags |= SHM_SUB_NOTIFY;
+		x->notify = true;
+		x->settles++;
+		atomic_fetch_add(&s->promised, 1);
+		rdsi_promise_outcome(s, ce, m->id, e->token);
 	}
 	if (e->op || e->atomic)
 		sub->kind = SHM_KIND_SEND_OP;

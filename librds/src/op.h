@@ -1,4 +1,4 @@
-/* Statuses of operations on their way to the application. rx.mu guards all of it. */
+/* Statuses of operations and messages on their way to the application. rx.mu guards all of it. */
 #ifndef RDSI_OP_H
 #define RDSI_OP_H
 
@@ -7,6 +7,14 @@
 /* rdsi_promise notes that the status of an operation may come, and with notify that it will
  * come. tx.mu is held, rx.mu is taken. */
 void rdsi_promise(rds_socket *s, struct rdsi_cell *ce, uint64_t id, bool notify);
+
+/* rdsi_promise_outcome does the same for the status of a message, which will come, with its token. */
+void rdsi_promise_outcome(rds_socket *s, struct rdsi_cell *ce, uint32_t id, uint64_t token);
+
+/* rdsi_outcome_due queues RDS_UNKNOWN for a message that is back, if its status has not come. The
+ * daemon tells the status first. But a planned restart may have put an older daemon in its place,
+ * which does not know that the message has asked. tx.mu is held, rx.mu is taken. */
+void rdsi_outcome_due(rds_socket *s, const struct rdsi_cell *ce, uint32_t id);
 
 /* rdsi_settle queues the status of an event. */
 void rdsi_settle(rds_socket *s, const struct shm_event_status *e);

@@ -19,7 +19,7 @@ enum {
 
 bool rdsi_plain(const struct rds_msg *m)
 {
-	return !m->op && !m->atomic && !m->cookie && !m->from.buffer && !m->from.len && !(m->flags & RDS_ZERO_COPY) && !m->give_up_ms && !m->dst_inc;
+	return !m->op && !m->atomic && !m->cookie && !m->from.buffer && !m->from.len && !(m->flags & (RDS_ZERO_COPY | RDS_NOTIFY)) && !m->give_up_ms && !m->dst_inc;
 }
 
 /* rdsi_in_run reports whether m goes into a run. A ping, which is for port 0, does not. */

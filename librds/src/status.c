@@ -7,11 +7,16 @@
 _Static_assert(RDS_SUCCESS == ABI_STATUS_SUCCESS && RDS_REMOTE_ERROR == ABI_STATUS_REMOTE_ERROR && RDS_CANCELED == ABI_STATUS_CANCELED, "statuses");
 _Static_assert(RDS_DROPPED == ABI_STATUS_DROPPED && RDS_OTHER_ERROR == ABI_STATUS_OTHER_ERROR && RDS_UNKNOWN == ABI_STATUS_UNKNOWN, "statuses");
 
+/* MESSAGES in an awaited.cell: id is a message id. The bit is in no number of a cell. */
+enum { MESSAGES = 1 << 30 };
+_Static_assert(SHM_MAX_TABLE <= MESSAGES, "cells");
+
 /* An awaited status. */
 struct awaited {
 	struct rdsi_node node;
 	uint32_t cell;
 	uint64_t id;
+	uint64_t token; /* of a message */
 	bool wanted; /* false: nobody takes it */
 };
 
@@ -69,21 +74,52 @@ static bool add_cell(rds_socket *s, struct rdsi_cell *ce)
 	return true;
 }
 
-void rdsi_promise(rds_socket *s, struct rdsi_cell *ce, uint64_t id, bool notify)
+/* promise notes a status of cell ce; one that will come also as a, whose memory it makes. */
+static void promise(rds_socket *s, struct rdsi_cell *ce, const struct awaited *a)
 {
 	pthread_mutex_lock(&s->c->rx.mu);
 	bool ok = add_cell(s, ce);
-	if (ok && notify) {
-		struct awaited *a = rdsi_hash_reserve(&s->awaited) ? NULL : malloc(sizeof *a);
-		ok = a != NULL;
-		if (a) {
-			*a = (struct awaited){.cell = ce->idx, .id = id, .wanted = true};
-			rdsi_hash_add(&s->awaited, &a->node, rdsi_mix(ce->idx, id));
+	if (ok && a->wanted) {
+		struct awaited *n = rdsi_hash_reserve(&s->awaited) ? NULL : malloc(sizeof *n);
+		ok = n != NULL;
+		if (n) {
+			*n = *a;
+			rdsi_hash_add(&s->awaited, &n->node, rdsi_mix(a->cell, a->id));
 		}
 	}
 	pthread_mutex_unlock(&s->c->rx.mu);
 	if (!ok)
-		rdsi_fail(s->c, -ECONNABORTED, "no memory to keep the status of an operation");
+		rdsi_fail(s->c, -ECONNABORTED, "no memory to keep a status");
+}
+
+void rdsi_promise(rds_socket *s, struct rdsi_cell *ce, uint64_t id, bool notify)
+{
+	promise(s, ce, &(struct awaited){.cell = ce->idx, .id = id, .wanted = notify});
+}
+
+void rdsi_promise_outcome(rds_socket *s, struct rdsi_cell *ce, uint32_t id, uint64_t token)
+{
+	promise(s, ce, &(struct awaited){.cell = ce->idx | MESSAGES, .id = id, .token = token, .wanted = true});
+}
+
+/* complete queues comp, a status of a host, and ends what awaits it: a, unless NULL. */
+static void complete(rds_socket *s, struct awaited *a, const struct rx_cell *cell, struct rds_completion *comp)
+{
+	bool drop = a && !a->wanted;
+	if (a) {
+		rdsi_hash_del(&s->awaited, &a->node);
+		free(a);
+	}
+	if (drop)
+		return;
+	memcpy(comp->to.ip, cell->ip, sizeof comp->to.ip);
+	if (!rdsi_queue_push(&s->comps, comp, sizeof *comp)) {
+		rdsi_fail(s->c, -ECONNABORTED, "no memory for a status");
+		return;
+	}
+	atomic_fetch_add(&s->queued_comps, 1);
+	rdsi_arrived(s, WANT_COMPLETION);
+	rdsi_notify(s, WANT_COMPLETION, false);
 }
 
 void rdsi_settle(rds_socket *s, const struct shm_event_status *e)
@@ -93,23 +129,27 @@ void rdsi_settle(rds_socket *s, const struct shm_event_status *e)
 		rdsi_broken(s->c, "a status nobody asked for, of operation %llu of cell %u", (unsigned long long)e->op_id, e->cell);
 		return;
 	}
-	struct awaited *a = find_awaited(s, e->cell, e->op_id);
-	bool drop = a && !a->wanted;
-	if (a) {
-		rdsi_hash_del(&s->awaited, &a->node);
-		free(a);
-	}
-	if (drop)
-		return;
 	struct rds_completion comp = {.token = e->token, .id = e->op_id, .status = e->status, .err = (int32_t)e->err};
-	memcpy(comp.to.ip, cell->ip, sizeof comp.to.ip);
-	if (!rdsi_queue_push(&s->comps, &comp, sizeof comp)) {
-		rdsi_fail(s->c, -ECONNABORTED, "no memory for the status of an operation");
+	struct awaited *a = e->op_id ? find_awaited(s, e->cell, e->op_id) : find_awaited(s, e->cell | MESSAGES, e->token);
+	if (!e->op_id && !a) {
+		rdsi_broken(s->c, "a status nobody asked for, of message %llu", (unsigned long long)e->token);
 		return;
 	}
-	atomic_fetch_add(&s->queued_comps, 1);
-	rdsi_arrived(s, WANT_COMPLETION);
-	rdsi_notify(s, WANT_COMPLETION, false);
+	if (!e->op_id)
+		comp.token = a->token;
+	complete(s, a, cell, &comp);
+}
+
+void rdsi_outcome_due(rds_socket *s, const struct rdsi_cell *ce, uint32_t id)
+{
+	pthread_mutex_lock(&s->c->rx.mu);
+	rdsi_take_events(s->c);
+	struct awaited *a = find_awaited(s, ce->idx | MESSAGES, id);
+	if (a) {
+		struct rds_completion comp = {.token = a->token, .status = RDS_UNKNOWN};
+		complete(s, a, find_cell(s, ce->idx), &comp);
+	}
+	pthread_mutex_unlock(&s->c->rx.mu);
 }
 
 /* find_comp is the place of an operation's completion in the queue, or -1. */

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "notice.h"
+#include "op.h"
 
 int rdsi_tx_init(rds_client *c)
 {
@@ -90,6 +91,8 @@ static void give_back(rds_client *c, uint32_t id)
 		rdsi_arena_release(&t->arena, m->op_mem, m->op_size);
 	if (m->settles)
 		atomic_fetch_sub(&d->sock->promised, m->settles);
+	if (m->notify)
+		rdsi_outcome_due(d->sock, d->cell, id);
 	d->mem -= m->mem;
 	if (--d->pending == 0)
 		rdsi_list_del(&d->on_busy);

@@ -22,12 +22,19 @@ static uint32_t give_up(int i)
 	return ms ? (uint32_t)strtoul(ms, NULL, 0) : 0;
 }
 
-/* cmd_sendmsg: sendmsg SOCK TO TEXT [giveup=MS] [inc=N] */
+/* cmd_sendmsg: sendmsg SOCK TO TEXT [giveup=MS] [inc=N] [notify=TOKEN] [cookie=REGION] */
 static void cmd_sendmsg(void)
 {
 	static char p[2 << 20];
 	struct iovec iov = {p, payload(word[3], p, sizeof p)};
 	struct rds_msg m = {.addr = address(2), .iov = &iov, .iovlen = 1, .flags = flags(4), .give_up_ms = give_up(4), .dst_inc = meant(4)};
+	const char *token = option_of(4, "notify"), *region = option_of(4, "cookie");
+	if (token) {
+		m.flags |= RDS_NOTIFY;
+		m.token = strtoull(token, NULL, 0);
+	}
+	if (region)
+		m.cookie = rds_region_cookie(get(region)->region);
 	result(rds_sendmsg(sock(1), &m));
 }
 

@@ -307,7 +307,9 @@ def two(sock, to, region, roff, buf, off, size, aoff, add, text, write_flag, ato
 
 @command
 def sendmsg(sock, to, text, *how):
-    things[sock].send(rds.Message(payload(text), address(to), **limits(how)), dontwait="dontwait" in how)
+    token, region = named(how, "notify"), named(how, "cookie")
+    things[sock].send(rds.Message(payload(text), address(to), **limits(how), cookie=cookie(region) if region else 0, notify=token is not None,
+                                  token=int(token or "0", 0)), dontwait="dontwait" in how)
 
 @command
 def hwm(sock, to):

@@ -66,18 +66,18 @@ struct rds_atomic {
 };
 
 enum rds_status {
-	RDS_SUCCESS = 0,      /* delivered with its message */
+	RDS_SUCCESS = 0,      /* delivered with its message; a message: acknowledged */
 	RDS_REMOTE_ERROR = 1, /* failed at the target, or refused: see err */
 	RDS_CANCELED = 2,     /* withdrawn */
-	RDS_DROPPED = 3,      /* not delivered, and never will be */
+	RDS_DROPPED = 3,      /* not delivered, and never will be; err is ECONNREFUSED if no socket was there */
 	RDS_OTHER_ERROR = 4,  /* failed locally: see err */
 	RDS_UNKNOWN = 5       /* not known, and never will be */
 };
 
-/* An rds_completion is the one status of an operation. */
+/* An rds_completion is the one status of an operation, or of a message (RDS_NOTIFY). */
 struct rds_completion {
 	uint64_t token;
-	uint64_t id;          /* barrier id */
+	uint64_t id;          /* barrier id, 0: of a message */
 	struct rds_addr to;   /* host; the port is 0 */
 	uint32_t status;      /* enum rds_status */
 	int32_t err;          /* errno, or 0 */

@@ -195,6 +195,7 @@ RDS_API int rds_get_option(rds_socket *socket, enum rds_option option, int64_t *
 #define RDS_PEEK 2u      /* a receive leaves the message in the queue */
 #define RDS_ZERO_COPY 4u /* rds_zero_copy_done returns zero_copy_cookie when the message has ended */
 #define RDS_TRUNC 8u     /* set by a receive: the message was longer than the memory given */
+#define RDS_NOTIFY 16u   /* a message without operations gets a completion with its token, see enum rds_status */
 
 /*
  * An rds_msg is one datagram for rds_sendmsg and rds_recvmsg. Zero it before the first use.
@@ -218,7 +219,9 @@ struct rds_msg {
 	size_t len;          /* set by a receive: length of the message */
 	int64_t time_ns;     /* set by a receive: Unix time at which the daemon had the message */
 	uint32_t assembly_ns; /* set by a receive: from the message's header to time_ns */
-	uint32_t reserved[5];
+	uint32_t reserved0;
+	uint64_t token;       /* send: with RDS_NOTIFY, comes back in the completion */
+	uint32_t reserved[2];
 };
 
 /*
@@ -240,9 +243,9 @@ RDS_API ssize_t rds_send(rds_socket *socket, const void *data, size_t len, const
 /*
  * rds_sendmsg queues one message and returns 0. It sets msg->op_id and msg->atomic_id.
  * Errors: those of rds_send; -EINVAL a malformed operation or segment, a cookie that is not
- * of this client; -EFAULT an atomic whose local memory is not 8 bytes at a multiple of 8;
+ * of this client, RDS_NOTIFY with operations; -EFAULT an atomic whose local memory is not 8 bytes at a multiple of 8;
  * -ENOSPC no room for one more completion or zero-copy cookie, also on a blocking socket;
- * -EOPNOTSUPP a cookie for a host without RDMA. What only the daemon can check becomes the
+ * -EOPNOTSUPP a cookie for a host without RDMA, RDS_NOTIFY to a daemon of an older version. What only the daemon can check becomes the
  * status of the operation.
  */
 RDS_API int rds_sendmsg(rds_socket *socket, struct rds_msg *msg);

@@ -91,6 +91,9 @@ def _fill(c: Any, m: Message, flags: int) -> list[Any]:
     if m.zero_copy_cookie is not None:
         c.flags |= lib.RDS_ZERO_COPY
         c.zero_copy_cookie = m.zero_copy_cookie
+    if m.notify:
+        c.flags |= lib.RDS_NOTIFY
+        c.token = m.token
     return keep
 
 

@@ -97,7 +97,7 @@ class Access(IntFlag):
 
 
 class Status(IntEnum):
-    """How an operation ended."""
+    """How an operation, or a message with notify, ended."""
 
     SUCCESS = lib.RDS_SUCCESS
     REMOTE_ERROR = lib.RDS_REMOTE_ERROR
@@ -215,7 +215,8 @@ class Atomic:
 class Message:
     """One datagram to send, and what goes with it. Without addr it goes where the socket is connected to.
     A payload is copied. from_ is sent from where it lies; zero_copy_done returns its
-    zero_copy_cookie when the memory is the caller's again. A send sets op_id and atomic_id."""
+    zero_copy_cookie when the memory is the caller's again. With notify, a message without operations gets a
+    Completion with its token. A send sets op_id and atomic_id."""
 
     payload: Any = b""
     addr: Optional[AddrLike] = None
@@ -226,6 +227,8 @@ class Message:
     dst_inc: int = 0
     give_up_after: Optional[float] = None
     zero_copy_cookie: Optional[int] = None
+    notify: bool = False
+    token: int = 0
     op_id: int = 0
     atomic_id: int = 0
 
@@ -243,7 +246,8 @@ class Received(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """The one status of an operation. to is a host: its port is 0."""
+    """The one status of an operation or message. to is a host: its port is 0. id is 0 of a message. errno is
+    ECONNREFUSED of one that was dropped because no socket was there."""
 
     token: int
     id: int
