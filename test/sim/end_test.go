@@ -22,6 +22,7 @@ func (w *world) finish() {
 	w.exchange()
 	w.checkFlows()
 	w.checkOps()
+	w.checkOutcomes()
 	w.checkDoubts()
 	w.checkConns()
 	w.shut()

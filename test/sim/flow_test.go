@@ -51,6 +51,9 @@ type message struct {
 	met       int     // as in op
 	at        int64
 	limit     int64 // ns it may wait, 0 means for ever
+	asks      bool  // for its status, which has come if fate is not nil
+	forgotten bool  // that it asks: the sender's daemon was replaced by an older one
+	fate      *rds.Completion
 }
 
 // expired reports whether the message's limit has passed.
@@ -63,7 +66,7 @@ func (m *message) refused() bool {
 			return true
 		}
 	}
-	return false
+	return m.fate != nil && never(m.fate.Status)
 }
 
 // unposted reports whether a status says that the message's operations never ran.
@@ -176,6 +179,9 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 	for _, o := range x.ops {
 		o.describe(&m)
 	}
+	if asks(id, &x) {
+		m.Notify, m.Token = true, ofMessage|id
+	}
 	if e.monitored {
 		e.takeRelief()
 	}
@@ -210,7 +216,7 @@ func (e *endpoint) accepted(f *flow, n int, x *extra, m *rds.Message, z *zero, c
 	}
 	s := w.newMessage()
 	*s = message{id: uint64(len(w.msgs) + 1), flow: f, idx: len(f.msgs), n: n, tells: x.tells, once: x.cookie != 0 && x.tells != nil && e.mayBeRefused(x.tells, f.dst), met: e.h.met[f.dst.Addr()], at: w.now(),
-		limit: int64(x.limit), silent: n == 0 && len(x.ops) > 0 && allSilent(x.ops)}
+		asks: m.Notify, limit: int64(x.limit), silent: n == 0 && len(x.ops) > 0 && allSilent(x.ops)}
 	f.msgs = append(f.msgs, s)
 	w.msgs = append(w.msgs, s)
 	if n < idLen {
@@ -271,6 +277,8 @@ func (e *endpoint) received(m *rds.Received) {
 		broken("order", "message %d (%d of its flow) from %v to %v after %d", x.id, x.idx, f.src.ap, e.ap, f.last)
 	case x.n != m.N || !same(b, x.id):
 		broken("content", "message %d from %v to %v: %d bytes sent, %d came, or they differ", x.id, f.src.ap, e.ap, x.n, m.N)
+	case x.fate != nil && never(x.fate.Status):
+		broken("status", "message %d came after its status %v", x.id, x.fate.Status)
 	case x.silent:
 		broken("silent", "message %d, whose operations are silent, was delivered", x.id)
 	}

@@ -144,7 +144,7 @@ func (o *op) expect(want, now []byte) {
 	switch {
 	case o.done:
 		copy(want, spoilt)
-	case o.fate != nil && o.fate.Errno != 0: // never posted: untouched
+	case o.fate != nil && o.fate.Status == rds.RemoteError && o.fate.Errno != 0: // never posted: untouched
 	default:
 		data := o.data()
 		if differ(now[:o.n], data) < 0 {
@@ -324,6 +324,10 @@ func (e *endpoint) settle() {
 
 func (e *endpoint) completion(s rds.Completion) {
 	w := e.w
+	if s.Token&ofMessage != 0 {
+		e.outcome(s)
+		return
+	}
 	if s.Token == 0 || s.Token > uint64(len(w.ops)) {
 		broken("status", "of an unknown operation %d", s.Token)
 	}

@@ -62,6 +62,9 @@ func (h *host) succeed(version uint16) {
 			}
 		}
 	}
+	if version < 5 {
+		w.forgetAsked(h)
+	}
 	w.log(h, "succeed", int64(len(state.Bytes())), 0, 0)
 }
 
