@@ -87,7 +87,7 @@ func (x *fuzzer) step(what, where byte, v uint16) {
 	n := value(v)
 	switch what % 24 {
 	case 0: // a good message
-		*x.entry.Sub() = shm.Sub{Kind: shm.KindSend, Sock: x.sock, MsgID: uint32(v % 256), Len: uint32(where) * 16}
+		*x.entry.Sub() = shm.Sub{Kind: shm.KindSend, Sock: x.sock, MsgID: uint32(v % 256), Len: uint32(where) * 16, Flags: where & shm.SubNotify}
 		x.publish()
 	case 1: // the entry as it is, with one field changed
 		(*[shm.EntrySize]byte)(unsafe.Pointer(&x.entry))[where%shm.EntrySize] = byte(v)

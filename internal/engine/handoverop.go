@@ -26,6 +26,9 @@ func (x *crossing) handOverOps(t *txMsg, st *txState) {
 	}
 	switch {
 	case !s.Reads():
+	case n > 0 && t.notify && !st.done:
+		s.Fail("a message with %d operations asks for a status", n)
+		return
 	case n > 0:
 		t.m.Op = &t.opv[0].Op
 		if n > 1 {
