@@ -70,6 +70,7 @@ func (c *Caller) answered(m *rds.Received, id uint64) {
 	case a.header != nil && !p.begun:
 		p.header = a.header
 	}
+	p.arrived = m.Time
 	switch {
 	case a.status != statusOK:
 		c.finish(p, a.err())

@@ -66,6 +66,7 @@ type pending struct {
 	begun   bool // a part has come
 	written bool // the answer is in mem
 	header  Header
+	arrived time.Time // the last part
 	err     error
 }
 
@@ -126,8 +127,8 @@ func (c *Caller) Call(ctx context.Context, to netip.AddrPort, method string, req
 	return b, r.wrap(err)
 }
 
-// Do is Call with the Method, To, Body and Header of r. It sets From, and Answer to the header
-// of the answer, if r.Header is not nil. ErrTooLarge or rds.ErrInvalid if r.Header is not
+// Do is Call with the Method, To, Body and Header of r. It sets From and Arrived, and Answer to
+// the header of the answer, if r.Header is not nil. ErrTooLarge or rds.ErrInvalid if r.Header is not
 // within its bounds; the request was not sent.
 func (c *Caller) Do(ctx context.Context, r *Request) ([]byte, error) {
 	r.From = c.self
@@ -168,8 +169,8 @@ func (r *Request) wrap(err error) error {
 
 // do runs one call. The caller recycles what it returns.
 func (c *Caller) do(ctx context.Context, r *Request) (*pending, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if r.Answer, r.Arrived = nil, (time.Time{}); ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	if len(r.Method) > maxMethod {
 		return nil, &detailed{rds.ErrInvalid, "a method's name has at most 255 bytes"}
@@ -210,7 +211,7 @@ func (c *Caller) do(ctx context.Context, r *Request) (*pending, error) {
 		}
 		<-p.done
 	}
-	if r.Answer = p.header; p.err != nil {
+	if r.Answer, r.Arrived = p.header, p.arrived; p.err != nil {
 		return nil, p.err
 	}
 	return p, nil

@@ -36,8 +36,13 @@ type Request struct {
 	// Answer is the header of the answer, also of an Error. The handler sets it. It travels
 	// only to a caller whose Header is not nil, if empty: else the caller may be older.
 	Answer Header
+	// Arrived is when the request reached the daemon of the server's host, so that a Handler
+	// knows how long it waited. At the caller, after the call, it is when the end of the
+	// answer reached the daemon there, zero if none has. Each is by the wall clock of its host.
+	Arrived time.Time
 
-	mem *Memory // at the caller, for the answer; may be nil
+	mem    *Memory // at the caller, for the answer; may be nil
+	served bool    // by a handler
 }
 
 // Interceptor makes a Handler that does something before or after next, or in its place. At
@@ -98,6 +103,11 @@ type ServerOptions struct {
 	MaxRequest int
 	// Log gets an error for each handler that panics; nil means slog.Default.
 	Log *slog.Logger
+	// Refused, if not nil, is called for each request that is refused, with why: the error
+	// that its caller gets. r has From and To, and the Method unless the request could not be
+	// read. Whoever sends requests chooses the Method. Refused returns at once and does not use
+	// the Server, which waits for it.
+	Refused func(r *Request, err error)
 
 	callerWait time.Duration // 0 means the constant
 }
@@ -198,8 +208,8 @@ func NewServer(s *rds.Socket, methods Methods, o ServerOptions) *Server {
 }
 
 // Use has each method of the server called within is, the first of which is the outermost. A
-// further Use adds to the inside. Requests that are refused get to no interceptor. Use is
-// called before Serve.
+// further Use adds to the inside. Requests that are refused get to no interceptor, but to
+// ServerOptions.Refused. Use is called before Serve.
 func (v *Server) Use(is ...Interceptor) { v.uses = append(v.uses, is...) }
 
 // Serve is NewServer and Server.Serve, for a server that ends with ctx.
@@ -221,7 +231,7 @@ func (v *Server) receive(ctx context.Context) error {
 		case !ok:
 		case ver > versionHeader:
 			if kind == kindRequest {
-				v.refuse(callKey{m.Addr, id}, refusal(statusVersion, "this server speaks versions 1 and 2"))
+				v.refuse(callKey{m.Addr, id}, "", refusal(statusVersion, "this server speaks versions 1 and 2"))
 			}
 		case kind == kindRequest:
 			v.request(m, callKey{m.Addr, id})
@@ -243,17 +253,17 @@ func (v *Server) request(m *rds.Received, key callKey) {
 	handle, known := v.methods[string(q.method)]
 	switch {
 	case err != nil:
-		v.refuse(key, refusal(statusMalformed, err.Error()))
+		v.refuse(key, "", refusal(statusMalformed, err.Error()))
 		return
 	case !known:
-		v.refuse(key, refusal(statusNoMethod, string(q.method)))
+		v.refuse(key, string(q.method), refusal(statusNoMethod, string(q.method)))
 		return
 	case uint64(q.size) > uint64(v.o.MaxRequest):
-		v.refuse(key, refusal(statusTooLarge, "the request"))
+		v.refuse(key, string(q.method), refusal(statusTooLarge, "the request"))
 		return
 	}
 	c := &call{key: key, handle: handle, size: int(q.size), cookie: rds.Cookie(q.cookie), headed: q.headed}
-	c.req = Request{Method: string(q.method), From: key.from, To: v.self, Body: append([]byte(nil), q.body...), Header: q.header}
+	c.req = Request{Method: string(q.method), From: key.from, To: v.self, Body: append([]byte(nil), q.body...), Header: q.header, Arrived: m.Time, served: true}
 	if q.into > 0 && m.Cookie != 0 {
 		c.into, c.room = m.Cookie, q.into
 	}
@@ -264,7 +274,7 @@ func (v *Server) request(m *rds.Received, key callKey) {
 	}
 	if no := v.admit(c); no.status != statusOK {
 		c.cancel()
-		v.refuse(key, no)
+		v.refuse(key, c.req.Method, no)
 	}
 }
 
@@ -298,7 +308,10 @@ func (v *Server) probed(m *rds.Received) {
 
 // refuse answers a request that is not handled. The receiver does not wait: if there is no
 // room for the answer, the caller learns by its probe that there will be none.
-func (v *Server) refuse(key callKey, a answer) {
+func (v *Server) refuse(key callKey, method string, a answer) {
+	if v.o.Refused != nil {
+		v.o.Refused(&Request{Method: method, From: key.from, To: v.self}, a.err())
+	}
 	a.id = key.id
 	v.tell(key.from, appendAnswer(nil, &a))
 }

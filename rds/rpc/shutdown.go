@@ -102,7 +102,7 @@ func (v *Server) close(why error) {
 			v.waiting--
 			v.dequeue(c, of)
 			c.cancel()
-			v.refuse(c.key, shutDown)
+			v.refuse(c.key, c.req.Method, shutDown)
 			v.forget(c, of)
 		}
 	}
@@ -147,6 +147,6 @@ func (v *Server) answers(c *call) bool {
 // notRun refuses c, whose context has ended before its handler was called, if its caller waits.
 func (v *Server) notRun(c *call) {
 	if v.answers(c) {
-		v.refuse(c.key, shutDown)
+		v.refuse(c.key, c.req.Method, shutDown)
 	}
 }

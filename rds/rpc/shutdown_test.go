@@ -29,12 +29,14 @@ var never = rpc.CallerOptions{Probe: time.Hour}
 // TestShutdown: requests that run are answered, and those that wait or come are refused.
 func TestShutdown(t *testing.T) {
 	between(t, func(t *testing.T, c *rpc.Caller, d *rdstest.Daemon) {
-		began, release := make(chan struct{}), make(chan struct{})
+		began, release, refused := make(chan struct{}), make(chan struct{}), make(chan string, 3)
 		v, at, ended := server(t, d, rpc.Methods{"hold": func(ctx context.Context, _ *rpc.Request) ([]byte, error) {
 			began <- struct{}{}
 			<-release
 			return []byte("done"), ctx.Err()
-		}}, rpc.ServerOptions{Handlers: 1, Queue: 1})
+		}}, rpc.ServerOptions{Handlers: 1, Queue: 1, Refused: func(r *rpc.Request, err error) {
+			refused <- r.Method + " " + rpc.Outcome(err)
+		}})
 		type outcome struct {
 			answer string
 			err    error
@@ -67,6 +69,11 @@ func TestShutdown(t *testing.T) {
 		}
 		if _, err := c.Call(context.Background(), at, "hold", nil); !errors.Is(err, rpc.ErrShutdown) {
 			t.Errorf("a call that came: %v", err)
+		}
+		for _, want := range []string{"hold busy", "hold shutdown", "hold shutdown"} {
+			if got := <-refused; got != want {
+				t.Errorf("Refused: %q, want %q", got, want)
+			}
 		}
 		close(release)
 		if o := <-first; o.err != nil || o.answer != "done" {
