@@ -131,6 +131,7 @@ func TestRequestOutcome(t *testing.T) {
 			if tt.method == "wait" {
 				go func() { <-began; cancel() }()
 			}
+			before := time.Now()
 			r := &rpc.Request{To: s.LocalAddrPort(), Method: tt.method, Body: make([]byte, tt.body)}
 			_, _ = c.Do(ctx, r)
 			cancel()
@@ -142,8 +143,9 @@ func TestRequestOutcome(t *testing.T) {
 				if request.IsZero() == answer.IsZero() || !r.Arrived.IsZero() {
 					t.Errorf("%s: %v and %v arrived, %v", tt.method, request, answer, r.Arrived)
 				}
-			} else if request.IsZero() || answer.Before(request) || !answer.Equal(r.Arrived) {
-				t.Errorf("%s: the request arrived %v, the answer %v, %v", tt.method, request, answer, r.Arrived)
+			} else if after := time.Now(); before.Sub(request) > patience || request.After(after) || answer.After(after) || !answer.Equal(r.Arrived) {
+				// A daemon notes when a turn began, which may be before what arrives in it was sent.
+				t.Errorf("%s: the request arrived %v, the answer %v, %v: it was sent after %v", tt.method, request, answer, r.Arrived, before)
 			}
 		}
 		if err := v.Shutdown(soon(t)); err != nil {

@@ -38,7 +38,8 @@ type Request struct {
 	Answer Header
 	// Arrived is when the request reached the daemon of the server's host, so that a Handler
 	// knows how long it waited. At the caller, after the call, it is when the end of the
-	// answer reached the daemon there, zero if none has. Each is by the wall clock of its host.
+	// answer reached the daemon there, zero if none has. Each is by the wall clock of its host,
+	// and as the engine's turn began, which may be some 10 µs earlier.
 	Arrived time.Time
 
 	mem    *Memory // at the caller, for the answer; may be nil
