@@ -12,7 +12,7 @@ export CGO_ENABLED=0 GOFLAGS=
 go run "$golangci" version >/dev/null ||
 	die "${golangci##*/} cannot be built: its first run needs the Go module proxy"
 status=0
-for module in . test/bench test/bench/peers; do
+for module in . "${MODULES[@]}" test/bench/peers; do
 	(cd "$module" && go run "$golangci" run ./...) || status=1
 done
 if need_ibv; then

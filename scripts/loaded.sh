@@ -29,5 +29,7 @@ done
 for ((i = 1; i <= ${RUNS:-5}; i++)); do
 	echo "== run $i"
 	go test -json -count=1 -shuffle=on -timeout 30m ${TESTFLAGS:-} ${PKGS:-./...} 2>&1 || echo "exit: go test"
-	[ -n "${PKGS:-}" ] || go -C test/bench test -json -count=1 -shuffle=on -timeout 30m ${TESTFLAGS:-} ./... 2>&1 || echo "exit: go test"
+	[ -n "${PKGS:-}" ] || for module in "${MODULES[@]}"; do
+		go -C "$module" test -json -count=1 -shuffle=on -timeout 30m ${TESTFLAGS:-} ./... 2>&1 || echo "exit: go test"
+	done
 done | "$run/testsummary" -runs -expected scripts/expected-skips.txt

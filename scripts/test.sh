@@ -18,13 +18,19 @@ cd "$ROOT" || exit 1
 export CGO_ENABLED=${CGO_ENABLED:-0}
 
 # Packages whose tests run real processes have a stage of their own.
-E2E='/test/(e2e|ledger|conformance)(/|$)'
+E2E='/test/(e2e|ledger|conformance|bench)(/|$)'
+
+# modules lists the packages of MODULES.
+modules() {
+	local module
+	for module in "${MODULES[@]}"; do go -C "$module" list -find ./...; done
+}
 
 # packages STAGE lists the stage's packages by their paths in the module.
 packages() {
 	case $1 in
 	static) go list ./test/tidy ;;
-	unit | race) go list ${PKGS:-./...} | grep -Ev "$E2E|/test/tidy\$" ;;
+	unit | race) { go list ${PKGS:-./...} && { [ -n "${PKGS:-}" ] || modules; }; } | grep -Ev "$E2E|/test/tidy\$" ;;
 	sim) go list ./test/sim ./conn ./conn/tcp ./internal/engine ./internal/daemon ;;
 	e2e) go list ./test/e2e/... ./test/ledger/... ./test/conformance && go -C test/bench list ./... ;;
 	esac | sed "s,^$(go list -m)/,,"
@@ -50,20 +56,27 @@ plan() {
 	done
 }
 
-# gotest FLAGS... PACKAGES... runs go test, for the packages of test/bench in its module.
+# gotest FLAGS... PACKAGES... runs go test, in each module for its packages.
 # testsummary counts the failed tests. The line "exit:" tells it of a go command that
 # failed without reporting a test.
 gotest() {
-	local arg flags=() main=() bench=()
+	local arg module in flags=()
+	local -A of=()
 	for arg; do
 		case $arg in
-		./test/bench | ./test/bench/*) bench+=(".${arg#./test/bench}") ;;
-		./*) main+=("$arg") ;;
+		./*)
+			in=.
+			for module in "${MODULES[@]}"; do
+				case $arg/ in "./$module/"*) in=$module arg=.${arg#"./$module"} ;; esac
+			done
+			of[$in]+=" $arg"
+			;;
 		*) flags+=("$arg") ;;
 		esac
 	done
-	[ ${#main[@]} -eq 0 ] || go test -json -timeout 20m "${flags[@]}" "${main[@]}" || echo "exit: go test"
-	[ ${#bench[@]} -eq 0 ] || go -C test/bench test -json -timeout 20m "${flags[@]}" "${bench[@]}" || echo "exit: go test"
+	for module in . "${MODULES[@]}"; do
+		[ -z "${of[$module]:-}" ] || go -C "$module" test -json -timeout 20m "${flags[@]}" ${of[$module]} || echo "exit: go test"
+	done
 }
 
 # planned STAGE FLAGS... runs what the plan says: the packages with all their tests
@@ -91,7 +104,7 @@ static_core() {
 
 static_rest() {
 	local module
-	for module in . test/bench; do
+	for module in . "${MODULES[@]}"; do
 		go -C $module build -buildvcs=false -o /dev/null ./... || echo "fail: go build in $module"
 		go -C $module vet ./... || echo "fail: go vet in $module"
 		GOARCH=arm64 go -C $module vet ./... || echo "fail: go vet for arm64 in $module"
@@ -104,8 +117,8 @@ static_rest() {
 	else
 		echo "verbs/ibv was not checked: that needs a C compiler, libibverbs-dev and librdmacm-dev"
 	fi
-	# test/bench and test/bench/peers are modules of their own, so a go.mod falls behind when a
-	# version is raised here. make bench would then run without these peers.
+	# test/bench/peers is a module of its own, so its go.mod falls behind when a version is
+	# raised here. make bench would then run without these peers.
 	(cd test/bench/peers && go list -deps . >/dev/null) || echo "fail: test/bench/peers: cd test/bench/peers && go mod tidy"
 	scripts/lint.sh || echo "fail: golangci-lint"
 }

@@ -38,4 +38,6 @@
 // daemons do in between, such as sending again, run rdsctl trace -local :PORT, with the
 // port of the server's span, at both hosts: it follows messages only while it runs, so nothing
 // is noted for calls when nobody looks.
+//
+// Not covered by docs/stability.md: any release may change this package.
 package rpcotel

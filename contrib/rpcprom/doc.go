@@ -34,4 +34,6 @@
 //	sum by (method) (rate(rds_rpc_server_duration_seconds_count{outcome="failed"}[5m]))
 //	sum(rate(rds_rpc_caller_duration_seconds_count{outcome!="ok"}[5m])) / sum(rate(rds_rpc_caller_duration_seconds_count[5m]))
 //	histogram_quantile(0.99, sum by (le) (rate(rds_rpc_caller_duration_seconds_bucket[5m])))
+//
+// Not covered by docs/stability.md: any release may change this package.
 package rpcprom

@@ -45,7 +45,7 @@ func TestDependencies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	main, peers, ok := strings.Cut(string(b), "`test/bench/peers`")
+	main, others, ok := strings.Cut(string(b), "`test/bench/peers`")
 	if !ok {
 		t.Fatal("docs/dependencies.md: no part about test/bench/peers")
 	}
@@ -83,16 +83,14 @@ func TestDependencies(t *testing.T) {
 	compareRows(t, got, want)
 
 	got, want = map[string]string{}, map[string]string{}
-	for _, m := range dependencyRow.FindAllStringSubmatch(peers, -1) {
-		got[m[1]] = m[2]
+	for _, m := range dependencyRow.FindAllStringSubmatch(others, -1) {
+		got[m[1]] = m[2] + " in " + m[3]
 	}
-	mod, err := os.ReadFile("../../test/bench/peers/go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) (v\S+)$`).FindAllStringSubmatch(string(mod), -1) {
-		if m[1] != module+"/test/bench" {
-			want[m[1]] = m[2]
+	for place, dir := range map[string]string{"peers": "test/bench/peers", "rpcprom": "contrib/rpcprom", "rpcotel": "contrib/rpcotel"} {
+		for _, m := range regexp.MustCompile(`(?m)^\t(\S+) (v\S+)$`).FindAllStringSubmatch(readDoc(t, dir+"/go.mod"), -1) {
+			if !strings.HasPrefix(m[1], module) {
+				want[m[1]] = m[2] + " in " + place
+			}
 		}
 	}
 	compareRows(t, got, want)

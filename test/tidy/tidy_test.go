@@ -104,6 +104,31 @@ func report(t *testing.T, found []string) {
 	}
 }
 
+// ownModules returns the folders with modules of their own that are checked as the main one is.
+func ownModules(t *testing.T) []string {
+	m := regexp.MustCompile(`(?m)^MODULES=\((.+)\)$`).FindStringSubmatch(readDoc(t, "scripts/lib.sh"))
+	if m == nil {
+		t.Fatal("scripts/lib.sh has no MODULES")
+	}
+	return strings.Fields(m[1])
+}
+
+// TestModules: every module of the tree is checked. Only test/bench/peers, which needs cgo, is
+// not built by the tests.
+func TestModules(t *testing.T) {
+	want := append(ownModules(t), ".", "test/bench/peers")
+	slices.Sort(want)
+	var got []string
+	sources(t, func(name, _ string) {
+		if path.Base(name) == "go.mod" {
+			got = append(got, path.Dir(name))
+		}
+	})
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("modules: %v, and MODULES of scripts/lib.sh with the others: %v", got, want)
+	}
+}
+
 func TestImports(t *testing.T) {
 	dir := root(t)
 	doc, err := os.ReadFile(filepath.Join(dir, "docs", "architecture.md"))
@@ -115,7 +140,7 @@ func TestImports(t *testing.T) {
 		t.Fatalf("docs/architecture.md: %v", err)
 	}
 	var out []byte
-	for _, of := range []string{".", "test/bench"} {
+	for _, of := range append([]string{"."}, ownModules(t)...) {
 		cmd := exec.Command("go", "list", "-e", "-deps=false", "-json=ImportPath,Imports,GoFiles,CgoFiles", "./...")
 		cmd.Dir = filepath.Join(dir, of)
 		var stderr bytes.Buffer
@@ -176,7 +201,7 @@ func TestDocComments(t *testing.T) {
 	var found []string
 	for dir, all := range packages(t) {
 		files := product(all)
-		if len(files) == 0 || !under(dir, public) || strings.Contains(dir, "/internal/") {
+		if len(files) == 0 || !under(dir, append([]string{"contrib"}, public...)) || strings.Contains(dir, "/internal/") {
 			continue
 		}
 		found = append(found, checkDocs(files)...)
