@@ -102,6 +102,16 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// TestWake: wakes of threads and of signal handlers.
+func TestWake(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			finish(t, program(t, s, "wake", d.Socket(), netip.AddrPortFrom(d.Addr(), 0).String()))
+		})
+	}
+}
+
 // TestUnits: what needs no daemon.
 func TestUnits(t *testing.T) {
 	for _, s := range sanitizers() {

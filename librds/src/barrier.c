@@ -65,51 +65,55 @@ int rdsi_barrier_try(rds_socket *s, const struct rds_addr *to, uint64_t id, bool
 	return got;
 }
 
-/* wait_for calls try until it returns 1 or an error, and waits for want in between. arm is set
- * once the caller is registered: from then on no wake-up is missed. */
-static int wait_for(rds_socket *s, unsigned want, int64_t deadline, int (*try)(void *arg, bool arm), void *arg)
-{
-	struct rdsi_waiter w;
-	for (;;) {
-		int got = try(arg, false);
-		if (got)
-			return got > 0 ? 0 : got;
-		if (rdsi_now() >= deadline)
-			return -ETIMEDOUT;
-		rdsi_enter(s, &w, want, true);
-		got = try(arg, true);
-		if (got == 0)
-			got = rdsi_client_err(s->c);
-		int err = got ? 0 : rdsi_park(&w, deadline);
-		rdsi_leave(&w);
-		if (got || err == -EINTR)
-			return got > 0 ? 0 : got ? got : err;
-	}
-}
-
 /* What a wait is for. */
 struct target {
 	rds_socket *s;
 	const struct rds_addr *to;
 	uint64_t id;
 	struct rds_completion *comp;
+	bool wakes; /* rds_wake ends it */
 };
 
-static int try_barrier(void *arg, bool arm)
+/* wait_for calls try until it returns 1 or an error, and waits for want in between. arm is set
+ * once the caller is registered: from then on no wake-up is missed. */
+static int wait_for(struct target *t, unsigned want, int64_t deadline, int (*try)(struct target *t, bool arm))
 {
-	struct target *t = arg;
+	rds_socket *s = t->s;
+	struct rdsi_waiter w;
+	for (;;) {
+		int got = try(t, false);
+		if (got)
+			return got > 0 ? 0 : got;
+		if (rdsi_now() >= deadline)
+			return -ETIMEDOUT;
+		rdsi_enter(s, &w, want, true);
+		w.wakes = t->wakes;
+		got = try(t, true);
+		if (got == 0)
+			got = rdsi_client_err(s->c);
+		int err = got ? 0 : rdsi_park(&w, deadline);
+		rdsi_leave(&w);
+		if (got || err == -EINTR || err == -ECANCELED)
+			return got > 0 ? 0 : got ? got : err;
+	}
+}
+
+static int try_barrier(struct target *t, bool arm)
+{
 	return rdsi_barrier_try(t->s, t->to, t->id, arm);
 }
 
-int rdsi_barrier(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t deadline)
+static int barrier(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t deadline, bool wakes)
 {
-	struct target t = {s, to, id, NULL};
-	return wait_for(s, WANT_BARRIER, deadline, try_barrier, &t);
+	struct target t = {s, to, id, NULL, wakes};
+	return wait_for(&t, WANT_BARRIER, deadline, try_barrier);
 }
+
+int rdsi_barrier(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t deadline) { return barrier(s, to, id, deadline, false); }
 
 int rds_barrier(rds_socket *s, const struct rds_addr *addr, uint64_t id, int timeout_ms)
 {
-	return rdsi_forked(s->c) ? -ESTALE : rdsi_barrier(s, addr, id, rdsi_deadline(timeout_ms));
+	return rdsi_forked(s->c) ? -ESTALE : barrier(s, addr, id, rdsi_deadline(timeout_ms), true);
 }
 
 /* The last operation to an address. */
@@ -149,14 +153,13 @@ int rds_barrier_all(rds_socket *s, int timeout_ms)
 	int64_t deadline = rdsi_deadline(timeout_ms);
 	int err = snapshot(s, &all, &count);
 	for (size_t i = 0; !err && i < count; i++)
-		err = rdsi_barrier(s, &all[i].to, all[i].id, deadline);
+		err = barrier(s, &all[i].to, all[i].id, deadline, true);
 	free(all);
 	return err;
 }
 
-static int take_status(void *arg, bool arm)
+static int take_status(struct target *t, bool arm)
 {
-	struct target *t = arg;
 	rds_socket *s = t->s;
 	(void)arm;
 	pthread_mutex_lock(&s->c->rx.mu);
@@ -177,12 +180,13 @@ static int take_status(void *arg, bool arm)
 
 int rdsi_wait_op(rds_socket *s, const struct rds_addr *to, uint64_t id, struct rds_completion *comp, int64_t deadline)
 {
-	struct target t = {s, to, id, comp};
-	return wait_for(s, WANT_COMPLETION, deadline, take_status, &t);
+	struct target t = {s, to, id, comp, false};
+	return wait_for(&t, WANT_COMPLETION, deadline, take_status);
 }
 
 int rds_wait_op(rds_socket *s, const struct rds_addr *addr, uint64_t id, struct rds_completion *comp, int timeout_ms)
 {
 	struct rds_completion dropped;
-	return rdsi_forked(s->c) ? -ESTALE : rdsi_wait_op(s, addr, id, comp ? comp : &dropped, rdsi_deadline(timeout_ms));
+	struct target t = {s, addr, id, comp ? comp : &dropped, true};
+	return rdsi_forked(s->c) ? -ESTALE : wait_for(&t, WANT_COMPLETION, rdsi_deadline(timeout_ms), take_status);
 }

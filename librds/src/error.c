@@ -47,7 +47,7 @@ static const struct { int err; const char *text; } texts[] = {
 	{ECONNREFUSED, "no RDS daemon listens on the host"},
 	{ENOPROTOOPT, "no such option"},
 	{EIO, "the operation failed at the target or locally: see rds_completion.err"},
-	{ECANCELED, "the operation was withdrawn"},
+	{ECANCELED, "the operation was withdrawn, or rds_wake ended the wait"},
 	{EPIPE, "the operation's message was not delivered and never will be: send it again"},
 	{ETIME, "the outcome of the operation is not known and never will be"},
 };

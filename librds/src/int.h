@@ -190,6 +190,7 @@ struct rds_client {
 	char reason[IPC_MAX_TEXT + 64];
 	struct rds_options opts; /* of rds_open, for rds_reopen */
 	_Atomic bool shut;
+	_Atomic bool woken; /* see wake.c */
 };
 
 /* rdsi_in_run is the run of which a socket has not yet received all datagrams. */
@@ -211,6 +212,7 @@ struct rds_socket {
 	struct rds_addr local;
 	_Atomic bool nonblock, fail_unreachable, closed, overrun, cong_mon;
 	_Atomic bool finished; /* closed at the daemon, too */
+	_Atomic bool woken;    /* a wake that nobody has taken, see wake.c */
 	_Atomic int64_t snd_timeo, rcv_timeo; /* ms, 0: none */
 	struct rdsi_link waiters; /* interests; guarded by wait.mu */
 	_Atomic int counts[WANTS];
@@ -286,6 +288,11 @@ void rdsi_refused(const char *text, size_t len);
 
 /* rdsi_client_new makes a client that is not attached. */
 int rdsi_client_new(rds_client **client);
+
+/* ---- wake.c ---- */
+/* rdsi_woken reports whether a wait at s would take a wake. rdsi_take_wake_of takes it. */
+bool rdsi_woken(rds_socket *s);
+bool rdsi_take_wake_of(rds_socket *s);
 
 /* ---- sync.c ---- */
 void rdsi_words_end(rds_client *c);

@@ -49,6 +49,7 @@ static bool signalled(struct rdsi_waiter *w) { return atomic_load(&w->state) & R
 static bool poll_rings(rds_client *c)
 {
 	bool progress = rdsi_rx_poll(c);
+	progress = rdsi_pass_wakes(c) || progress;
 	if (atomic_load(&c->wait.returns) > 0)
 		progress = rdsi_tx_poll(c) || progress;
 	return progress;
@@ -153,6 +154,8 @@ static int follow(struct rdsi_waiter *w, uint32_t seen, int64_t deadline)
 int rdsi_park(struct rdsi_waiter *w, int64_t deadline)
 {
 	struct rdsi_waiters *ws = &w->client->wait;
+	if (w->wakes && rdsi_take_wake(w))
+		return -ECANCELED;
 	while (!signalled(w)) {
 		pthread_mutex_lock(&ws->mu);
 		if (!ws->leader && !signalled(w))

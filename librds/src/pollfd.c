@@ -97,6 +97,12 @@ void rdsi_arrived(rds_socket *s, unsigned want)
 		ring(s->poll);
 }
 
+void rdsi_poll_woken(rds_socket *s)
+{
+	if (s->poll)
+		ring(s->poll);
+}
+
 void rdsi_left_over(rds_socket *s)
 {
 	if (s->poll && !readable(s->poll))
@@ -114,7 +120,7 @@ void rdsi_taken(rds_socket *s)
 		return;
 	}
 	quiet(p);
-	if (rdsi_sock_err(s))
+	if (rdsi_sock_err(s) || rdsi_woken(s))
 		ring(p); /* whoever polls must see the end */
 }
 
@@ -180,7 +186,7 @@ int rdsi_poll_look(rds_socket *s, struct rds_until *until, size_t count)
 	}
 	if (p && p->peer >= 0)
 		rdsi_mirror_room(p, u, u ? n : 0, got);
-	else if (p && (got || rdsi_sock_err(s)))
+	else if (p && (got || rdsi_sock_err(s) || rdsi_woken(s)))
 		ring(p);
 	if (p) {
 		pthread_mutex_unlock(&p->look);
@@ -232,6 +238,10 @@ int rds_polled(rds_socket *s, struct rds_until *until, size_t count)
 	if (rdsi_forked(s->c))
 		return -ESTALE;
 	int n = rdsi_poll_look(s, until, count);
+	if (n == 0 && rdsi_take_wake_of(s)) {
+		rdsi_poll_look(s, NULL, 0); /* the descriptor was readable for the wake */
+		return -ECANCELED;
+	}
 	if (n == 0)
 		rdsi_ctl_look(s->c);
 	return n ? n : rdsi_sock_err(s);

@@ -32,6 +32,8 @@ struct rdsi_pollset {
 void rdsi_arrived(rds_socket *s, unsigned want);
 void rdsi_left_over(rds_socket *s);
 void rdsi_taken(rds_socket *s);
+/* rdsi_poll_woken makes it readable for a wake. */
+void rdsi_poll_woken(rds_socket *s);
 void rdsi_pollfd_close(rds_socket *s);
 /* rdsi_pollfd_abandon closes the descriptor in the child of a fork. */
 void rdsi_pollfd_abandon(rds_socket *s);

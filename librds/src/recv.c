@@ -193,7 +193,7 @@ int rds_recvmsg(rds_socket *s, struct rds_msg *m)
 		}
 		if (!entered) {
 			rdsi_enter(s, &w, WANT_MESSAGE, false); /* and look again */
-			entered = true;
+			w.wakes = entered = true;
 			continue;
 		}
 		if (!deadline)

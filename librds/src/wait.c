@@ -165,6 +165,7 @@ static int enter(struct rdsi_waiter *w, const struct rds_until *until, size_t co
 	}
 	for (size_t i = 0; i < count; i++)
 		add_interest(w, &until[i]);
+	w->wakes = true;
 	rdsi_enter_many(w, true);
 	return 0;
 }
@@ -209,7 +210,7 @@ int rds_wait(struct rds_until *until, size_t count, int timeout_ms)
 			n = rdsi_client_err(w.client);
 		int err = n ? 0 : rdsi_park(&w, deadline);
 		leave(&w);
-		if (n || err == -EINTR)
+		if (n || err == -EINTR || err == -ECANCELED)
 			return n ? n : err;
 	}
 }

@@ -177,6 +177,19 @@ void rdsi_notify_everybody(rds_client *c, unsigned want)
 	pthread_mutex_unlock(&ws->mu);
 }
 
+void rdsi_signal_those(rds_client *c, bool (*which)(struct rdsi_waiter *w))
+{
+	struct rdsi_waiters *ws = &c->wait;
+	pthread_mutex_lock(&ws->mu);
+	for (struct rdsi_link *l = ws->all.next, *next; l != &ws->all; l = next) {
+		next = l->next;
+		struct rdsi_waiter *w = RDSI_OF(l, struct rdsi_waiter, on_client);
+		if (which(w))
+			signal_waiter(ws, w);
+	}
+	pthread_mutex_unlock(&ws->mu);
+}
+
 void rdsi_waiters_close(rds_client *c)
 {
 	pthread_mutex_lock(&c->wait.mu);

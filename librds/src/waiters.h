@@ -54,6 +54,7 @@ struct rdsi_waiter {
 	bool watcher;             /* only looks: it is woken along with those that consume, not in their place */
 	bool watch;               /* never parks: its poll set has to be looked at */
 	bool looks;               /* a watch that is in waiters.looks */
+	bool wakes;               /* rds_wake ends its waiting; only the thread itself uses this */
 	_Atomic uint32_t state;   /* futex: RDSI_SIGNALLED, RDSI_POKED */
 	struct rdsi_link on_client;
 	struct rdsi_link on_looks;
@@ -71,6 +72,7 @@ struct rdsi_waiters {
 	struct rdsi_waiter *keeper; /* woken to look at them */
 	bool blocked; /* the leader is, or is about to be, in ppoll */
 	bool closed;  /* nobody waits any more */
+	_Atomic bool wakes;  /* somebody has to pass a wake on */
 	_Atomic int returns; /* waiters that returned messages may help */
 	_Atomic int memory;  /* waiters for WANT_MEMORY */
 };
@@ -86,13 +88,21 @@ void rdsi_enter_many(struct rdsi_waiter *w, bool watcher);
 /* rdsi_leave ends the waiting of w and reports whether it was signalled. */
 bool rdsi_leave(struct rdsi_waiter *w);
 
-/* rdsi_park waits until w is signalled. It returns 0, -ETIMEDOUT or -EINTR. */
+/* rdsi_park waits until w is signalled. It returns 0, -ETIMEDOUT or -EINTR, and with w.wakes
+ * -ECANCELED if it took a wake. */
 int rdsi_park(struct rdsi_waiter *w, int64_t deadline);
+
+/* wake.c. rdsi_pass_wakes has those look who may take a wake, and reports whether there was one. It
+ * is for the leader. rdsi_take_wake takes a wake of a socket of w, or of the client. */
+bool rdsi_pass_wakes(rds_client *c);
+bool rdsi_take_wake(struct rdsi_waiter *w);
 
 /* rdsi_notify wakes those at s that wait for one of want; with one only one of those that
  * consume. rdsi_notify_everybody wakes all waiters of the client for one of want. */
 void rdsi_notify(rds_socket *s, unsigned want, bool one);
 void rdsi_notify_everybody(rds_client *c, unsigned want);
+/* rdsi_signal_those wakes the waiters of the client that which chooses. */
+void rdsi_signal_those(rds_client *c, bool (*which)(struct rdsi_waiter *w));
 bool rdsi_waiting(rds_socket *s, unsigned want);
 
 /* rdsi_waiters_close wakes everybody. Who enters later is woken at once. */

@@ -105,6 +105,21 @@ def closed_while_waiting():
         assert len(errors) == 4
 
 
+def woken():
+    with rds.Client() as c, c.bind(f"{host}:0") as s:
+        for wake, wait in ((s.wake, s.recv), (c.wake, s.recv), (s.wake, s.polled), (c.wake, lambda: s.wait(UntilKind.MESSAGE))):
+            thread = threading.Thread(target=wake)
+            thread.start()
+            if wait == s.polled:
+                thread.join()
+            assert fails(rds.Woken, wait).errno == errno.ECANCELED
+            thread.join()
+        fails(rds.WouldBlock, s.recv, dontwait=True)
+        assert s.polled() == []
+    fails(rds.Closed, s.wake)
+    fails(rds.Closed, c.wake)
+
+
 def views():
     """A view outlives its buffer, its region, its client and the handles' collection."""
     c = rds.Client()
@@ -258,6 +273,14 @@ async def tasks():
             m = Message(addr=t.sock.local, op=RDMA(r.cookie, [Segment(c.alloc(64), 0, 64)], write=True, notify=True, silent=True))
             await s.send(m)
             assert (await s.wait_op(t.sock.local, m.op_id)).status is rds.Status.SUCCESS
+            task = asyncio.create_task(s.recv())
+            await asyncio.sleep(0)
+            s.sock.wake()
+            try:
+                await task
+                raise AssertionError("a task was not woken")
+            except rds.Woken:
+                pass
             two = [asyncio.create_task(s.recv()), asyncio.create_task(s.wait(Until(UntilKind.NOTICE)))]
             await asyncio.sleep(0)
             s.close()
@@ -270,7 +293,7 @@ async def tasks():
             server.cancel()
 
 
-for test in (open_and_bind, messages, closed_while_waiting, views, adopted, zero_copy, signals, forked):
+for test in (open_and_bind, messages, closed_while_waiting, woken, views, adopted, zero_copy, signals, forked):
     test()
 asyncio.run(tasks())
 print("ok")

@@ -97,7 +97,7 @@ RDS_API int rds_hwm(rds_socket *socket, const struct rds_addr *addr, uint64_t *i
 
 /* rds_barrier waits until the operations up to id to the host of addr are locally complete.
  * A negative timeout waits without limit. Errors: -EINVAL the id was not issued;
- * -ETIMEDOUT; -EINTR. */
+ * -ETIMEDOUT; -EINTR; -ECANCELED (rds_wake). */
 RDS_API int rds_barrier(rds_socket *socket, const struct rds_addr *addr, uint64_t id, int timeout_ms);
 
 /* rds_barrier_all waits until every operation issued so far is locally complete. */

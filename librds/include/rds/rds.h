@@ -259,7 +259,7 @@ RDS_API ssize_t rds_sendmsgs(rds_socket *socket, struct rds_msg *msgs, size_t co
  * unless from is NULL. It returns how many bytes it stored; the rest of a longer message is
  * lost. flags: RDS_DONTWAIT, RDS_PEEK.
  *
- * Errors: -EAGAIN nothing to receive; -ETIMEDOUT; -EINTR; -ENOBUFS a Linux kernel has sent
+ * Errors: -EAGAIN nothing to receive; -ETIMEDOUT; -EINTR; -ECANCELED rds_wake; -ENOBUFS a Linux kernel has sent
  * more than the daemon keeps and the socket lost its port, once everything delivered has
  * been received.
  */

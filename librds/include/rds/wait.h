@@ -37,8 +37,8 @@ struct rds_until {
  * socket.
  *
  * Errors: -EINVAL no condition, or sockets of several clients; an operation that was not
- * issued, or whose completion will not come; -EINTR; -ENOBUFS if no condition holds and one
- * of a socket that a kernel has overrun is about messages.
+ * issued, or whose completion will not come; -EINTR; -ECANCELED (rds_wake); -ENOBUFS if no
+ * condition holds and one of a socket that a kernel has overrun is about messages.
  */
 RDS_API int rds_wait(struct rds_until *until, size_t count, int timeout_ms);
 
@@ -63,6 +63,30 @@ RDS_API int rds_poll_set(rds_socket *socket, const struct rds_until *until, size
  * them in until. It does not wait. If none holds, the descriptor is unreadable until one
  * does. Errors: those of rds_wait. */
 RDS_API int rds_polled(rds_socket *socket, struct rds_until *until, size_t count);
+
+/*
+ * rds_wake ends a wait at the socket: a call of rds_recv, rds_recvmsg, rds_recvmsgs, rds_borrow,
+ * rds_wait, rds_wait_op, rds_barrier or rds_barrier_all returns -ECANCELED, having taken nothing.
+ * Any thread and any signal handler may call it. It takes no lock, keeps errno, and returns before
+ * the wait has ended.
+ *
+ * A wake is a flag, as an eventfd that one reads to 0. If nobody waits it stays for the next call that
+ * has to wait. Of several calls that wait one takes it. Wakes that nobody has taken yet are one. A
+ * call that finds what it is for returns that and leaves the wake, and so does one that does not
+ * wait (RDS_DONTWAIT, a timeout of 0). Until it is taken the poll descriptor is readable, and
+ * rds_polled takes it if no condition holds. Sends, rds_transfer, rds_atomic_op, rds_close_wait and
+ * calls to the daemon go on and leave it.
+ *
+ * -ECANCELED is neither the end of the socket nor that of a time limit, and no signal handler need
+ * have run, which -EINTR says: the socket works, and the call can be made again. Errors: -EBADF;
+ * -ESTALE.
+ */
+RDS_API int rds_wake(rds_socket *socket);
+
+/* rds_client_wake wakes as rds_wake does, at whichever socket of the client: one wait takes it. A
+ * wait for a socket with a wake of its own takes that one first. All poll descriptors of the
+ * client become readable. */
+RDS_API int rds_client_wake(rds_client *client);
 
 #ifdef __cplusplus
 }

@@ -10,7 +10,7 @@ of Go, and its headers what each call means. Calls release the GIL. Each error i
 from .aio import AsyncSocket
 from .client import Client
 from .errors import (Closed, CompletionsFull, Congested, DaemonGone, Error, Forked, Interrupted, Invalid, MessageTooLong, NoDaemon, OperationFailed,
-                     Overrun, SessionEnded, TimedOut, TooManyDestinations, VersionMismatch, WouldBlock)
+                     Overrun, SessionEnded, TimedOut, TooManyDestinations, VersionMismatch, Woken, WouldBlock)
 from .memory import Buffer, Region
 from .socket import Socket, wait
 from .types import (MAX_MESSAGE, RDMA, Access, Addr, AddrLike, Atomic, Completion, Message, Notice, NoticeKind, Option, Reason, Received, Segment,
@@ -20,5 +20,5 @@ __all__ = [
     "MAX_MESSAGE", "Access", "Addr", "AddrLike", "AsyncSocket", "Atomic", "Buffer", "Client", "Closed", "Completion", "CompletionsFull",
     "Congested", "DaemonGone", "Error", "Forked", "Interrupted", "Invalid", "Message", "MessageTooLong", "NoDaemon", "Notice", "NoticeKind",
     "OperationFailed", "Option", "Overrun", "RDMA", "Reason", "Received", "Region", "Segment", "SessionEnded", "Socket", "Status", "TimedOut",
-    "TooManyDestinations", "Until", "UntilKind", "VersionMismatch", "WouldBlock", "wait",
+    "TooManyDestinations", "Until", "UntilKind", "VersionMismatch", "Woken", "WouldBlock", "wait",
 ]

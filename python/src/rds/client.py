@@ -113,6 +113,10 @@ class Client:
         call("adopt", lib.rds_adopt, self._h, view, len(view), handle)
         return Buffer(self, handle[0], view, True)
 
+    def wake(self) -> None:
+        """Has a wait at whichever socket of the client raise Woken: see Socket.wake."""
+        call("wake", lib.rds_client_wake, self._h)
+
     def close(self) -> None:
         """Ends the client with its sockets, regions and buffers. Calls that wait raise Closed."""
         call("close client", lib.rds_client_close, self._h)

@@ -76,6 +76,10 @@ class Interrupted(Error, InterruptedError):
     memory is in use until barrier_all returns."""
 
 
+class Woken(Error):
+    """ECANCELED: Socket.wake or Client.wake ended the wait. The socket works, and nothing was taken."""
+
+
 class OperationFailed(Error):
     """An operation ended with another status than SUCCESS: EIO, ECANCELED, EPIPE (dropped) or ETIME (unknown)."""
 
@@ -86,7 +90,7 @@ _CLASSES: dict[Any, type[Error]] = {
     errno.EINVAL: Invalid, errno.EBADF: Closed, errno.ESTALE: Forked, errno.ENOENT: NoDaemon,
     errno.EPROTONOSUPPORT: VersionMismatch, errno.ECONNRESET: DaemonGone, errno.ECONNABORTED: SessionEnded,
     errno.EAGAIN: WouldBlock, errno.EMSGSIZE: MessageTooLong, errno.EMLINK: TooManyDestinations,
-    errno.ENOSPC: CompletionsFull, errno.ETIMEDOUT: TimedOut, errno.EINTR: Interrupted,
+    errno.ENOSPC: CompletionsFull, errno.ETIMEDOUT: TimedOut, errno.EINTR: Interrupted, errno.ECANCELED: Woken,
     ("send", errno.ENOBUFS): Congested, ("receive", errno.ENOBUFS): Overrun, ("wait", errno.ENOBUFS): Overrun,
 }
 

@@ -337,6 +337,11 @@ class Socket:
         """Waits until at least one condition holds, and returns those that do, after the timeout none."""
         return [u for _, u in wait([(self, u) for u in conditions], timeout)]
 
+    def wake(self) -> None:
+        """Has a wait at the socket, or the next one if nobody waits, raise Woken: recv, wait, polled, wait_op or a
+        barrier of another thread, or the tasks of an AsyncSocket. See rds_wake."""
+        call("wake", lib.rds_wake, self._h)
+
     def fileno(self) -> int:
         """A descriptor for select, poll and the like, readable while a condition of the poll set holds. It belongs
         to the socket. See rds_pollfd."""
