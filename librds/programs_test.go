@@ -112,6 +112,34 @@ func TestWake(t *testing.T) {
 	}
 }
 
+// TestBorrow: datagrams that are looked at where they lie.
+func TestBorrow(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			finish(t, program(t, s, "borrow", d.Socket(), d.Addr().String()))
+		})
+	}
+}
+
+// TestBorrowGone: borrowed datagrams stay when the daemon ends, until the client is closed.
+func TestBorrowGone(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	p := drive(t, program(t, "", "borrow", d.Socket(), d.Addr().String(), "gone"))
+	if got, err := p.do("borrow"); err != nil || got != "borrowed" {
+		t.Fatal(got, err, p.end())
+	}
+	if err := d.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.do("check"); err != nil || got != "ok" {
+		t.Fatal(got, err, p.end())
+	}
+	if err := p.end(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestUnits: what needs no daemon.
 func TestUnits(t *testing.T) {
 	for _, s := range sanitizers() {

@@ -11,7 +11,7 @@ import (
 func TestUpgrade(t *testing.T) {
 	built(t, "") // before anything is replaced
 	d := rdsdtest.Start(t)
-	for _, name := range []string{"threads", "signals", "adopt", "wake"} {
+	for _, name := range []string{"threads", "signals", "adopt", "wake", "borrow"} {
 		t.Run(name, func(t *testing.T) {
 			d.Under(t, 3, func() { finish(t, program(t, "", name, d.Socket, d.Addr.String())) })
 		})

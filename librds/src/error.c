@@ -27,6 +27,7 @@ static const struct { int err; const char *text; } texts[] = {
 	{EINVAL, "an argument that no daemon accepts: an address, a range, rights, an operation, an option's value, or an id that was not issued"},
 	{EFAULT, "the local memory of an atomic is not 8 bytes at a multiple of 8, or the memory is not mapped"},
 	{EBADF, "the socket, buffer, region or client was closed"},
+	{EALREADY, "the borrowed datagram was returned before"},
 	{EBUSY, "messages, operations or regions use it: wait for their end"},
 	{ESTALE, "the handle is of the process before a fork: open and bind in this one"},
 	{ECONNRESET, "the RDS daemon is gone: rds_reopen attaches to the next one"},

@@ -38,8 +38,7 @@ void rdsi_run_pass(rds_socket *s, size_t size)
 	in->rest += size;
 	in->left -= size;
 	if (in->left == 0) {
-		in->rest = NULL;
-		rdsi_give_back(s->c, in->ev.rx_id);
+		rdsi_run_end(s);
 		return;
 	}
 	for (; in->left <= in->told; in->told -= quarter(in))

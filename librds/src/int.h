@@ -129,6 +129,7 @@ struct rdsi_rx {
 	uint8_t **windows;
 	uint32_t nwindows, max_rx;
 	uint32_t waiting;      /* messages in the sockets' queues */
+	uint32_t *lent;        /* by receive id: how much of it is borrowed; NULL: nothing ever was. See lend.c */
 	uint32_t max_statuses; /* that a socket can have */
 	rds_socket **socks;    /* by index of their handles */
 	uint32_t nsocks;
@@ -198,9 +199,11 @@ struct rdsi_in_run {
 	const uint8_t *rest; /* frames of those, NULL: there is no run */
 	size_t left;         /* bytes at rest */
 	size_t told;         /* when no more is left, another quarter is given back */
+	bool lent;           /* a datagram of it was lent, and rx.lent counts the receiving, too */
 	struct shm_event ev;
 };
 
+struct rdsi_lent;
 struct rdsi_pollfd;
 struct rdsi_pollset;
 
@@ -234,6 +237,9 @@ struct rds_socket {
 	size_t rcvbuf;
 	struct rdsi_queue rxq;     /* struct shm_event */
 	struct rdsi_in_run in;     /* goes before rxq */
+	struct rdsi_lent *lent;    /* what it has lent, see lend.c */
+	uint32_t nlent, lent_free;
+	uint32_t lender;           /* a number of its own in the process, 0: it never lent anything */
 	struct rdsi_queue comps;   /* struct rds_completion */
 	struct rdsi_queue notices; /* struct rds_notice */
 	struct rdsi_queue zc_done; /* uint32_t */

@@ -150,12 +150,18 @@ static int peek_next(rds_socket *s, struct rds_msg *m)
 	return err ? err : 1;
 }
 
+/* A receive goes to one of these. */
+struct receive {
+	struct rds_msg *m;
+	struct rds_borrowed *b; /* instead of m: see lend.c */
+};
+
 /* try_recv takes one message if there is one: 1, else 0. */
-static int try_recv(rds_socket *s, struct rds_msg *m)
+static int try_recv(rds_socket *s, struct receive to)
 {
 	rds_client *c = s->c;
 	pthread_mutex_lock(&c->rx.mu);
-	int got = atomic_load(&s->closed) ? -EBADF : m->flags & RDS_PEEK ? peek_next(s, m) : take_next(s, m);
+	int got = atomic_load(&s->closed) ? -EBADF : to.b ? rdsi_lend_next(s, to.b) : to.m->flags & RDS_PEEK ? peek_next(s, to.m) : take_next(s, to.m);
 	if (got > 0 || got == -EFAULT)
 		pass_on(s);
 	rdsi_rx_unlock(c);
@@ -173,16 +179,17 @@ static void end_recv(rds_socket *s, struct rdsi_waiter *w, bool entered)
 	pthread_mutex_unlock(&s->c->rx.mu);
 }
 
-int rds_recvmsg(rds_socket *s, struct rds_msg *m)
+/* receive receives one message, and waits for it as flags and the socket say. */
+static int receive(rds_socket *s, struct receive to, unsigned flags)
 {
 	struct rdsi_waiter w;
 	bool entered = false;
 	if (rdsi_forked(s->c))
 		return -ESTALE;
-	bool dont_wait = m->flags & RDS_DONTWAIT || atomic_load(&s->nonblock);
+	bool dont_wait = flags & RDS_DONTWAIT || atomic_load(&s->nonblock);
 	int64_t timeout = atomic_load(&s->rcv_timeo), deadline = 0;
 	for (;;) {
-		int got = try_recv(s, m);
+		int got = try_recv(s, to);
 		if (got) {
 			end_recv(s, &w, entered);
 			return got > 0 ? 0 : got;
@@ -206,6 +213,13 @@ int rds_recvmsg(rds_socket *s, struct rds_msg *m)
 		rdsi_leave(&w);
 		entered = false;
 	}
+}
+
+int rds_recvmsg(rds_socket *s, struct rds_msg *m) { return receive(s, (struct receive){.m = m}, m->flags); }
+
+int rds_borrow(rds_socket *s, struct rds_borrowed *b, unsigned flags)
+{
+	return flags & ~RDS_DONTWAIT ? -EINVAL : receive(s, (struct receive){.b = b}, flags);
 }
 
 ssize_t rds_recv(rds_socket *s, void *data, size_t len, struct rds_addr *from, unsigned flags)

@@ -32,6 +32,7 @@ void rdsi_rx_free(rds_client *c)
 {
 	free(c->rx.windows);
 	free(c->rx.socks);
+	free(c->rx.lent);
 	rdsi_queue_end(&c->rx.early);
 }
 
@@ -307,10 +308,8 @@ int rdsi_rx_end_bind(rds_client *c, rds_socket *s)
 static void drop(rds_socket *s)
 {
 	struct shm_event e;
-	if (s->in.rest) {
-		s->in.rest = NULL;
-		rdsi_give_back(s->c, s->in.ev.rx_id);
-	}
+	if (s->in.rest)
+		rdsi_run_end(s);
 	while (s->rxq.n) {
 		rdsi_queue_pop(&s->rxq, &e, sizeof e);
 		rdsi_give_back(s->c, e.rx_id);

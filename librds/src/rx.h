@@ -47,4 +47,10 @@ size_t rdsi_run_first(rds_socket *s, const uint8_t **p, size_t *n);
 /* rdsi_run_pass takes the frame of size bytes, and gives back what was received of the run. */
 void rdsi_run_pass(rds_socket *s, size_t size);
 
+/* lend.c. rdsi_run_end ends the receiving from the run of s. rdsi_lend_next lends the next message
+ * of s: 1 if there was one, 0 if not. rdsi_lent_end takes all back, and takes the lock itself. */
+void rdsi_run_end(rds_socket *s);
+int rdsi_lend_next(rds_socket *s, struct rds_borrowed *b);
+void rdsi_lent_end(rds_socket *s);
+
 #endif

@@ -244,6 +244,7 @@ void rds_socket_free(rds_socket *s)
 	}
 	rds_close(s);
 	finish(s); /* if the client was closed first */
+	rdsi_lent_end(s);
 	rdsi_socket_put(s);
 	rdsi_client_put(c);
 }

@@ -77,6 +77,28 @@ static void recv_some(rds_socket *s, unsigned *r)
 	rds_recv(s, p[0], sizeof p, &from, 0); /* for its timeout */
 }
 
+/* borrow_some keeps a datagram for a while, reads it, and returns some twice. */
+static void borrow_some(rds_socket *s, unsigned *r)
+{
+	static _Thread_local struct { rds_socket *from; struct rds_borrowed b; } kept[4];
+	static _Thread_local volatile uint8_t sum;
+	for (int i = 0; i < 8; i++) {
+		unsigned k = draw(r, 4);
+		if (kept[k].from) {
+			for (size_t n = 0; n < kept[k].b.len; n++)
+				sum += ((const uint8_t *)kept[k].b.data)[n];
+			rds_return(kept[k].from, &kept[k].b);
+		}
+		if (draw(r, 4) == 0)
+			rds_return(s, &kept[k].b);
+		kept[k].from = rds_borrow(s, &kept[k].b, RDS_DONTWAIT) == 0 ? s : NULL;
+	}
+	if (draw(r, 3) == 0)
+		rds_wake(s);
+	if (draw(r, 5) == 0)
+		rds_client_wake(client);
+}
+
 static void operate(rds_socket *s, unsigned *r)
 {
 	struct rds_segment g[2] = {{buffer, draw(r, 1000), 64}, {buffer, 2048, 64}};
@@ -139,10 +161,11 @@ static void *work(void *arg)
 	for (int i = 0; i < limit && !late() && !rds_client_error(client, NULL, 0); i++) {
 		rds_socket *s = socks[draw(&r, SOCKS)];
 		rounds++;
-		switch (draw(&r, 4)) {
+		switch (draw(&r, 5)) {
 		case 0: send_some(s, &r); break;
 		case 1: recv_some(s, &r); break;
 		case 2: operate(s, &r); break;
+		case 3: borrow_some(s, &r); break;
 		default: look(s, &r);
 		}
 	}

@@ -273,6 +273,42 @@ RDS_API int rds_recvmsg(rds_socket *socket, struct rds_msg *msg);
  * the first. */
 RDS_API ssize_t rds_recvmsgs(rds_socket *socket, struct rds_msg *msgs, size_t count);
 
+/* An rds_borrowed is a received datagram where it lies. */
+struct rds_borrowed {
+	const void *data;     /* payload, in memory that cannot be written; may be NULL if len is 0 */
+	size_t len;           /* its length, all of it */
+	struct rds_addr addr; /* source */
+	uint32_t src_inc;     /* as in rds_msg, as are the next three */
+	uint64_t cookie;
+	int64_t time_ns;
+	uint32_t assembly_ns;
+	uint32_t lender;      /* this and id are for rds_return */
+	uint64_t id;
+};
+
+/*
+ * rds_borrow receives one datagram as rds_recvmsg does, but without a copy: *borrowed says where it
+ * lies in the memory that the client shares with the daemon, until rds_return gives it back. flags:
+ * RDS_DONTWAIT.
+ *
+ * Borrowed datagrams may be returned in any order, by any thread. Until then they count against the
+ * receive buffer (RDS_OPT_RCVBUF), and senders find the socket congested when that is full. Small
+ * datagrams that came together lie in one piece of up to 64 KiB, which counts as long as one of
+ * them is borrowed or is still to be received. A program that keeps some for long copies them.
+ *
+ * A borrowed datagram stays as it is through planned restarts of the daemon, after the daemon has
+ * ended, and after rds_close, which rds_return may follow. rds_socket_free returns all that the
+ * socket has lent. rds_client_close unmaps them. In the child of a fork they are not mapped.
+ *
+ * Errors: those of rds_recv; -EINVAL another flag.
+ */
+RDS_API int rds_borrow(rds_socket *socket, struct rds_borrowed *borrowed, unsigned flags);
+
+/* rds_return gives a borrowed datagram back. Its memory must not be used any more. Errors:
+ * -EALREADY it was returned before; -EINVAL it was not borrowed from this socket; -EBADF the
+ * client was closed. */
+RDS_API int rds_return(rds_socket *socket, const struct rds_borrowed *borrowed);
+
 /* rds_cancel withdraws everything that the socket has queued or sent to the socket at to.
  * Messages already sent may still be delivered. Operations end with RDS_CANCELED. */
 RDS_API int rds_cancel(rds_socket *socket, const struct rds_addr *to);
