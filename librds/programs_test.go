@@ -140,6 +140,18 @@ func TestBorrowGone(t *testing.T) {
 	}
 }
 
+// TestSegments: segments by address.
+func TestSegments(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			cmd := program(t, s, "segments", d.Socket(), d.Addr().String())
+			cmd.Env = append(cmd.Env, "ASAN_OPTIONS=detect_leaks=1:allow_user_segv_handler=1")
+			finish(t, cmd)
+		})
+	}
+}
+
 // TestUnits: what needs no daemon.
 func TestUnits(t *testing.T) {
 	for _, s := range sanitizers() {

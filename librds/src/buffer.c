@@ -160,6 +160,34 @@ void *rds_buffer_mem(rds_buffer *b)
 	return mem;
 }
 
+/* has reports whether b has len bytes at addr. tx.mu and maps_mu are held. */
+static bool has(const rds_buffer *b, uintptr_t addr, size_t len)
+{
+	uintptr_t mem = (uintptr_t)b->map.mem + b->shift;
+	return b->map.mem && !b->freed && !b->orphan && addr >= mem && addr - mem < b->size && len <= b->size - (addr - mem);
+}
+
+int rds_segment_at(rds_client *c, const void *addr, size_t len, struct rds_segment *segment)
+{
+	if (rdsi_forked(c))
+		return -ESTALE;
+	if (len == 0)
+		return -EINVAL;
+	pthread_mutex_lock(&c->maps_mu); /* ahead of tx.mu: an unmap can take long */
+	pthread_mutex_lock(&c->tx.mu);
+	int err = c->unmapped ? -EBADF : -EFAULT;
+	for (struct rdsi_link *l = c->buffers.next; err && l != &c->buffers; l = l->next) {
+		rds_buffer *b = RDSI_OF(l, rds_buffer, link);
+		if (has(b, (uintptr_t)addr, len)) {
+			*segment = (struct rds_segment){b, (uintptr_t)addr - (uintptr_t)b->map.mem - b->shift, len};
+			err = 0;
+		}
+	}
+	pthread_mutex_unlock(&c->tx.mu);
+	pthread_mutex_unlock(&c->maps_mu);
+	return err;
+}
+
 size_t rds_buffer_size(rds_buffer *b) { return rds_buffer_mem(b) ? b->size : 0; }
 
 int rds_buffer_close(rds_buffer *b)

@@ -176,6 +176,13 @@ RDS_API void *rds_buffer_mem(rds_buffer *buffer);
 /* rds_buffer_size returns the size that was asked for, 0 after the buffer was closed. */
 RDS_API size_t rds_buffer_size(rds_buffer *buffer);
 
+/* rds_segment_at stores in *segment which buffer of the client has the len bytes at addr, and where:
+ * for a program that knows its memory by addresses. One buffer has to have all of them. Of several,
+ * which rds_adopt can make, it is the one made last; rds_adopted says whether it still has the
+ * memory. A buffer whose handle was freed is not found. It takes time with the number of buffers.
+ * Errors: -EFAULT no open buffer of the client has them; -EINVAL len 0. */
+RDS_API int rds_segment_at(rds_client *client, const void *addr, size_t len, struct rds_segment *segment);
+
 /* rds_buffer_close unmaps the memory, behind all sends that returned before. -EBUSY: regions,
  * operations or messages use it; it is unchanged then. */
 RDS_API int rds_buffer_close(rds_buffer *buffer);
