@@ -122,21 +122,36 @@ func TestBorrow(t *testing.T) {
 	}
 }
 
-// TestBorrowGone: borrowed datagrams stay when the daemon ends, until the client is closed.
-func TestBorrowGone(t *testing.T) {
-	d := rdstest.StartDaemons(t, 1)[0]
-	p := drive(t, program(t, "", "borrow", d.Socket(), d.Addr().String(), "gone"))
-	if got, err := p.do("borrow"); err != nil || got != "borrowed" {
-		t.Fatal(got, err, p.end())
+// TestGone: borrowed datagrams stay when the daemon ends, until the client is closed; and waits that
+// only poll notice the end.
+func TestGone(t *testing.T) {
+	for name, first := range map[string]string{"borrow": "borrowed", "polling": "polls"} {
+		t.Run(name, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			p := drive(t, program(t, "", name, d.Socket(), d.Addr().String(), "gone"))
+			if got, err := p.do("begin"); err != nil || got != first {
+				t.Fatal(got, err, p.end())
+			}
+			if err := d.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := p.do("end"); err != nil || got != "ok" {
+				t.Fatal(got, err, p.end())
+			}
+			if err := p.end(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	if err := d.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := p.do("check"); err != nil || got != "ok" {
-		t.Fatal(got, err, p.end())
-	}
-	if err := p.end(); err != nil {
-		t.Error(err)
+}
+
+// TestPolling: the daemon rings no program that only polls.
+func TestPolling(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			t.Log(finish(t, program(t, s, "polling", d.Socket(), d.Addr().String())))
+		})
 	}
 }
 

@@ -135,7 +135,9 @@ static int lead(struct rdsi_waiter *w, int64_t deadline)
 			err = -ETIMEDOUT; /* also beside a flood for others */
 		else if (progress)
 			over(&c->patience);
-		else if (!again(&c->patience))
+		else if (again(&c->patience))
+			rdsi_ctl_look(c); /* it may look for ever */
+		else
 			err = sleep_leader(c, w, deadline);
 	}
 	over(&c->patience);

@@ -16,7 +16,8 @@ enum {
 
 void rdsi_patience_init(struct rdsi_patience *p, enum rds_way strategy, int64_t window)
 {
-	*p = (struct rdsi_patience){.strategy = window > 0 ? strategy : RDS_WAIT_BLOCK, .window = window, .ways.rest = FIRST_REST};
+	const int64_t most = INT64_MAX / (2 * LONGEST);
+	*p = (struct rdsi_patience){.strategy = window > 0 ? strategy : RDS_WAIT_BLOCK, .window = window < most ? window : most, .ways.rest = FIRST_REST};
 }
 
 /* decide ends a trial. */

@@ -61,7 +61,13 @@ struct rds_params {
 };
 
 /* rds_way is how a thread waits for the daemon: whether it looks into the shared memory again
- * and again before it blocks. Of the threads of a client one looks for all. */
+ * and again before it blocks. Of the threads of a client one looks for all.
+ *
+ * The daemon rings a process only when a thread of it blocks. A client with RDS_WAIT_YIELD or
+ * RDS_WAIT_SPIN and spin_ns INT64_MAX only polls: it is never rung, and neither is a program that
+ * calls with RDS_DONTWAIT in a loop of its own. Such a loop yields itself (sched_yield), or the
+ * daemon does not get the processor. A signal interrupts only a wait that blocks: a handler that
+ * wants to end one that looks calls rds_wake. */
 enum rds_way {
 	RDS_WAIT_AUTO,  /* as RDS_WAIT_YIELD or RDS_WAIT_BLOCK, whichever made waits shorter lately */
 	RDS_WAIT_BLOCK, /* block at once: no processor time, and a wake-up for each wait */
@@ -73,7 +79,8 @@ enum rds_way {
 struct rds_options {
 	const char *path;     /* of the control socket; NULL: see rds_open */
 	const char *name;     /* under which rdsctl shows the process; NULL: its program's name */
-	int64_t spin_ns;      /* how long a wait looks before it blocks; 0: as the daemon suggests, < 0: not at all */
+	int64_t spin_ns;      /* how long a wait looks before it blocks; 0: as the daemon suggests, < 0: not at all,
+	                         INT64_MAX: it never blocks, see rds_way */
 	int timeout_ms;       /* how long rds_open may take; 0: for ever */
 	int call_timeout_ms;  /* how long the daemon may take to answer; 0: for ever. Beyond it the session ends */
 	struct rds_params params;
