@@ -31,7 +31,9 @@ type app struct {
 	uid         int
 	environ     []string
 	start       func(*config.Loaded, *slog.Logger, source) (runner, error)
+	find        func(context.Context, *config.Config, *slog.Logger) (*succession.Link, error)
 	predecessor *succession.Link // nil: this is no successor
+	stay        bool             // flags.stay
 }
 
 // source is what a running daemon reloads its configuration from.
@@ -46,6 +48,8 @@ type flags struct {
 	config       string
 	version      bool
 	check        bool
+	takeOver     bool
+	stay         bool
 	configValues []config.Assignment
 }
 
@@ -76,7 +80,13 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 	level := &slog.LevelVar{}
 	level.Set(cfg.Log.Level)
-	d, err := a.start(cfg, newLogger(a.stderr, cfg.Log, level), source{from.Load, from.File, level})
+	log := newLogger(a.stderr, cfg.Log, level)
+	if a.stay = f.stay; f.takeOver && a.predecessor == nil { // else the starter of a daemon with this flag has started this one
+		if a.predecessor, err = a.find(ctx, &cfg.Config, log); err != nil {
+			return a.fail(exitFailed, err, "")
+		}
+	}
+	d, err := a.start(cfg, log, source{from.Load, from.File, level})
 	if err == nil {
 		err = d.Run(ctx)
 	}

@@ -18,6 +18,8 @@ func flagSet(f *flags) *flag.FlagSet {
 	fs.Usage = func() {}
 	fs.StringVar(&f.config, "config", "", "configuration `file` in TOML, and its drop-ins FILE.d/*.toml; default: the file that "+config.FileEnv+" names, or none")
 	fs.BoolVar(&f.version, "version", false, "print the version and end")
+	fs.BoolVar(&f.takeOver, "take-over", false, "take the place of the daemon that runs at the control socket, such as one of another container; if none runs there, start as usual")
+	fs.BoolVar(&f.stay, "stay", false, "when a daemon that this one has not started has taken over, do not end, but wait for SIGTERM: for what starts every container again that ends")
 	fs.BoolVar(&f.check, "check-config", false, "check file and flags and end")
 	for _, k := range config.Keys() {
 		help := fmt.Sprintf("%s `Value`: %s.", k.Doc, k.Allowed)

@@ -67,12 +67,13 @@ func main() {
 	if a.predecessor, err = succession.Succeeds(); err != nil {
 		a.exit(a.fail(exitFailed, err, ""))
 	}
+	a.find = daemon.FindPredecessor
 	a.start = func(cfg *config.Loaded, log *slog.Logger, from source) (runner, error) {
 		d, err := a.open(ended, cfg, log, func(d *daemon.Daemon) {
 			d.ReloadFrom(from.load, cfg.Origins, from.level)
 			d.Confine(from.file)
 		})
-		return signalled{d, asked, log}, err
+		return signalled{d, asked, log, a.stay}, err
 	}
 	code := a.run(ctx, os.Args[1:])
 	stop()
@@ -127,9 +128,11 @@ type signalled struct {
 	*daemon.Daemon
 	asked <-chan os.Signal
 	log   *slog.Logger
+	stay  bool
 }
 
-// Run serves until ctx ends, or until another daemon has taken over.
+// Run serves until ctx ends, or until another daemon has taken over. If stay says so and that one was
+// not started by this one, Run waits for the end of ctx then.
 func (r signalled) Run(ctx context.Context) error {
 	done, stop := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -150,5 +153,9 @@ func (r signalled) Run(ctx context.Context) error {
 	err := r.Daemon.Run(ctx)
 	close(stop)
 	<-done
+	if err == nil && r.stay && r.TakenOver() {
+		r.log.Info("another daemon serves, this process does nothing any more and waits for SIGTERM")
+		<-ctx.Done()
+	}
 	return err
 }

@@ -39,6 +39,7 @@ type Config struct {
 	Bind           Bind
 	Metrics        Metrics
 	Sandbox        Sandbox
+	Upgrade        struct{ Token string } // upgrade.token, a path
 	Log            Log
 }
 

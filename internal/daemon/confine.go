@@ -15,6 +15,7 @@ import (
 func (d *Daemon) Confine(configFile string) {
 	c := d.config()
 	writes := []string{filepath.Dir(c.Socket), filepath.Dir(c.Stats)}
+	d.mayBeTakenOver()
 	d.keepStarter(writes)
 	if c.Sandbox == config.SandboxOff {
 		d.sandbox = "off"
@@ -33,7 +34,7 @@ func (d *Daemon) Confine(configFile string) {
 		// devices write to.
 		Capabilities: []cap.Value{cap.NET_ADMIN, cap.IPC_LOCK},
 	}
-	r.Read = append(r.Read, tlsFolders(c)...)
+	r.Read = append(r.Read, foldersOf(c.TLS.Cert, c.TLS.Key, c.TLS.CA, c.Upgrade.Token)...)
 	r.Read = append(r.Read, resolverPaths()...)
 	if configFile != "" { // its folder: an editor replaces the file, and there are drop-ins
 		r.Read = append(r.Read, filepath.Dir(configFile))

@@ -10,7 +10,7 @@ import (
 
 const ctlTimeout = time.Minute // how long rdsctl may be silent between two requests
 
-// serveCtl answers rdsctl until it leaves.
+// serveCtl answers rdsctl until it leaves, or until another daemon begins to take over by it.
 func (s *session) serveCtl() error {
 	defer s.feeds.end()
 	who := ctl.Caller{UID: s.user.UID, Admin: s.user.Trusted}
@@ -19,6 +19,9 @@ func (s *session) serveCtl() error {
 		m, err := s.d.admission.next(s.connection)
 		if err != nil {
 			return err
+		}
+		if r, is := m.Body.(*ipc.TakeOver); is {
+			return s.takeOver(m.ID, r)
 		}
 		r, ok := m.Body.(*ipc.Ctl)
 		if !ok {

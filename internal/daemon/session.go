@@ -119,7 +119,7 @@ func (s *session) begin(id uint32, hello *ipc.Hello) error {
 		return err
 	}
 	if err == nil {
-		err = s.Send(id, &ipc.HelloOK{Version: ipc.Version, Instance: s.d.info.Instance})
+		err = s.Send(id, &ipc.HelloOK{Version: ipc.Version, Features: hello.Features & ipc.FeatureTakeOver, Instance: s.d.info.Instance})
 	}
 	return err
 }

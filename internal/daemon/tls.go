@@ -195,10 +195,10 @@ func (s *settings) tlsWarnings(now time.Time) (out []string) {
 	return out
 }
 
-// tlsFolders are the folders that a reload has to read: of the files, and of the files that
-// they are links to.
-func tlsFolders(c *config.Config) (out []string) {
-	for _, p := range []string{c.TLS.Cert, c.TLS.Key, c.TLS.CA} {
+// foldersOf are the folders that have to be readable to read the files at paths later: of the
+// files, and of the files that they are links to. An empty path has none.
+func foldersOf(paths ...string) (out []string) {
+	for _, p := range paths {
 		if p == "" {
 			continue
 		}

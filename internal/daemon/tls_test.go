@@ -160,7 +160,8 @@ func TestTLSFolders(t *testing.T) {
 	if err := os.Symlink(real+"/c", dir+"/cert.pem"); err != nil {
 		t.Fatal(err)
 	}
-	got := tlsFolders(tlsConfig(dir))
+	c := tlsConfig(dir)
+	got := foldersOf(c.TLS.Cert, c.TLS.Key, c.TLS.CA)
 	if !slices.Contains(got, dir) || !slices.Contains(got, real) {
 		t.Errorf("%q", got)
 	}

@@ -22,6 +22,10 @@ import (
 // breaking off takes.
 const haltTime = 4 * time.Second
 
+// foreignEnd is how long the daemon, which serves, waits for the end of a process that was to take over
+// and was not started by it, before it removes what that one has left.
+const foreignEnd = time.Second
+
 // scrapeTime bounds how long the daemon waits, and serves, for scrapes of its metrics that are
 // in progress. Others wait for the successor.
 const scrapeTime = time.Second
@@ -30,10 +34,13 @@ const scrapeTime = time.Second
 type handing struct {
 	starter *succession.Starter // nil: see refusal; used under mu
 	refusal error               // why there is no starter; set before Run
+	alone   bool                // this process is nothing but the daemon; set before Run
+	netns   uint64              // its network namespace, see netns.Number; set before Run
 	ctx     context.Context     // ends when the daemon is to shut down
 	stop    context.CancelFunc
 	mu      sync.Mutex    // held while a hand-over is in progress
 	over    chan struct{} // closed when another daemon serves; under mu
+	foreign bool          // that one was not started by this daemon; under mu
 	lost    error         // the other daemon has ended, so that none serves; under mu
 	handed  []*session    // by their numbers in the state of the last attempt; under mu
 }
@@ -49,13 +56,20 @@ func newHanding() *handing {
 func (d *Daemon) keepStarter(folders []string) {
 	h := d.handing
 	if os.Getpid() == 1 {
-		h.refusal = fmt.Errorf("%w: the daemon is process 1, whose end ends the container: replace the container", unix.ENOTSUP)
+		h.refusal = fmt.Errorf("%w: the daemon is process 1, whose end ends the container: start the new container with rdsd -take-over", unix.ENOTSUP)
 		return
 	}
 	if h.starter, h.refusal = succession.NewStarter(folders); h.refusal != nil {
 		d.log.Warn("no planned restarts", "err", h.refusal)
 		h.refusal = fmt.Errorf("%w: %w", unix.ENOTSUP, h.refusal)
 	}
+}
+
+// TakenOver reports whether a daemon serves in the place of d that d has not started. It follows Run.
+func (d *Daemon) TakenOver() bool {
+	d.handing.mu.Lock()
+	defer d.handing.mu.Unlock()
+	return d.handing.foreign && d.handing.lost == nil
 }
 
 // mayHand returns an error, ENOTSUP, if d can never hand over.
@@ -72,7 +86,8 @@ func (d *Daemon) mayHand() error { return d.handing.refusal }
 // hand begins, and not more, so that no user can make it go on for ever.
 func (d *Daemon) hand(binary string) (reload bool, err error) {
 	for tries := d.admission.processes(); ; tries-- {
-		if reload, err = d.handOnce(binary); tries <= 0 || !d.endFaulty(handover.FaultsIn(err)) {
+		reload, err = d.handOnce(func() (*candidate, error) { return d.startSuccessor(binary) })
+		if tries <= 0 || !d.endFaulty(handover.FaultsIn(err)) {
 			return reload, err
 		}
 		if reload {
@@ -106,8 +121,24 @@ func (d *Daemon) endFaulty(faults handover.Faults) bool {
 	return len(faults) > 0
 }
 
+// candidate is a process that is to take over.
+type candidate struct {
+	link    *succession.Link
+	pid     int                 // 0: in another pid namespace
+	process *succession.Process // nil: it cannot be seen
+	started bool                // by this daemon's starter; else it has come by itself
+	once    sync.Once
+}
+
+func (c *candidate) close() {
+	c.once.Do(func() {
+		c.link.Close()
+		c.process.Close()
+	})
+}
+
 // handOnce is one attempt.
-func (d *Daemon) handOnce(binary string) (reload bool, err error) {
+func (d *Daemon) handOnce(start func() (*candidate, error)) (reload bool, err error) {
 	h := d.handing
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,22 +153,29 @@ func (d *Daemon) handOnce(binary string) (reload bool, err error) {
 		}
 	}
 	d.refuseReloads() // both daemons have one configuration
-	link, pid, err := d.startSuccessor(binary)
+	c, err := start()
 	if err != nil {
 		return d.allowReloads(), err
 	}
-	defer link.Close()
-	successor, err := succession.OpenProcess(pid)
-	if err == nil {
-		defer successor.Close()
-		err = d.handTo(link)
+	defer c.close()
+	if err := d.handTo(c.link); err != nil {
+		return d.allowReloads(), d.endSuccessor(c, err)
 	}
-	if err != nil {
-		return d.allowReloads(), d.endSuccessor(pid, err)
+	if err := c.link.AwaitServing(c.process); err != nil {
+		h.lost = fmt.Errorf("process %d: %w: its log says why", c.pid, err)
 	}
-	if err := link.AwaitServing(successor); err != nil {
-		h.lost = fmt.Errorf("process %d: %w: its log says why", pid, err)
+	if h.foreign = !c.started; c.started {
+		d.leaveTo(c.pid)
 	}
+	if h.lost == nil {
+		d.log.Info("handed over", "pid", c.pid)
+	}
+	return false, nil
+}
+
+// leaveTo leaves the service to the successor that the starter has started. Called with handing.mu.
+func (d *Daemon) leaveTo(pid int) {
+	h := d.handing
 	var signals []unix.Signal
 	if d.allowReloads() {
 		signals = append(signals, unix.SIGHUP)
@@ -151,20 +189,27 @@ func (d *Daemon) handOnce(binary string) (reload bool, err error) {
 	}
 	if h.lost == nil {
 		d.notify.MainPID(pid)
-		d.log.Info("handed over", "pid", pid)
 	}
-	return false, nil
 }
 
-// endSuccessor ends the successor, process pid, that has not taken over because of why. It
-// returns why, with what is known of its end.
-func (d *Daemon) endSuccessor(pid int, why error) error {
+// endSuccessor ends the successor that has not taken over because of why. One that this daemon has
+// not started has been told, and ends by itself. endSuccessor returns why, with what is known of its end.
+func (d *Daemon) endSuccessor(c *candidate, why error) error {
 	late := errors.Is(why, os.ErrDeadlineExceeded)
+	if !c.started {
+		c.link.GiveUp(why) // unless it knows
+		_ = c.process.EndsWithin(foreignEnd)
+		d.removeAside()
+		if errors.Is(why, succession.ErrGone) {
+			return fmt.Errorf("%w (its log says why)", why)
+		}
+		return why
+	}
 	how, err := d.handing.starter.Kill(late)
 	d.removeAside()
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w; process %d is not killed: %w", why, pid, err)
+		return fmt.Errorf("%w; process %d is not killed: %w", why, c.pid, err)
 	case errors.Is(why, succession.ErrGone):
 		return fmt.Errorf("%w (%s; its log says why)", why, how)
 	case late:
@@ -185,22 +230,27 @@ func (d *Daemon) handTo(link *succession.Link) error {
 	return nil
 }
 
-// startSuccessor starts the successor and returns the connection to it.
-func (d *Daemon) startSuccessor(binary string) (*succession.Link, int, error) {
+// startSuccessor starts the successor.
+func (d *Daemon) startSuccessor(binary string) (*candidate, error) {
 	if err := failpoint.Hit(failpoint.Successor); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	link, theirs, err := succession.NewPair()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer theirs.Close()
-	pid, err := d.handing.starter.Start(binary, theirs)
-	if err != nil {
-		link.Close()
-		return nil, 0, err
+	c := &candidate{link: link, started: true}
+	if c.pid, err = d.handing.starter.Start(binary, theirs); err != nil {
+		c.close()
+		return nil, err
 	}
-	return link, pid, nil
+	if c.process, err = succession.OpenProcess(c.pid); err != nil {
+		err = d.endSuccessor(c, err)
+		c.close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // endHanding lets a hand-over in progress come to its end. It reports whether another daemon

@@ -143,16 +143,19 @@ func (d *Daemon) BeginUpgrade(binary string) (ctl.Upgrade, error) {
 	}
 	u := d.upgradeState()
 	d.summed.write(time.Now(), slog.LevelInfo, nil, "upgrade begun", "attempt", u.Attempt, "program", binary)
-	go func() {
-		reload, err := d.hand(binary)
-		if err != nil {
-			d.upgradeFailed(err)
-		}
-		if reload {
-			_, _ = d.Reload() // it logs the result
-		}
-	}()
+	go d.upgrade(func() (bool, error) { return d.hand(binary) })
 	return u, nil
+}
+
+// upgrade has hand carry out the attempt that has begun.
+func (d *Daemon) upgrade(hand func() (reload bool, err error)) {
+	reload, err := hand()
+	if err != nil {
+		d.upgradeFailed(err)
+	}
+	if reload {
+		_, _ = d.Reload() // it logs the result
+	}
 }
 
 // upgradeFailed notes that the attempt in progress has failed. The event is about the daemon's

@@ -302,6 +302,11 @@ func (m *Err) fields(c *codec) {
 	c.text(&m.Text)
 }
 
+func (m *TakeOver) fields(c *codec) {
+	c.u64(&m.NetNS)
+	c.rest(&m.Token, MaxToken)
+}
+
 func (m *CloseSock) fields(c *codec)  { c.u32(&m.Sock) }
 func (m *SetRcvBuf) fields(c *codec)  { c.u32s(&m.Sock, &m.Bytes) }
 func (m *Alloc) fields(c *codec)      { c.u64(&m.Size) }
@@ -310,6 +315,7 @@ func (m *Release) fields(c *codec)    { c.u32(&m.Region) }
 func (m *GrowSendOK) fields(c *codec) { c.u32(&m.Windows) }
 func (m *Import) fields(c *codec)     { c.u64s(&m.Off, &m.Len) }
 func (m *ImportOK) fields(c *codec)   { c.u32(&m.Buffer) }
+func (m *TakeOverOK) fields(c *codec) { c.text(&m.Path) }
 func (m *Goodbye) fields(c *codec)    { c.text(&m.Text) }
 func (m *Ctl) fields(c *codec)        { c.rest(&m.JSON, MaxFrame) }
 func (m *CtlPart) fields(c *codec)    { c.rest(&m.JSON, MaxFrame) }

@@ -56,6 +56,8 @@ func samples() []Body {
 		&AddrsOK{Addrs: []netip.Addr{v4, v6}},
 		&Import{Off: 0x0102030405060708, Len: 0x1112131415161718},
 		&ImportOK{Buffer: 0x01020304},
+		&TakeOver{NetNS: 0x0102030405060708, Token: []byte("token")},
+		&TakeOverOK{Path: "/run/rdsd/rdsd.sock"},
 	}
 }
 
@@ -118,6 +120,10 @@ func TestHalfFrames(t *testing.T) {
 			from -= len(m.JSON)
 		case *CtlPart:
 			from -= len(m.JSON)
+		case *TakeOver:
+			from -= len(m.Token)
+		case *TakeOverOK:
+			from -= len(m.Path)
 		default:
 			if _, _, err := ParseFrame(append(b[:from:from], 0)); !errors.Is(err, ErrProtocol) {
 				t.Errorf("%v with a byte too many: %v", m.Type(), err)
@@ -143,7 +149,7 @@ func TestBadFrames(t *testing.T) {
 		says string
 	}{
 		"type 0":                 {make([]byte, 8), "unknown frame type 0"},
-		"type 25":                {[]byte{25, 0, 0, 0, 0, 0, 0, 0}, "unknown frame type 25"},
+		"type 27":                {[]byte{27, 0, 0, 0, 0, 0, 0, 0}, "unknown frame type 27"},
 		"an address with a port": {frame(&AddrsOK{Addrs: []netip.Addr{v4}}, headerSize+4+16, 1), "an address with a port"},
 		"too many addresses":     {frame(&AddrsOK{}, headerSize+1, 5), "too many addresses"},
 		"flags":                  {frame(&OK{}, 2, 1), "unknown flags 0x1"},

@@ -53,7 +53,9 @@ const (
 	// FeatureNotify says that the daemon tells the status of a message that asks for it
 	// (shm.SubNotify).
 	FeatureNotify uint64 = 8
-	// Features are all features of this package.
+	// FeatureTakeOver says that the daemon answers TakeOver. It is for RoleCtl.
+	FeatureTakeOver uint64 = 16
+	// Features are all features of RoleClient.
 	Features = FeatureRefuses | FeatureAddrs | FeatureImport | FeatureNotify
 )
 

@@ -206,8 +206,8 @@ func (l *Listener) Own(ino uint64, mode fs.FileMode) error {
 		// The kernel takes the credentials from the process that listened last.
 		err = raw.Control(func(fd uintptr) { _ = unix.Listen(int(fd), unix.SOMAXCONN) })
 	}
-	if err == nil {
-		err = os.Chmod(l.path, mode)
+	if fi, e := os.Lstat(l.path); err == nil && (e != nil || fi.Mode().Perm() != mode) {
+		err = os.Chmod(l.path, mode) // not for nothing: the file can be another user's
 	}
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)

@@ -38,6 +38,8 @@ const (
 	TypeAddrsOK    Type = 22
 	TypeImport     Type = 23
 	TypeImportOK   Type = 24
+	TypeTakeOver   Type = 25
+	TypeTakeOverOK Type = 26
 )
 
 // Body is the body of a frame. Only types of this package implement it.
@@ -64,7 +66,7 @@ type Role uint32
 // Roles.
 const (
 	RoleClient Role = 1 // a process with sockets: gets shared memory
-	RoleCtl    Role = 2 // rdsctl: Ctl requests only, no descriptors
+	RoleCtl    Role = 2 // rdsctl: Ctl requests; or a new daemon: TakeOver
 )
 
 // Hello opens a session. Answer: HelloOK, for RoleClient with the descriptors of HelloFDs.
@@ -249,6 +251,10 @@ func newBody(t Type) Body {
 		return &Import{}
 	case TypeImportOK:
 		return &ImportOK{}
+	case TypeTakeOver:
+		return &TakeOver{}
+	case TypeTakeOverOK:
+		return &TakeOverOK{}
 	}
 	return nil
 }
@@ -267,6 +273,8 @@ func (t Type) maxFDs() int {
 		return MaxFDs
 	case TypeAllocOK, TypeGrowSendOK, TypeImport:
 		return 1
+	case TypeTakeOverOK:
+		return 2
 	default:
 		return 0
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +21,9 @@ func (c *Conn) FD() int {
 	}
 	return fd
 }
+
+// SyscallConn is the connection's socket.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.c.SyscallConn() }
 
 // Leave closes the descriptor, and not the connection, which another process goes on with. A
 // Recv that waits fails with net.ErrClosed. Leave does not block, whatever the other side has

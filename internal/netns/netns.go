@@ -17,9 +17,19 @@ func Path(path string) string {
 	if !strings.Contains(path, mark) {
 		return path
 	}
-	var st syscall.Stat_t
-	if err := syscall.Stat("/proc/thread-self/ns/net", &st); err != nil {
+	n := Number()
+	if n == 0 {
 		return path
 	}
-	return strings.ReplaceAll(path, mark, strconv.FormatUint(st.Ino, 10))
+	return strings.ReplaceAll(path, mark, strconv.FormatUint(n, 10))
+}
+
+// Number returns the inode number of the calling thread's network namespace. It is 0 if the number cannot be
+// had (no /proc).
+func Number() uint64 {
+	var st syscall.Stat_t
+	if err := syscall.Stat("/proc/thread-self/ns/net", &st); err != nil {
+		return 0
+	}
+	return st.Ino
 }

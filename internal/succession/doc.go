@@ -21,6 +21,9 @@
 // Each side may give up before "go", and says why. The predecessor then goes on, as it does
 // if the successor dies or takes too long. It never goes on once it has sent "go". If the
 // predecessor dies after "adopted", the successor serves, because it has everything.
+//
+// A successor that the predecessor has not started asks for its end of the connection at the
+// control socket (ipc.TakeOver).
 package succession
 
 import (

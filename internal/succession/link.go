@@ -70,6 +70,7 @@ type Link struct {
 	buf         [maxPacket]byte
 	oob         []byte
 	part, pause time.Duration // PartTime, PauseTime
+	peer        *Process      // the predecessor, if it has passed itself; see PeerIs
 }
 
 // NewPair makes a connection: the predecessor's end, and a file for the successor, which
@@ -261,21 +262,15 @@ func closeAll(fds []int) {
 // ended. It waits for the end for at most PauseTime: a process that ends closes its
 // descriptors before the kernel says so. forget has to be called when gone is needed no more.
 func (l *Link) PeerGone() (gone func() bool, forget func(), err error) {
-	raw, err := l.c.SyscallConn()
-	if err != nil {
-		return nil, nil, err
-	}
-	var cred *unix.Ucred
-	var got error
-	if err := raw.Control(func(fd uintptr) { cred, got = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return nil, nil, err
-	}
-	if got != nil {
-		return nil, nil, os.NewSyscallError("getsockopt SO_PEERCRED", got)
-	}
-	p, err := OpenProcess(int(cred.Pid)) // it lives: it waits for this process's hello
-	if err != nil {
-		return nil, nil, err
+	p := l.peer
+	if p == nil {
+		if p, err = PeerProcess(l.c); err != nil { // it lives: it waits for this process's hello
+			return nil, nil, err
+		}
 	}
 	return func() bool { return p.EndsWithin(l.pause) }, p.Close, nil
 }
+
+// PeerIs says which process the predecessor is, which has passed its own pidfd: from another pid
+// namespace an old kernel does not say. The Link takes p.
+func (l *Link) PeerIs(p *Process) { l.peer = p }

@@ -90,10 +90,11 @@ func (l *Link) Serves() {
 
 // AwaitServing waits until p, which has taken over, says that it serves. The error says that p
 // has ended instead, so that neither daemon serves. A successor that says nothing and lives is
-// one that serves: a daemon of an earlier version, or a slow one. AwaitServing follows HandOver.
+// one that serves: a daemon of an earlier version, or a slow one. A nil p, which cannot be seen, has
+// ended if its end of the connection is closed. AwaitServing follows HandOver.
 func (l *Link) AwaitServing(p *Process) error {
 	l.limit(l.pause)
-	if _, err := l.recv(kindServes, 0); err != nil && p.EndsWithin(endTime) {
+	if _, err := l.recv(kindServes, 0); err != nil && (p.EndsWithin(endTime) || p == nil && errors.Is(err, ErrGone)) {
 		return fmt.Errorf("%w: it has taken over and ended since", ErrGone)
 	}
 	return nil

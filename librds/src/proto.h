@@ -45,6 +45,8 @@
 #define IPC_ADDRS_OK 22u
 #define IPC_IMPORT 23u
 #define IPC_IMPORT_OK 24u
+#define IPC_TAKE_OVER 25u
+#define IPC_TAKE_OVER_OK 26u
 
 /* The segment. */
 #define SHM_MAGIC 0x52445331u

@@ -87,7 +87,7 @@ func TestContainerfile(t *testing.T) {
 // TestManifests checks the lines of the manifests that are about rdsd. TestManifestShapes checks
 // their shapes.
 func TestManifests(t *testing.T) {
-	vars, flags, keys := map[string]bool{"RDSD_CONFIG": true}, map[string]bool{"-config": true}, map[string]config.Key{}
+	vars, flags, keys := map[string]bool{"RDSD_CONFIG": true}, map[string]bool{"-config": true, "-take-over": true, "-stay": true}, map[string]config.Key{}
 	for _, k := range config.Keys() {
 		keys[k.Name] = k
 		vars["RDSD_"+strings.ToUpper(strings.ReplaceAll(k.Name, ".", "_"))] = true

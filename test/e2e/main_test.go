@@ -92,8 +92,11 @@ func build(dir string) error {
 			args = append(args, "-race")
 		}
 		cmd := exec.Command("go", append(args, b.pkg)...)
-		if b.race {
+		switch {
+		case b.race:
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+		case b.tags != "": // containers have no libraries
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%v: %w\n%s", cmd, err, out)

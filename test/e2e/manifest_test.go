@@ -66,9 +66,10 @@ var (
 		"v1 ConfigMap": {"metadata!": metadata, "data!": texts{}},
 		"v1 Pod":       {"metadata!": metadata, "spec!": pod},
 		"apps/v1 DaemonSet": {"metadata!": metadata, "spec!": shape{
-			"selector!":      shape{"matchLabels!": texts{}},
-			"updateStrategy": shape{"type": "RollingUpdate|OnDelete", "rollingUpdate": shape{"maxUnavailable": aNumber}},
-			"template!":      shape{"metadata!": shape{"labels!": texts{}}, "spec!": pod},
+			"selector!":       shape{"matchLabels!": texts{}},
+			"minReadySeconds": aNumber,
+			"updateStrategy":  shape{"type": "RollingUpdate|OnDelete", "rollingUpdate": shape{"maxSurge": aNumber, "maxUnavailable": aNumber}},
+			"template!":       shape{"metadata!": shape{"labels!": texts{}}, "spec!": pod},
 		}},
 	}
 )

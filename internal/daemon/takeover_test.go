@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/quota"
+	"golang.org/x/sys/unix"
+)
+
+// TestMayTakeOver: who may take over from a daemon that has not started them.
+func TestMayTakeOver(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, secret string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const secret = "0123456789abcdef"
+	right, short := file("right", "  "+secret+"\n"), file("short", "0123456789abcde\n")
+	long := file("long", strings.Repeat("x", ipc.MaxToken+1))
+	own, other := quota.User{Trusted: true}, quota.User{UID: 1000}
+	for name, tc := range map[string]struct {
+		user  quota.User
+		path  string // upgrade.token
+		token string
+		netns uint64
+		part  bool // of another program
+		is    error
+		says  string
+	}{
+		"own user":           {own, "", "", 7, false, nil, ""},
+		"own, wrong token":   {own, right, "x", 7, false, nil, ""},
+		"unknown namespace":  {own, "", "", 0, false, nil, ""},
+		"token":              {other, right, secret, 7, false, nil, ""},
+		"part of a program":  {own, "", "", 7, true, unix.ENOTSUP, "part of another program"},
+		"other namespace":    {own, "", "", 8, false, unix.EXDEV, "network namespace 8, this one in 7"},
+		"other user":         {other, "", "", 7, false, unix.EACCES, "uid 1000, which is neither root nor"},
+		"token, none here":   {other, "", secret, 7, false, unix.EACCES, "give both the same secret"},
+		"no token":           {other, right, "", 7, false, unix.EACCES, "has sent no secret"},
+		"part of the token":  {other, right, secret[1:], 7, false, unix.EACCES, "has another secret"},
+		"more":               {other, right, secret + " ", 7, false, unix.EACCES, "has another secret"},
+		"short":              {other, short, secret[:15], 7, false, unix.EACCES, "15 bytes, it has to have 16 to 1024"},
+		"long":               {other, long, secret, 7, false, unix.EACCES, "1025 bytes"},
+		"no file":            {other, dir + "/none", secret, 7, false, unix.EACCES, "no such file"},
+		"token, other place": {other, right, secret, 9, false, unix.EXDEV, "9"},
+	} {
+		d := &Daemon{handing: newHanding()}
+		c := config.Default()
+		c.Upgrade.Token = tc.path
+		d.live.Store(&c)
+		d.handing.alone, d.handing.netns = !tc.part, 7
+		err := d.mayTakeOver(&connection{id: ipc.Cred{UID: tc.user.UID}, user: tc.user}, &ipc.TakeOver{NetNS: tc.netns, Token: []byte(tc.token)})
+		if !errors.Is(err, tc.is) || err != nil && !strings.Contains(err.Error(), tc.says) || err != nil && strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
