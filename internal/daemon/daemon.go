@@ -26,6 +26,7 @@ import (
 type Daemon struct {
 	settings // in force now
 	reload   reloading
+	tlsFiles tlsFiles
 	started  time.Time
 	info     stats.Info
 	warnings []string                 // for the status; complete before Run

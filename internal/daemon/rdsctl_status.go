@@ -42,7 +42,7 @@ func (b backend) Status() (ctl.Status, error) {
 
 // warnings are what an operator should know, apart from what the figures tell.
 func (b backend) warnings() []string {
-	w := append(slices.Clone(b.d.warnings), b.d.tlsWarnings(time.Now())...)
+	w := append(slices.Clone(b.d.warnings), b.d.allTLSWarnings(time.Now())...)
 	w = append(w, b.d.nameWarnings()...)
 	if s := b.d.subWarnings.Load(); s != nil {
 		w = append(w, *s...)

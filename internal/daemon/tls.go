@@ -183,11 +183,11 @@ func (s *settings) tlsWarnings(now time.Time) (out []string) {
 	from := cr.cfg.Certificates[0].Leaf.NotBefore
 	switch left := cr.expires.Sub(now); {
 	case left <= 0:
-		out = append(out, fmt.Sprintf("the certificate expired at %s: new connections to peers fail; replace it and reload", cr.expires.UTC().Format(time.DateTime)))
+		out = append(out, fmt.Sprintf("the certificate expired at %s: new connections to peers fail; replace it", cr.expires.UTC().Format(time.DateTime)))
 	case now.Before(from):
 		out = append(out, fmt.Sprintf("the certificate is not valid before %s: connections to peers fail until then", from.UTC().Format(time.DateTime)))
 	case left < expiryWarning:
-		out = append(out, fmt.Sprintf("the certificate expires in %d days, at %s; replace it and reload", int(left/(24*time.Hour)), cr.expires.UTC().Format(time.DateTime)))
+		out = append(out, fmt.Sprintf("the certificate expires in %d days, at %s; replace it", int(left/(24*time.Hour)), cr.expires.UTC().Format(time.DateTime)))
 	}
 	if cr.chain != nil {
 		out = append(out, "tls.ca does not trust tls.cert; a peer with the same authorities will not, either: "+cr.chain.Error())

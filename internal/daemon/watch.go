@@ -14,8 +14,8 @@ const (
 	idleTurns      = 4                // an idle engine turns this often between two looks, to show that it lives
 )
 
-// watch logs when the engine stops turning and when it turns again, and it logs what
-// is logged in sums. It returns when ctx ends.
+// watch logs when the engine stops turning and when it turns again, it logs what
+// is logged in sums, and it looks for new certificates. It returns when ctx ends.
 func (d *Daemon) watch(ctx context.Context) {
 	tick := time.NewTimer(watchEvery)
 	defer tick.Stop()
@@ -36,6 +36,7 @@ func (d *Daemon) watch(ctx context.Context) {
 			}
 			stuck = late >= ctl.StallAfter
 			d.countDropped()
+			d.lookAtCertificates()
 			if n := d.admission.saidNothing.Swap(0); n > 0 {
 				d.log.Warn("client ended: said nothing", "connections", n)
 			}

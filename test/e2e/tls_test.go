@@ -3,8 +3,10 @@ package e2e
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/rds"
@@ -161,5 +163,54 @@ func TestTLS(t *testing.T) {
 			})
 			s.Close()
 		}
+	})
+}
+
+// TestTLSRotated swaps the link to the certificates under traffic, as Kubernetes does with mounted secrets. The daemon
+// in its sandbox uses the new ones by itself, and goes on with them if the next are wrong.
+func TestTLSRotated(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		ca, addr, dir := tlstest.NewCA(t), newAddress(t), t.TempDir()
+		swap := func(name string, spoil bool) {
+			t.Helper()
+			err := os.Mkdir(dir+"/"+name, 0o755)
+			ca.Write(t, dir+"/"+name, tlstest.IPs(addr.String()))
+			if spoil {
+				err = errors.Join(err, os.WriteFile(dir+"/"+name+"/ca.pem", nil, 0o600))
+			}
+			if err = errors.Join(err, os.Symlink(name, dir+"/tmp"), os.Rename(dir+"/tmp", dir+"/..data")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		swap("..1", false)
+		for _, name := range []string{"cert.pem", "key.pem", "ca.pem"} {
+			if err := os.Symlink("..data/"+name, dir+"/"+name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := newHost(t, withAddress(addr), withArgs("-tls-cert", dir+"/cert.pem", "-tls-key", dir+"/key.pem", "-tls-ca", dir+"/ca.pem"))
+		a.expected = []string{"new certificates are wrong"}
+		b, _ := newSecured(t, ca)
+		l := startLoadAt(t, a, b, 1000, time.Millisecond) // beside traffic the daemon looks each second
+		l.progress(20)
+		swap("..2", false)
+		a.saw(`msg="new certificates"`)
+		if err := a.reset(b); err != nil {
+			t.Fatal(err)
+		}
+		l.progress(20)
+		swap("..3", true)
+		a.saw("new certificates are wrong")
+		doctor := startProcess(t, nil, program("rdsctl"), "doctor", "-socket", a.sock)
+		if code := doctor.wait(); code != 1 {
+			t.Errorf("rdsctl doctor: status %d", code)
+		}
+		contains(t, "rdsctl doctor", doctor.stdout(), "the new certificates are not used", "holds no certificate in PEM")
+		if err := a.reset(b); err != nil {
+			t.Fatal(err)
+		}
+		l.progress(20)
+		l.finish()
+		l.audit.all(t, l.socks[0], l.socks[1])
 	})
 }
