@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +63,73 @@ func TestMayTakeOver(t *testing.T) {
 		err := d.mayTakeOver(&connection{id: ipc.Cred{UID: tc.user.UID}, user: tc.user}, &ipc.TakeOver{NetNS: tc.netns, Token: []byte(tc.token)})
 		if !errors.Is(err, tc.is) || err != nil && !strings.Contains(err.Error(), tc.says) || err != nil && strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestFindPredecessor: what keeps a new daemon from another one's place, as the new one learns it. The other one
+// goes on and can be asked again.
+func TestFindPredecessor(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	c := newCrowd(t, nil)
+	find := func(edit func(*config.Config), says string) {
+		t.Helper()
+		cfg := *c.d.config()
+		edit(&cfg)
+		l, err := FindPredecessor(t.Context(), &cfg, log)
+		if l != nil || err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, %v; want %q", l, err, says)
+		}
+		eventually(t, "no attempt is in progress", func() error {
+			if u := c.d.upgradeState(); u.Running {
+				return fmt.Errorf("%+v", u)
+			}
+			return nil
+		})
+	}
+	find(func(*config.Config) {}, "part of another program")
+	c.d.handing.alone = true
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.Symlink(filepath.Dir(c.d.config().Socket), other); err != nil {
+		t.Fatal(err)
+	}
+	find(func(cfg *config.Config) { cfg.Socket = filepath.Join(other, filepath.Base(cfg.Socket)) }, "mount the folder at the same place here")
+	find(func(cfg *config.Config) { cfg.Upgrade.Token = other + "/none" }, "upgrade.token: open ")
+	cfg := *c.d.config()
+	cfg.Socket, cfg.Stats = other+"2/s", other+"2/s.stats"
+	if l, err := FindPredecessor(t.Context(), &cfg, log); l != nil || err != nil {
+		t.Errorf("there is none: %v, %v", l, err)
+	}
+
+	// A daemon of an earlier release, and a program that says nothing.
+	for _, answers := range []bool{true, false} {
+		cfg.Socket = filepath.Join(t.TempDir(), "s")
+		ln, err := ipc.Listen(cfg.Socket, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			if m, err := conn.Recv(); err == nil && answers {
+				_ = conn.Send(m.ID, &ipc.HelloOK{})
+			} else {
+				cancel()
+			}
+			_, _ = conn.Recv()
+		}()
+		says := "no answer: context canceled"
+		if answers {
+			says = "its version does not know -take-over"
+		}
+		if l, err := FindPredecessor(ctx, &cfg, log); l != nil || err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, %v; want %q", l, err, says)
 		}
 	}
 }

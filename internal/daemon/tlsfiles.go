@@ -32,7 +32,7 @@ func statesOf(c *config.Config) (all [3]fileState) {
 		all[i].path = path
 		var st unix.Stat_t
 		if unix.Stat(path, &st) == nil {
-			all[i] = fileState{path, uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}
+			all[i] = fileState{path, st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
 		}
 	}
 	return all
