@@ -36,6 +36,8 @@ static rds_client *open_client(const char *path)
 static void stale(void)
 {
 	struct rds_until u = {.socket = sock, .kind = RDS_UNTIL_MESSAGE};
+	struct rds_borrowed lent = {0};
+	struct rds_segment g;
 	struct rds_notice n;
 	struct rds_addr a;
 	rds_socket *s;
@@ -44,7 +46,10 @@ static void stale(void)
 	uint64_t v;
 	CHECK(rds_send(sock, "x", 1, &base, 0) == -ESTALE);
 	CHECK(rds_recv(sock, text, 1, &a, 0) == -ESTALE);
+	CHECK(rds_borrow(sock, &lent, 0) == -ESTALE && rds_return(sock, &lent) == -ESTALE);
 	CHECK(rds_wait(&u, 1, -1) == -ESTALE);
+	CHECK(rds_wake(sock) == -ESTALE && rds_client_wake(client) == -ESTALE);
+	CHECK(rds_segment_at(client, &u, 1, &g) == -ESTALE);
 	CHECK(rds_pollfd(sock) == -ESTALE);
 	CHECK(rds_notices(sock, &n, 1) == -ESTALE);
 	CHECK(rds_hwm(sock, &base, &v) == -ESTALE);
