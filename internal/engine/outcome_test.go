@@ -2,11 +2,13 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -239,4 +241,25 @@ func TestOutcomeOf(t *testing.T) {
 	}
 	a.cl.ev.Publish()
 	a.isOutcome(shm.NoticeLost, 0, want...)
+}
+
+// TestOutcomeStateRefused: no state has a message with operations that asks for a status of its own.
+func TestOutcomeStateRefused(t *testing.T) {
+	for _, asks := range []bool{false, true} {
+		w, a, b := opPair(t, 2)
+		r := b.expose(0, 64, abi.RightWrite, a)
+		w.run()
+		w.net.Faults.Unreachable = 1e6
+		ResetPeers(a.e, hostAddr(1), nil)
+		w.pass(5*ms, w.es...)
+		id := a.submit(shm.Sub{Len: 4}, a.op(abi.OpWrite, r.Cookie, 0))
+		w.pass(5*ms, w.es...)
+		w.still(0)
+		a.cl.msgs[id].notify = asks
+		h := &handedOver{world: w, all: []*opSide{a}}
+		heirs, state := h.stateOf(a.e)
+		if err := heirs.Adopt(h.next(), state); errors.Is(err, handover.ErrFormat) != asks {
+			t.Errorf("asks %v: %v", asks, err)
+		}
+	}
 }
