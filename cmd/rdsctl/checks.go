@@ -186,7 +186,7 @@ func (c *checker) backlog(string) error {
 	var bytes uint64
 	for _, b := range r.Backlog {
 		bytes += b.QueuedBytes + b.UnackedBytes + b.UnreadBytes
-		if b.Oldest >= worst.Oldest {
+		if b.QueuedMessages+b.UnackedMessages+b.UnreadMessages > 0 && b.Oldest >= worst.Oldest { // check health judges who waits for relief
 			worst = b
 		}
 	}

@@ -37,7 +37,7 @@ func (b *backend) Messages(v ctl.View, queue string) ([]ctl.MessageInfo, bool, e
 func (b *backend) Backlog(ctl.View) ([]ctl.BacklogInfo, bool, error) {
 	return []ctl.BacklogInfo{{Direction: "send", Addr: here, Port: 4000, Dest: there, DestPort: 5000, Lane: 1, Owner: owner, QueuedMessages: 3, QueuedBytes: 3 << 10,
 		UnackedMessages: 2, UnackedBytes: 200, Ops: 1, Oldest: 1500 * time.Millisecond, Congested: true, WaitsFor: ctl.WaitsForReceiver},
-		{Direction: "send", Addr: here, Port: 4000, Dest: there, DestPort: 5001, Owner: owner, Congested: true, WaitsFor: ctl.WaitsForRelief},
+		{Direction: "send", Addr: here, Port: 4000, Dest: there, DestPort: 5001, Owner: owner, Congested: true, Oldest: 40 * time.Second, WaitsFor: ctl.WaitsForRelief},
 		{Direction: "recv", Addr: here, Port: 4000, Owner: owner, UnreadMessages: 1, UnreadBytes: 5, WaitsFor: ctl.WaitsForReader}}, false, b.err
 }
 
@@ -113,7 +113,7 @@ recv     127.0.0.1:4000  127.0.0.2:5000     0    0  1048576    0  1m0s  db[12]
 		{"queues -sort -age -columns queue -no-header", "recv\nsend\nretrans\n"},
 		{"backlog", `SOCKET          DIR   DEST            LANE   QUEUED  UNACKED  UNREAD  OPS  OLDEST  WAITS-FOR                 OWNER
 127.0.0.1:4000  send  127.0.0.2:5000     1  3/3 KiB  2/200 B   0/0 B    1    1.5s  receiver                  db[12]
-127.0.0.1:4000  send  127.0.0.2:5001     0    0/0 B    0/0 B   0/0 B    0      0s  relief of 127.0.0.2:5001  db[12]
+127.0.0.1:4000  send  127.0.0.2:5001     0    0/0 B    0/0 B   0/0 B    0     40s  relief of 127.0.0.2:5001  db[12]
 127.0.0.1:4000  recv  none               0    0/0 B    0/0 B   1/5 B    0      0s  reader                    db[12]
 `},
 		{"keys", `SOCKET          BUFFER  OFFSET  LENGTH  RIGHTS      ONCE  OPEN  STATE  GRANTS  PLACED  SERVED  OWNER

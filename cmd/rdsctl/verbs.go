@@ -88,7 +88,7 @@ func verbs() []verb {
 			tries: []string{"queues", "queues retrans -sort -age", "queues recv -filter 'bytes>64K'"}}),
 		backlogList().verb(verb{name: "backlog", summary: "for each socket and destination: messages in progress, how old the oldest is, and who has to act", group: groupWaiting,
 			limit: true,
-			about: "WAITS-FOR: nobody; reader (the process that owns the socket); receiver (the socket there is congested); relief (the same: a sender in the process waits); connection (rdsctl peers says why " +
+			about: "WAITS-FOR: nobody; reader (the process that owns the socket); receiver (the socket there is congested); relief (the same: a sender in the process waits, and OLDEST is how long the congestion lasts); connection (rdsctl peers says why " +
 				"there is none); credits and ack (the peer's daemon); turn (others on the same connection); copy (same host); quota.destinations (messages to other destinations of the user hold all of it); room (the daemon has as many peers as it can); administrator (drained).",
 			tries: []string{"backlog", "backlog -filter 'waits-for!=nobody,oldest>1s'"}}),
 		keyList().verb(verb{name: "keys", summary: "memory registered for RDMA: owner, size, rights, number of grants", group: groupWaiting,

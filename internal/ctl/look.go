@@ -78,7 +78,7 @@ type BacklogInfo struct {
 	UnreadBytes     uint64 `json:"unread_bytes"`
 	Ops             uint64 `json:"operations"`
 
-	Oldest    time.Duration `json:"oldest_ns"`
+	Oldest    time.Duration `json:"oldest_ns"` // of the messages; without any, how long the destination has been congested
 	Congested bool          `json:"congested"`
 	// WaitsFor says who has to act. The values are below.
 	WaitsFor string `json:"waits_for"`

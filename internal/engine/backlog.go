@@ -67,7 +67,8 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 }
 
 // unrelieved adds to out the destinations whose relief processes wait for, except those that are in
-// listed; true: not all of them.
+// listed; true: not all of them. When a process began to wait is only known to itself, so the age
+// is that of the congestion: the longest that it can have waited.
 func (b Inspector) unrelieved(v ctl.View, listed map[*slot]int, out *[]ctl.BacklogInfo) (more bool, err error) {
 	err = b.eachUnrelieved(func(sl *slot) bool {
 		if _, ok := listed[sl]; ok || !v.May(sl.sock.cl.user.UID) {
@@ -81,7 +82,7 @@ func (b Inspector) unrelieved(v ctl.View, listed map[*slot]int, out *[]ctl.Backl
 			who = ctl.WaitsForOperator
 		}
 		*out = append(*out, ctl.BacklogInfo{Direction: "send", Addr: sl.sock.local.addr, Port: sl.sock.port, Dest: sl.addr, DestPort: sl.port,
-			Lane: sl.sock.lane, Owner: sl.sock.owner(), Congested: true, WaitsFor: who})
+			Lane: sl.sock.lane, Owner: sl.sock.owner(), Congested: true, Oldest: time.Duration(b.e.now - sl.congestedAt), WaitsFor: who})
 		return true
 	})
 	return more, err

@@ -71,7 +71,7 @@ func (rx *receiver) setSlotCongested(sl *slot, on bool) {
 	}
 	t.StoreCongested(b2u(on))
 	if on {
-		sl.crowded = true
+		sl.crowded, sl.congestedAt = true, e.now
 	} else {
 		sl.relief = true
 	}

@@ -179,6 +179,11 @@ func (x *played) show(times bool) {
 		fmt.Fprintf(&x.shown, "%+v\n", p)
 	}
 	backlog, _, _ := in.Backlog(v)
+	for i, b := range backlog {
+		if b.QueuedMessages+b.UnackedMessages+b.UnreadMessages == 0 {
+			backlog[i].Oldest = 0 // the age of a congestion, which begins anew
+		}
+	}
 	list(x, backlog)
 	for _, p := range peers {
 		i := slices.IndexFunc(e.peers.all, func(q *peer) bool { return q.addr == p.Remote && q.lane == p.Lane })

@@ -74,7 +74,7 @@ func (x *crossing) handOverSlot(sl *slot) {
 	var leads uint8
 	var listed, folded bool
 	if s.Reads() {
-		sl.way = &x.dests.nowhere
+		sl.way, sl.congestedAt = &x.dests.nowhere, x.now
 	} else {
 		leads, listed = sl.leading()
 		folded = sl.sock.folded == sl

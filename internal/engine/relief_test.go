@@ -2,10 +2,12 @@ package engine
 
 import (
 	"testing"
+	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // TestBacklogRelief: a sender that waits for relief with nothing in progress has one row until the
@@ -36,8 +38,13 @@ func TestBacklogRelief(t *testing.T) {
 			t.Fatalf("nobody waits: %+v, congested %d", got, a.cl.table.Slot(0).LoadCongested())
 		}
 		a.seg.WantSlot(0).SetRelief()
+		w.pass(5*ms, a.e, b.e)
+		since := a.cl.slots[0].congestedAt
 		want := ctl.BacklogInfo{Direction: "send", Addr: a.e.addrs.all[0].addr, Port: 10, Dest: b.e.addrs.all[0].addr, DestPort: 20,
-			Owner: a.cl.socks[shm.SockIndex(a.sock)].owner(), Congested: true, WaitsFor: ctl.WaitsForRelief}
+			Owner: a.cl.socks[shm.SockIndex(a.sock)].owner(), Congested: true, WaitsFor: ctl.WaitsForRelief, Oldest: time.Duration(a.e.now - since)}
+		if since == 0 || want.Oldest < 5*ms {
+			t.Errorf("%d hosts: congested since %d, it is %d", hosts, since, a.e.now)
+		}
 		if got := rows(); len(got) != 1 || got[0] != want {
 			t.Errorf("%d hosts: %+v, want %+v", hosts, got, want)
 		}
@@ -64,5 +71,24 @@ func TestBacklogRelief(t *testing.T) {
 			t.Errorf("sockets after the relief: %+v, %v", all, err)
 		}
 		w.clean2(a, b)
+	}
+}
+
+// TestBacklogReliefRestart: after a planned restart the age of a congestion begins anew.
+func TestBacklogReliefRestart(t *testing.T) {
+	w, a, b := opPair(t, 2)
+	b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 1000})
+	w.run()
+	a.submit(shm.Sub{Len: 1200})
+	w.run()
+	a.seg.WantSlot(0).SetRelief()
+	w.still(0)
+	w.succeed(0, func(d verbs.Device) verbs.Device { return d }, Config{}, a)
+	began := a.e.now
+	w.pass(5*ms, a.e, b.e)
+	l := w.looker(a.e)
+	all, _, err := l.Backlog(l.view)
+	if err != nil || len(all) != 1 || all[0].WaitsFor != ctl.WaitsForRelief || began == 0 || all[0].Oldest != time.Duration(a.e.now-began) {
+		t.Errorf("%+v, %v: the restart was at %d, it is %d", all, err, began, a.e.now)
 	}
 }

@@ -75,6 +75,7 @@ type told struct {
 	ungranted                      uint64 // cookies that could not be granted
 	ups, downs                     uint64 // of peer.ups and peer.downs, what it was told of
 	relief, crowded                bool
+	congestedAt                    int64 // since when it is, or since the planned restart
 	reach                          uint8 // why its host is not reached, as published
 	reachNews                      bool  // ... and not told yet
 }

@@ -35,7 +35,8 @@
 //   - Of the daemon: counters and times, by name; the number of the last event, events and
 //     errors; requests in progress that are late or broken off (docs/adr/0032). Gauges are
 //     counted anew; sums of the log, the page's ten minutes, counters of devices and handshakes, and
-//     what RDMA of others has done to memory here, begin anew; traces and captures end, with a reason.
+//     what RDMA of others has done to memory here, and ages of congestion at senders, begin
+//     anew; traces and captures end, with a reason.
 //
 // # Changing what is written
 //
