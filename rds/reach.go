@@ -14,7 +14,8 @@ import (
 //	              rdsctl events says more
 //	ECONNREFUSED  no daemon listens at the host
 //	EHOSTDOWN     nothing answers
-//	EPERM         the host's daemon rejects this host, by its peers.allow or its version
+//	EPERM         the host's daemon rejects this host, by its peers.allow or its version:
+//	              rdsctl ping and peers say which, and both versions
 type Reason uint8
 
 var reasons = [...]struct {
@@ -25,7 +26,7 @@ var reasons = [...]struct {
 	shm.ReachNoRoute:   {"no route to it", syscall.EHOSTUNREACH},
 	shm.ReachRefused:   {"no daemon listens there", syscall.ECONNREFUSED},
 	shm.ReachTimeout:   {"nothing answers", syscall.EHOSTDOWN},
-	shm.ReachRejected:  {"its daemon rejects this host (rdsctl ping says why)", syscall.EPERM},
+	shm.ReachRejected:  {"its daemon rejects this host (rdsctl ping says why, with both versions if they differ)", syscall.EPERM},
 	shm.ReachOther:     {"no connection (rdsctl ping says why)", syscall.EHOSTUNREACH},
 }
 

@@ -21,6 +21,8 @@ func TestNoticeText(t *testing.T) {
 		{Notice{Kind: Lost, To: to, Count: 3}, "{lost 10.0.0.2:5000 3 no reason}"},
 		{Notice{Kind: PeerUp, To: to}, "{peer up 10.0.0.2:5000 0 no reason}"},
 		{Notice{Kind: Unreachable, To: to, Count: 1, Reason: Reason(shm.ReachRefused)}, "{unreachable 10.0.0.2:5000 1 host not reached: no daemon listens there}"},
+		{Notice{Kind: Unreachable, To: to, Count: 1, Reason: Reason(shm.ReachRejected)},
+			"{unreachable 10.0.0.2:5000 1 host not reached: its daemon rejects this host (rdsctl ping says why, with both versions if they differ)}"},
 		{Notice{Kind: Unreachable, To: to, Reason: 200}, "{unreachable 10.0.0.2:5000 0 host not reached: reason 200}"},
 	} {
 		if got := fmt.Sprint(c.n); got != c.want {
