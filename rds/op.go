@@ -249,6 +249,9 @@ func (t *tx) promise(s *Socket, ce *cell, id uint32, token uint64, notify, repor
 // which they were settled. It returns how many it moved and never blocks.
 func (s *Socket) Completions(dst []Completion) int {
 	r := &s.c.rx
+	if s.c.wait.returns.Load() > 0 {
+		s.c.tx.poll()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.takeEvents()

@@ -34,6 +34,7 @@ func (t *tx) checkNotify(m *Message) error {
 func (t *tx) promiseOutcome(s *Socket, ce *cell, id uint32, token uint64) {
 	x := &t.msgs[id]
 	x.notify = true
+	t.c.wait.awaitReturn(t.c)
 	x.settles++
 	s.promised.Add(1)
 	t.c.rx.promise(s, ofMessage(ce, id), ce, awaitedOp{token: token, notify: true, wanted: true})

@@ -1,7 +1,5 @@
 package rds
 
-import "github.com/rdsd/rdsd/internal/shm"
-
 // taken returns the part of w's interest that arrives in queues. Its arrival makes
 // the condition true, so it needs no check.
 func (w *WaitSet) taken() (in interest) {
@@ -63,9 +61,7 @@ func (ws *waiters) watch(s *Socket, want interest) *waiter {
 	s.wait.list.AddFront(&w.onSocket, w)
 	ws.watches.Add(&w.onClient, w)
 	s.count(want, 1)
-	if ws.blocked {
-		s.c.seg.ClientAsleep().CompareAndSwap(shm.AsleepForEvents, shm.Asleep) // see enter
-	}
+	ws.widen(s.c)
 	return w
 }
 

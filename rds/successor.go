@@ -309,6 +309,9 @@ func (t *tx) settle() map[*Socket]SocketLoss {
 			continue
 		}
 		counts[m.dest] += m.sum.Datagrams
+		if m.notify {
+			t.c.wait.returns.Add(-1)
+		}
 		if m.zc {
 			m.sock.zcDone.push(m.zcCookie)
 			m.sock.arrived(wantZeroCopy)

@@ -182,6 +182,7 @@ func (t *tx) giveBack(id uint32) {
 		t.succeeded(id)
 	}
 	if m.notify {
+		t.c.wait.returns.Add(-1)
 		t.c.rx.outcomeDue(m.sock, ofMessage(m.dest.cell, id))
 	}
 	m.dest.mem -= int(m.mem)

@@ -66,7 +66,7 @@ type waiters struct {
 	watches lists.List[waiter] // see pollset.go
 	looks   []*waiter          // watches whose poll sets have to be checked
 	keeper  *waiter            // the waiter that is woken to check them
-	returns atomic.Int32       // how many waiters returned messages may help
+	returns atomic.Int32       // how many waiters returned messages may help, and messages whose return says what became of them
 	memory  atomic.Int32       // how many wait for wantMemory
 }
 
@@ -101,6 +101,22 @@ func (s *Socket) count(want interest, d int32) {
 	}
 }
 
+// awaitReturn has waiters look at returned messages until one more is back, which was just submitted.
+func (ws *waiters) awaitReturn(c *Client) {
+	ws.returns.Add(1)
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.widen(c)
+}
+
+// widen has the daemon ring for returned messages, too, if a client blocks. See announce. The memory
+// is there: closing it begins with mu, which is held.
+func (ws *waiters) widen(c *Client) {
+	if ws.blocked && !ws.closed {
+		c.seg.ClientAsleep().CompareAndSwap(shm.AsleepForEvents, shm.Asleep)
+	}
+}
+
 // enter registers the caller as a waiter at s.
 func (s *Socket) enter(want interest, watcher bool) *waiter {
 	ws := &s.c.wait
@@ -123,9 +139,8 @@ func (s *Socket) enter(want interest, watcher bool) *waiter {
 	s.count(want, 1)
 	if ws.closed {
 		ws.signalLocked(w)
-	} else if want&wantReturns != 0 && ws.blocked {
-		// See announce. The memory is there: closing it begins with ws.mu.
-		s.c.seg.ClientAsleep().CompareAndSwap(shm.AsleepForEvents, shm.Asleep)
+	} else if want&wantReturns != 0 {
+		ws.widen(s.c)
 	}
 	return w
 }

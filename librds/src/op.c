@@ -207,6 +207,7 @@ void rdsi_commit_extras(rds_socket *s, struct rdsi_out *m, struct rdsi_tx_msg *x
 	if (e->flags & RDS_NOTIFY) {
 		sub->flags |= SHM_SUB_NOTIFY;
 		x->notify = true;
+		rdsi_await_return(s->c);
 		x->settles++;
 		atomic_fetch_add(&s->promised, 1);
 		rdsi_promise_outcome(s, ce, m->id, e->token);

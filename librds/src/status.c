@@ -3,6 +3,7 @@
 #include "op.h"
 #include "pollfd.h"
 #include "rx.h"
+#include "tx.h"
 
 _Static_assert(RDS_SUCCESS == ABI_STATUS_SUCCESS && RDS_REMOTE_ERROR == ABI_STATUS_REMOTE_ERROR && RDS_CANCELED == ABI_STATUS_CANCELED, "statuses");
 _Static_assert(RDS_DROPPED == ABI_STATUS_DROPPED && RDS_OTHER_ERROR == ABI_STATUS_OTHER_ERROR && RDS_UNKNOWN == ABI_STATUS_UNKNOWN, "statuses");
@@ -229,6 +230,8 @@ ssize_t rds_completions(rds_socket *s, struct rds_completion *completions, size_
 {
 	if (rdsi_forked(s->c))
 		return -ESTALE;
+	if (atomic_load(&s->c->wait.returns) > 0)
+		rdsi_tx_poll(s->c);
 	pthread_mutex_lock(&s->c->rx.mu);
 	rdsi_take_events(s->c);
 	size_t n = rdsi_queue_move(&s->comps, completions, count, sizeof *completions);

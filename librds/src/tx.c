@@ -91,8 +91,10 @@ static void give_back(rds_client *c, uint32_t id)
 		rdsi_arena_release(&t->arena, m->op_mem, m->op_size);
 	if (m->settles)
 		atomic_fetch_sub(&d->sock->promised, m->settles);
-	if (m->notify)
+	if (m->notify) {
+		atomic_fetch_sub(&c->wait.returns, 1);
 		rdsi_outcome_due(d->sock, d->cell, id);
+	}
 	d->mem -= m->mem;
 	if (--d->pending == 0)
 		rdsi_list_del(&d->on_busy);

@@ -88,6 +88,16 @@ static void widen(rds_client *c, unsigned want)
 		atomic_compare_exchange_strong(c->seg.client_asleep, &was, SHM_ASLEEP);
 }
 
+void rdsi_await_return(rds_client *c)
+{
+	struct rdsi_waiters *ws = &c->wait;
+	atomic_fetch_add(&ws->returns, 1);
+	pthread_mutex_lock(&ws->mu);
+	if (!ws->closed)
+		widen(c, WANT_RETURNS);
+	pthread_mutex_unlock(&ws->mu);
+}
+
 void rdsi_enter_many(struct rdsi_waiter *w, bool watcher)
 {
 	struct rdsi_waiters *ws = &w->client->wait;

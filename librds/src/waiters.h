@@ -73,11 +73,15 @@ struct rdsi_waiters {
 	bool blocked; /* the leader is, or is about to be, in ppoll */
 	bool closed;  /* nobody waits any more */
 	_Atomic bool wakes;  /* somebody has to pass a wake on */
-	_Atomic int returns; /* waiters that returned messages may help */
+	_Atomic int returns; /* waiters that returned messages may help, and messages whose return says what became of them */
 	_Atomic int memory;  /* waiters for WANT_MEMORY */
 };
 
 void rdsi_waiters_init(struct rdsi_waiters *ws);
+
+/* rdsi_await_return has waiters look at returned messages until one more is back, which was just
+ * submitted. */
+void rdsi_await_return(rds_client *c);
 
 /* rdsi_enter registers w as a waiter at one socket. */
 void rdsi_enter(rds_socket *s, struct rdsi_waiter *w, unsigned want, bool watcher);
