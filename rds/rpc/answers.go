@@ -132,7 +132,7 @@ func (c *Caller) notice(ctx context.Context, n *rds.Notice) {
 		c.fail(ErrNotGranted, func(p *pending) bool { return p.lent && (p.to == n.To || !n.To.IsValid()) })
 	case rds.NoSocket, rds.Lost:
 		if !n.To.IsValid() { // of several destinations: ask those that are left
-			c.ask(0)
+			c.ask()
 			return
 		}
 		err := ErrNoSocket
@@ -199,20 +199,20 @@ func (c *Caller) withdraw(ctx context.Context, to netip.AddrPort, why rds.Reason
 	c.s.SetFailUnreachable(true)
 }
 
-// probe runs on the timer: it asks for the calls that have waited since the last time.
+// probe runs on the timer: it asks for all calls that wait, also for those that have just
+// begun, so that none waits longer than Probe for its first question.
 func (c *Caller) probe() {
 	c.mu.Lock()
-	c.tick++
 	if c.armed = len(c.calls) > 0 && c.ended == nil; c.armed {
 		c.timer.Reset(c.o.Probe)
 	}
 	c.mu.Unlock()
-	c.ask(1)
+	c.ask()
 }
 
-// ask asks servers whether they know the requests that have waited for so many ticks.
-func (c *Caller) ask(ticks uint32) {
-	for to, all := range c.sent(ticks) {
+// ask asks servers whether they know the requests that wait.
+func (c *Caller) ask() {
+	for to, all := range c.sent() {
 		for len(all) > 0 {
 			n := min(len(all), maxIDs)
 			c.tell(to, newIDs(kindProbe, 0, all[:n]))
@@ -221,18 +221,16 @@ func (c *Caller) ask(ticks uint32) {
 	}
 }
 
-// sent returns the ids of the calls that have waited for so many ticks, by server. Their
-// requests were sent: a probe that came ahead of its request would have it lost.
-func (c *Caller) sent(ticks uint32) map[netip.AddrPort][]uint64 {
+// sent returns the ids of the calls that wait, by server. Their requests were sent: a probe
+// that came ahead of its request would have it lost.
+func (c *Caller) sent() map[netip.AddrPort][]uint64 {
 	ids := map[netip.AddrPort][]uint64{}
 	c.sends.Lock()
 	defer c.sends.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, p := range c.calls {
-		if c.tick-p.tick > ticks || ticks == 0 {
-			ids[p.to] = append(ids[p.to], id)
-		}
+		ids[p.to] = append(ids[p.to], id)
 	}
 	return ids
 }

@@ -16,9 +16,10 @@ type CallerOptions struct {
 	// MaxAnswer is the longest answer that Call takes, bytes; 0 means 64 MiB. A longer one
 	// is ErrTooLarge.
 	MaxAnswer int
-	// Probe is how long a call waits until the Caller asks the server whether it knows the
-	// request, and how often it asks again; 0 means one second. So a call whose server has
-	// died ends within about that time.
+	// Probe is how often the Caller asks the servers of the calls that wait whether they
+	// know the requests; 0 means one second. It asks for a call for the first time at the
+	// latest so long after the call began. So a call whose server has died ends within about
+	// that time.
 	Probe time.Duration
 }
 
@@ -41,7 +42,6 @@ type Caller struct {
 	mu    sync.Mutex
 	calls map[uint64]*pending
 	last  uint64 // id
-	tick  uint32 // counts firings of timer
 	timer *time.Timer
 	armed bool
 	ended error // no calls any more
@@ -53,7 +53,6 @@ type Caller struct {
 type pending struct {
 	id   uint64
 	to   netip.AddrPort
-	tick uint32
 	mem  *Memory // for the answer, may be nil
 	lent bool    // the request names memory, for itself or for its answer
 	done chan struct{}
@@ -272,7 +271,7 @@ func (c *Caller) register(p *pending) error {
 		return c.ended
 	}
 	c.last++
-	p.id, p.tick = c.last, c.tick
+	p.id = c.last
 	c.calls[p.id] = p
 	if !c.armed {
 		c.armed = true

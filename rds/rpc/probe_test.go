@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestProbeBehindRequest(t *testing.T) {
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		c.ask(0)
+		c.ask()
 	}()
 	for range 1000 { // time enough for a probe that does not wait for the request
 		runtime.Gosched()
@@ -44,6 +45,38 @@ func TestProbeBehindRequest(t *testing.T) {
 		n, _, err := server.RecvFrom(b)
 		if err != nil || !bytes.Equal(b[:n], want) {
 			t.Fatalf("message %d: %q, %v, want %q", i, b[:n], err, want)
+		}
+	}
+}
+
+// TestFirstProbe: the first firing of the timer asks for a lone call, and the second for one
+// that has begun since as well.
+func TestFirstProbe(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	c := NewCaller(d.Bind(t, d.Open(t), 0), CallerOptions{Probe: time.Hour})
+	t.Cleanup(func() { _ = c.Close() })
+	server := d.Bind(t, d.Open(t), 0)
+	var ids []uint64
+	for range 2 {
+		p := &pending{to: server.LocalAddrPort(), done: make(chan struct{}, 1)}
+		if err := c.register(p); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, p.id)
+		c.probe()
+		c.tell(p.to, newIDs(kindCancel, 0, nil)) // behind the question, if there is one
+		b := make([]byte, 100)
+		n, _, err := server.RecvFrom(b)
+		if err != nil || b[1] != kindProbe {
+			t.Fatalf("firing %d: %q, %v, want a probe", len(ids), b[:n], err)
+		}
+		asked, err := parseIDs(b[:n])
+		slices.SortFunc(asked, func(a, b uint64) int { return int(int64(a - b)) })
+		if err != nil || !slices.Equal(asked, ids) {
+			t.Fatalf("firing %d asks for %v, %v, want %v", len(ids), asked, err, ids)
+		}
+		if n, _, err = server.RecvFrom(b); err != nil || b[1] != kindCancel {
+			t.Fatalf("firing %d: %q, %v, want one probe alone", len(ids), b[:n], err)
 		}
 	}
 }
