@@ -30,6 +30,10 @@
 //   - A connection that breaks ends no call, if the first attempt to connect again
 //     succeeds.
 //
+// A call that ended with ErrNoSocket or ErrLost may have run. Ask again only if running twice
+// does no harm, or if the server finds out: put a request id of your own into the body or the
+// Header, and have the server keep the ids that have run where they outlast its process.
+//
 // The deadline of ctx travels with the request, as the time that is left, so clocks need
 // not agree. If ctx ends first, the server ends the handler's context, and no answer
 // travels.

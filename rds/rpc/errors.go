@@ -23,12 +23,16 @@ func (e *sentinel) Unwrap() error { return e.errno }
 // request ran is part of each: where it may have run, only the application can know
 // whether to ask again.
 var (
-	// ErrNoSocket: no socket is bound at the destination, or the server that was there
-	// has ended. The request may have run, if there was a server. ECONNREFUSED.
+	// ErrNoSocket: no socket is bound at the destination, or the server that the Caller had
+	// met there has ended, even if another is bound there by now: the request and the question
+	// whether it is known go to the server met, or to none (docs/guarantees.md). A later call
+	// goes to the new one. The request may have run, if there was a server: a call that began
+	// after the end of the server did not run, and its error is the same. ECONNREFUSED.
 	ErrNoSocket error = &sentinel{"no server at the destination", syscall.ECONNREFUSED}
-	// ErrLost: the daemon of the server's host restarted, or the server does not know the
-	// request or ended before its handler did, so no answer will come. The request may have
-	// run. ECONNRESET.
+	// ErrLost: the daemon of the server's host restarted, or a server that lives does not know
+	// the request: it had no room for the answer, for example, or Server.Shutdown ran out of
+	// time before the handler returned. So no answer will come. The request may have run.
+	// ECONNRESET.
 	ErrLost error = &sentinel{"request lost: its server, or the daemon there, ended or was restarted", syscall.ECONNRESET}
 	// ErrBusy: as many requests wait at the server as it takes. The request did not run.
 	// EAGAIN.

@@ -81,6 +81,45 @@ func TestFirstProbe(t *testing.T) {
 	}
 }
 
+// TestSuccessor: a call whose server has died ends with ErrNoSocket, though the next server is
+// there and does not know the request: the question goes to the server that was met. The next
+// call goes to the next server.
+func TestSuccessor(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	for name, d := range map[string]*rdstest.Daemon{"two hosts": ds[1], "same host": ds[0]} {
+		t.Run(name, func(t *testing.T) {
+			c := NewCaller(ds[0].Bind(t, ds[0].Open(t), 0), CallerOptions{Probe: time.Hour})
+			t.Cleanup(func() { _ = c.Close() })
+			first := d.Open(t)
+			server := d.Bind(t, first, 0)
+			at := server.LocalAddrPort()
+			done := make(chan error)
+			go func() {
+				_, err := c.Call(within(t), at, "hang", nil)
+				done <- err
+			}()
+			if _, _, err := server.RecvFrom(make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			_ = first.Close() // as the end of the process does
+			v := NewServer(d.Bind(t, d.Open(t), at.Port()), nil, ServerOptions{})
+			ended := make(chan error)
+			go func() { ended <- v.Serve(context.Background()) }()
+			c.ask()
+			if err := <-done; !errors.Is(err, ErrNoSocket) || errors.Is(err, ErrLost) {
+				t.Errorf("the call: %v, want ErrNoSocket", err)
+			}
+			if _, err := c.Call(within(t), at, MethodHealth, nil); err != nil {
+				t.Errorf("the next call: %v", err)
+			}
+			if err := v.Shutdown(within(t)); err != nil {
+				t.Error(err)
+			}
+			<-ended
+		})
+	}
+}
+
 // TestGoneBehindAnswers: news that a server is gone does not pass an answer that has arrived.
 // It ends no call made later, whose server may be the next one there.
 func TestGoneBehindAnswers(t *testing.T) {
