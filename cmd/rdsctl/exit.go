@@ -12,6 +12,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/loadgen"
+	"github.com/rdsd/rdsd/rds/rpc"
 )
 
 // Exit statuses. Those of check are different, see checkState.
@@ -54,7 +55,7 @@ func exitOf(err error) (int, ctl.Code) {
 		return exitVersion, answer.Code
 	case errors.Is(err, ctl.ErrPermission), errors.Is(err, fs.ErrPermission):
 		return exitPermission, ctl.CodePermission
-	case errors.Is(err, ctl.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, loadgen.ErrNoServer):
+	case errors.Is(err, ctl.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, loadgen.ErrNoServer), errors.Is(err, rpc.ErrNoSocket):
 		return exitNotFound, ctl.CodeNotFound
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, loadgen.ErrTimeout):
 		return exitTimeout, ctl.CodeTimeout

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"strings"
 
 	"github.com/rdsd/rdsd/internal/ctl"
@@ -109,7 +108,7 @@ func (a *app) failCall(o *options, err error) int {
 	case errors.Is(err, rpc.ErrVersion):
 		err = &ctl.Error{Code: ctl.CodeFailed, Message: fmt.Sprintf("%v; it is older than headers, leave out -H", err)}
 	case called && errors.Is(err, rpc.ErrNoSocket):
-		err = fmt.Errorf("%w: %w", err, os.ErrNotExist)
+		err = fmt.Errorf("%w; rdsctl sockets on the host of %v lists the ports that are bound", err, call.To.Addr())
 	}
 	return a.fail(o, "", err)
 }

@@ -27,6 +27,7 @@ func TestCallMethod(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- v.Serve(context.Background()) }()
 	at := s.LocalAddrPort().String()
+	nobody := netip.AddrPortFrom(ds[1].Addr(), 9).String()
 	run := func(stdin string, args ...string) (int, string, string) {
 		var out, errs bytes.Buffer
 		a := &app{stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs, dial: dial}
@@ -46,8 +47,8 @@ func TestCallMethod(t *testing.T) {
 		{"", []string{at, rpc.MethodHealth}, exitOK, "serving", ""},
 		{"", []string{at, "-list"}, exitOK, "greet\nrpc.health\nrpc.methods\n", ""},
 		{"not read", []string{at, "greet"}, exitFailed, "", "rdsctl: rpc greet at " + at + ": nobody to greet: no such file or directory\n"},
-		{"", []string{at, "none"}, exitFailed, "", "no such method: none; rdsctl call " + at + " -list names the methods"},
-		{"", []string{netip.AddrPortFrom(ds[1].Addr(), 9).String(), "greet"}, exitNotFound, "", "no server at the destination"},
+		{"", []string{at, "none"}, exitFailed, "", "rdsctl: rpc none at " + at + ": no such method; rdsctl call " + at + " -list names the methods"},
+		{"", []string{nobody, "greet"}, exitNotFound, "", "greet at " + nobody + ": no server at the destination; rdsctl sockets on the host of " + ds[1].Addr().String() + " lists the ports that are bound\n"},
 		{"", []string{ds[1].Addr().String(), "greet"}, exitUsage, "", "has no port; want ADDR:PORT"},
 		{"", []string{at}, exitUsage, "", "METHOD is missing; rdsctl call " + at + " -list"},
 		{"", []string{at, "-list", "greet"}, exitUsage, "", "-list takes no method"},

@@ -251,20 +251,26 @@ const longest = 49 * 24 * time.Hour
 // request queues a request, or refuses it.
 func (v *Server) request(m *rds.Received, key callKey) {
 	q, err := parseRequest(m.Payload)
-	handle, known := v.methods[string(q.method)]
+	method := string(q.method)
+	handle, known := v.methods[method]
+	var no answer
 	switch {
 	case err != nil:
-		v.refuse(key, "", refusal(statusMalformed, err.Error()))
-		return
+		method, no = "", refusal(statusMalformed, err.Error())
 	case !known:
-		v.refuse(key, string(q.method), refusal(statusNoMethod, string(q.method)))
-		return
+		no = refusal(statusNoMethod, "")
 	case uint64(q.size) > uint64(v.o.MaxRequest):
-		v.refuse(key, string(q.method), refusal(statusTooLarge, "the request"))
+		no = refusal(statusTooLarge, "the request")
+	}
+	if no.status != statusOK {
+		if v.closes() {
+			no = shutDown
+		}
+		v.refuse(key, method, no)
 		return
 	}
 	c := &call{key: key, handle: handle, size: int(q.size), cookie: rds.Cookie(q.cookie), headed: q.headed}
-	c.req = Request{Method: string(q.method), From: key.from, To: v.self, Body: append([]byte(nil), q.body...), Header: q.header, Arrived: m.Time, served: true}
+	c.req = Request{Method: method, From: key.from, To: v.self, Body: append([]byte(nil), q.body...), Header: q.header, Arrived: m.Time, served: true}
 	if q.into > 0 && m.Cookie != 0 {
 		c.into, c.room = m.Cookie, q.into
 	}

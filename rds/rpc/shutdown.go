@@ -86,6 +86,13 @@ func (v *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
+// closes reports whether the server takes no more calls.
+func (v *Server) closes() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.closing != nil
+}
+
 // close has the server take no more calls, and refuses those that wait.
 func (v *Server) close(why error) {
 	v.mu.Lock()

@@ -29,7 +29,7 @@ var never = rpc.CallerOptions{Probe: time.Hour}
 // TestShutdown: requests that run are answered, and those that wait or come are refused.
 func TestShutdown(t *testing.T) {
 	between(t, func(t *testing.T, c *rpc.Caller, d *rdstest.Daemon) {
-		began, release, refused := make(chan struct{}), make(chan struct{}), make(chan string, 3)
+		began, release, refused := make(chan struct{}), make(chan struct{}), make(chan string, 4)
 		v, at, ended := server(t, d, rpc.Methods{"hold": func(ctx context.Context, _ *rpc.Request) ([]byte, error) {
 			began <- struct{}{}
 			<-release
@@ -70,7 +70,10 @@ func TestShutdown(t *testing.T) {
 		if _, err := c.Call(context.Background(), at, "hold", nil); !errors.Is(err, rpc.ErrShutdown) {
 			t.Errorf("a call that came: %v", err)
 		}
-		for _, want := range []string{"hold busy", "hold shutdown", "hold shutdown"} {
+		if _, err := c.Call(context.Background(), at, "none", nil); !errors.Is(err, rpc.ErrShutdown) {
+			t.Errorf("a call of a method that is not there: %v", err)
+		}
+		for _, want := range []string{"hold busy", "hold shutdown", "hold shutdown", "none shutdown"} {
 			if got := <-refused; got != want {
 				t.Errorf("Refused: %q, want %q", got, want)
 			}
