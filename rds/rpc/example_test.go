@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"log"
 	"net/netip"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/rdsd/rdsd/rds"
@@ -109,6 +111,39 @@ func ExampleInterceptor() {
 	// server: greet 5 11 <nil>
 	// caller: greet 5 11 <nil>
 	// server is shut down
+}
+
+// A server that ends gracefully at SIGTERM. main waits for Serve alone: it returns when the
+// handlers that ran have returned, their answers have arrived and the socket is closed. Shutdown
+// then has nothing left to do. Only a program with handlers that do not end with their contexts
+// waits for Shutdown instead, which returns after its ten seconds.
+func ExampleServer_Shutdown() {
+	daemons, stop, err := rdstest.Start(1) // a program has an installed daemon
+	check(err)
+	defer stop()
+	client, err := rds.Open(context.Background(), rds.Options{Socket: daemons[0].Socket()})
+	check(err)
+	defer client.Close()
+	socket, err := client.Bind(netip.MustParseAddrPort("0.0.0.0:0"))
+	check(err)
+	server := rpc.NewServer(socket, rpc.Methods{}, rpc.ServerOptions{})
+
+	term, done := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer done()
+	context.AfterFunc(term, func() {
+		limit, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := server.Shutdown(limit); err != nil {
+			fmt.Println("some handlers were cut off:", err)
+		}
+	})
+	check(syscall.Kill(syscall.Getpid(), syscall.SIGTERM)) // as systemd does
+	if err := server.Serve(context.Background()); !errors.Is(err, rpc.ErrShutdown) {
+		fmt.Println("the server failed:", err)
+	}
+	fmt.Println("ended")
+	// Output:
+	// ended
 }
 
 func check(err error) {

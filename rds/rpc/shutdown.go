@@ -62,7 +62,8 @@ func (v *Server) Serve(ctx context.Context) error {
 // Shutdown ends the server gracefully: requests that come from now on, and those that wait
 // for a handler, are refused (ErrShutdown, they did not run). Handlers that run go on and
 // answer. Shutdown returns nil when the answers have arrived and the socket is closed, as
-// Serve then does.
+// Serve then does. So a program need not wait for Shutdown after Serve has returned: see the
+// example.
 //
 // If ctx ends first, Shutdown ends the contexts of the handlers that still run, tells their
 // callers at once that no answer comes (ErrLost), and returns the error of ctx. Serve
