@@ -2,6 +2,7 @@ package rds
 
 import (
 	"fmt"
+	"net/netip"
 	"syscall"
 
 	"github.com/rdsd/rdsd/internal/shm"
@@ -58,8 +59,21 @@ func (r Reason) Unwrap() error {
 // while other messages of the socket wait for it. With true they fail with the
 // Reason. With false, the default, they wait, too. The first message to a
 // destination always waits, so that the daemon goes on trying. Sends to a host that
-// peers.allow forbids always fail.
+// peers.allow forbids always fail. Operations, also those of RDMARead and Remote, are sends: the
+// first one waits until its context ends.
 func (s *Socket) SetFailUnreachable(on bool) { s.failUnreachable.Store(on) }
+
+// reason returns why the host of to is not reached, or 0 if it is or nobody knows.
+func (s *Socket) reason(to netip.AddrPort) Reason {
+	t := &s.c.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := s.dests[normal(to)]
+	if t.dead || s.state() != nil || d == nil || !d.isOpen() {
+		return 0
+	}
+	return Reason(d.shared.LoadUnreachable())
+}
 
 // unreachable returns why nothing may be sent to d now, or nil. tx.mu is held.
 func (t *tx) unreachable(s *Socket, d *dest) error {

@@ -58,6 +58,57 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// TestUnreachableOps: an operation whose wait for a host ends says why the host is not reached,
+// whether its context is canceled or its time runs out.
+func TestUnreachableOps(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	c := d.Open(t)
+	buf, err := c.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const cookie = 1 << 40
+	to := netip.MustParseAddrPort("127.254.253.252:7")
+	rdma := rds.RDMA{Cookie: cookie, Local: []rds.Segment{{Buf: buf, Len: 8}}}
+	for name, do := range map[string]func(ctx context.Context, s *rds.Socket) error{
+		"RDMARead":  func(ctx context.Context, s *rds.Socket) error { return s.RDMARead(ctx, to, &rdma) },
+		"RDMAWrite": func(ctx context.Context, s *rds.Socket) error { return s.RDMAWrite(ctx, to, &rdma) },
+		"Atomic": func(ctx context.Context, s *rds.Socket) error {
+			_, err := s.Atomic(ctx, to, &rds.Atomic{Cookie: cookie, Add: 1})
+			return err
+		},
+		"ReadAt": func(ctx context.Context, s *rds.Socket) error {
+			_, err := s.Remote(ctx, to, cookie, 100).ReadAt(make([]byte, 8), 0)
+			return err
+		},
+		"WriteAt": func(ctx context.Context, s *rds.Socket) error {
+			_, err := s.Remote(ctx, to, cookie, 100).WriteAt(make([]byte, 8), 0)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := d.Bind(t, c, 0)
+			why := func(err, end error) {
+				t.Helper()
+				if reason, is := errors.AsType[rds.Reason](err); !is || !errors.Is(reason, syscall.ECONNREFUSED) || !errors.Is(err, end) {
+					t.Errorf("%v, want %v and that no daemon listens there", err, end)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- do(ctx, s) }()
+			if n := told(t, s); n.Kind != rds.Unreachable || n.To != to {
+				t.Errorf("told %+v", n)
+			}
+			cancel()
+			why(<-done, context.Canceled)
+			short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			why(do(short, s), context.DeadlineExceeded)
+		})
+	}
+}
+
 // A send to a host that peers.allow forbids fails with EACCES, the first one too,
 // and the socket is told.
 func TestForbidden(t *testing.T) {

@@ -38,7 +38,7 @@ func (s *Socket) Remote(ctx context.Context, to netip.AddrPort, c Cookie, size i
 // Socket.RDMARead has none.
 //
 // It waits until the context of Remote ends. When it returns, p is the caller's again.
-// Errors: the context's; io.EOF; ErrInvalid for an offset below 0; those of Socket.RDMARead
+// Errors: the context's, which is the Reason, too, if the host is not reached; io.EOF; ErrInvalid for an offset below 0; those of Socket.RDMARead
 // and Client.Alloc.
 func (r *RemoteRegion) ReadAt(p []byte, off int64) (int, error) {
 	var end error
@@ -49,7 +49,7 @@ func (r *RemoteRegion) ReadAt(p []byte, off int64) (int, error) {
 	if err == nil {
 		return n, end
 	}
-	return n, opErr("read", r.to, err)
+	return n, r.s.opErr("read", r.to, err)
 }
 
 // WriteAt writes p at offset off of the region and returns how many bytes it
@@ -59,7 +59,7 @@ func (r *RemoteRegion) ReadAt(p []byte, off int64) (int, error) {
 // outside the region; those of Socket.RDMAWrite and Client.Alloc.
 func (r *RemoteRegion) WriteAt(p []byte, off int64) (int, error) {
 	n, err := r.move(&bounced{c: r.s.c, p: p, writes: true}, len(p), off)
-	return n, opErr("write", r.to, err)
+	return n, r.s.opErr("write", r.to, err)
 }
 
 // move moves n bytes at off of the region, see pieces.

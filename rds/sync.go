@@ -19,8 +19,10 @@ import (
 // ctx limits the wait, and its deadline is the operation's GiveUpAfter as well. If ctx
 // ends first, the error is the context's, the outcome is unknown, and the local memory must
 // be treated as in use until BarrierAll returns nil. Other errors are those of Send and WaitOp.
+// An operation waits for a host that is not reached. When the wait has ended, the error is the
+// host's Reason as well.
 func (s *Socket) RDMAWrite(ctx context.Context, to netip.AddrPort, op *RDMA) error {
-	return opErr("write", to, s.transfer(ctx, to, op, true))
+	return s.opErr("write", to, s.transfer(ctx, to, op, true))
 }
 
 // RDMARead runs op as a read from the host of the socket at to. When it returns nil, the
@@ -28,7 +30,7 @@ func (s *Socket) RDMAWrite(ctx context.Context, to netip.AddrPort, op *RDMA) err
 //
 // Source: the synchronous RDMA read of the first RDS design.
 func (s *Socket) RDMARead(ctx context.Context, to netip.AddrPort, op *RDMA) error {
-	return opErr("read", to, s.transfer(ctx, to, op, false))
+	return s.opErr("read", to, s.transfer(ctx, to, op, false))
 }
 
 func (s *Socket) transfer(ctx context.Context, to netip.AddrPort, op *RDMA, write bool) error {
@@ -44,7 +46,7 @@ func (s *Socket) transfer(ctx context.Context, to netip.AddrPort, op *RDMA, writ
 // Swap if the value before equals Compare.
 func (s *Socket) Atomic(ctx context.Context, to netip.AddrPort, a *Atomic) (old uint64, err error) {
 	old, err = s.atomic(ctx, to, *a)
-	return old, opErr("atomic", to, err)
+	return old, s.opErr("atomic", to, err)
 }
 
 func (s *Socket) atomic(ctx context.Context, to netip.AddrPort, a Atomic) (old uint64, err error) {
@@ -123,6 +125,18 @@ func (s *Socket) settled(ctx context.Context, op OpRef) (inUse bool, err error) 
 		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // it gave up for that
 	}
 	return false, err
+}
+
+// opErr is the function opErr for an operation to the host of to. If err says that time ran out,
+// or that the operation was dropped, and the host is not reached, the error is the Reason, too.
+func (s *Socket) opErr(op string, to netip.AddrPort, err error) error {
+	dropped, is := errors.AsType[*statusError](err)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || is && dropped.status == Dropped && !dropped.nobody() {
+		if why := s.reason(to); why != 0 {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	return opErr(op, to, err)
 }
 
 // pastDeadline reports whether the deadline of ctx has passed by the clock; ctx
