@@ -69,10 +69,15 @@ func (m *message) refused() bool {
 	return m.fate != nil && never(m.fate.Status)
 }
 
+// unposted reports whether o's status says that it never ran. One whose message found no socket may have.
+func (o *op) unposted() bool {
+	return o.fate != nil && o.fate.Status == rds.RemoteError && o.fate.Errno != 0
+}
+
 // unposted reports whether a status says that the message's operations never ran.
 func (m *message) unposted() bool {
 	for _, o := range m.ops {
-		if o.fate != nil && o.fate.Errno != 0 {
+		if o.unposted() {
 			return true
 		}
 	}

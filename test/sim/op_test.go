@@ -144,7 +144,7 @@ func (o *op) expect(want, now []byte) {
 	switch {
 	case o.done:
 		copy(want, spoilt)
-	case o.fate != nil && o.fate.Status == rds.RemoteError && o.fate.Errno != 0: // never posted: untouched
+	case o.unposted(): // untouched
 	default:
 		data := o.data()
 		if differ(now[:o.n], data) < 0 {
