@@ -120,7 +120,7 @@ static_rest() {
 	# test/bench/peers is a module of its own, so its go.mod falls behind when a version is
 	# raised here. make bench would then run without these peers.
 	(cd test/bench/peers && go list -deps . >/dev/null) || echo "fail: test/bench/peers: cd test/bench/peers && go mod tidy"
-	scripts/lint.sh || echo "fail: golangci-lint"
+	scripts/lint.sh || echo "fail: scripts/lint.sh"
 }
 
 stage_static() {
