@@ -210,7 +210,7 @@ func (e *statusError) Error() string {
 
 // refusals say why this host's daemon refused an operation.
 var refusals = map[syscall.Errno]string{
-	syscall.EINVAL: "the cookie is of no region: it was released or used, or its host has started again; or an atomic is not aligned",
+	syscall.EINVAL: "the cookie is of no region, or of one that was never granted to this host: its owner has not sent it, has released the region, or it was used; or its host has started again; or an atomic is not aligned",
 	syscall.EACCES: "the region is not granted to this socket's port (its owner sends it the cookie, or exposes the region), or not with the right for this operation",
 	syscall.ERANGE: "the operation reaches beyond the end of the region",
 }

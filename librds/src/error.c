@@ -4,6 +4,7 @@
 #include "int.h"
 
 static _Thread_local char refusal[256];
+static _Thread_local char outcome[256];
 
 void rdsi_refused(const char *text, size_t len)
 {
@@ -47,11 +48,37 @@ static const struct { int err; const char *text; } texts[] = {
 	{EHOSTUNREACH, "no way leads to the host"},
 	{ECONNREFUSED, "no RDS daemon listens on the host"},
 	{ENOPROTOOPT, "no such option"},
-	{EIO, "the operation failed at the target or locally: see rds_completion.err"},
+	{EIO, "the operation failed at the target or locally: rds_completion_text says why"},
 	{ECANCELED, "the operation was withdrawn, or rds_wake ended the wait"},
 	{EPIPE, "the operation's message was not delivered and never will be: send it again"},
 	{ETIME, "the outcome of the operation is not known and never will be"},
 };
+
+/* The same of outcomes, of package rds. */
+static const struct { uint32_t status; int err; const char *text; } outcomes[] = {
+#define OUTCOME(status, err, text) {status, err, text},
+	RDS_OUTCOMES(OUTCOME)
+};
+
+static const char *outcome_text(uint32_t status, int err)
+{
+	for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
+		if (outcomes[i].status == status && outcomes[i].err == err)
+			return outcomes[i].text;
+	return NULL;
+}
+
+const char *rds_completion_text(const struct rds_completion *completion)
+{
+	const char *text = outcome_text(completion->status, completion->err);
+	if (text)
+		return text;
+	text = outcome_text(completion->status, 0);
+	if (!text)
+		return "a status that this library does not know";
+	snprintf(outcome, sizeof outcome, "%s: %s", text, strerror(completion->err));
+	return outcome;
+}
 
 const char *rds_error_text(int err)
 {

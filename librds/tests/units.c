@@ -228,6 +228,14 @@ static void test_errors(void)
 {
 	const char *text = rds_error_text(-ECONNRESET);
 	CHECK(strstr(text, "rds_reopen") && text == rds_error_text(ECONNRESET));
+	struct rds_completion c = {.status = RDS_REMOTE_ERROR, .err = EACCES};
+	CHECK(strstr(rds_completion_text(&c), "remote error: ") && strstr(rds_completion_text(&c), "is not granted to this socket's port"));
+	c.status = RDS_OTHER_ERROR;
+	CHECK(!strncmp(rds_completion_text(&c), "other error: ", 13) && strlen(rds_completion_text(&c)) > 13);
+	c = (struct rds_completion){.status = RDS_DROPPED, .err = ECONNREFUSED};
+	CHECK(!strcmp(rds_completion_text(&c), "dropped: no socket"));
+	c = (struct rds_completion){.status = 77, .err = -1};
+	CHECK(*rds_completion_text(&c) && (c.status = RDS_SUCCESS, c.err = 0, !strcmp(rds_completion_text(&c), "success")));
 	CHECK(!strcmp(rds_error_text(0), "success") && *rds_error_text(-ENOTTY) && *rds_error_text(-12345) && *rds_refusal() == 0);
 }
 

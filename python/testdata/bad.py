@@ -123,7 +123,7 @@ def woken():
 def views():
     """A view outlives its buffer, its region, its client and the handles' collection."""
     c = rds.Client()
-    s = c.bind(f"{host}:0")
+    s, t = c.bind(f"{host}:0"), c.bind(f"{host}:0")
     fails(rds.Invalid, c.alloc, 0)
     fails(rds.Invalid, c.alloc, 1 << 41)
     b = c.alloc(100_000)
@@ -143,6 +143,10 @@ def views():
         assert s.atomic(s.local, rds.Atomic(r.cookie, 8, add=5), 10) == 7 and a[1] == 12
         e = fails(rds.OperationFailed, s.rdma_write, s.local, RDMA(12345, [Segment(other, 0, 64)]), 10, text="RDMA write")
         assert e.completion.status is rds.Status.REMOTE_ERROR
+        for sock, cookie, off, text in ((s, 12345, 0, "the cookie is of no region"), (t, r.cookie, 0, "is not granted to this socket's port"),
+                                        (s, r.cookie, 100_000, "beyond the end of the region")):
+            op = RDMA(cookie, [Segment(other, 0, 64)], off)
+            assert str(fails(rds.OperationFailed, sock.rdma_read, s.local, op, 10, text=text)).startswith("[Errno 5] RDMA read: remote error: ")
         fails(TypeError, s.rdma_read, s.local, RDMA(r.cookie, [other]))
         fails(TypeError, s.rdma_read, s.local, "op")
         fails(rds.Invalid, s.rdma_read, s.local, RDMA(r.cookie, [Segment(other, 60, 64)]), 10)
@@ -158,7 +162,7 @@ def views():
     view[0], a[-1] = 3, 4
     fails(rds.Closed, lambda: keep.mem)
     gone = weakref.ref(c)
-    del c, s, b, r, other, keep, e
+    del c, s, t, b, r, other, keep, e, sock, op
     gc.collect()
     assert gone() is None and view[0] == 3 and a[-1] == 4
 

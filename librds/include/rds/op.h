@@ -74,18 +74,32 @@ enum rds_status {
 	RDS_UNKNOWN = 5       /* not known, and never will be */
 };
 
-/* An rds_completion is the one status of an operation, or of a message (RDS_NOTIFY). */
+/*
+ * An rds_completion is the one status of an operation, or of a message (RDS_NOTIFY). err is the
+ * reason, where this host's daemon found it. rds_completion_text has it in words.
+ *
+ * RDS_REMOTE_ERROR: EINVAL the cookie is of no region, or of one that was never granted to this
+ * host, or an atomic is not aligned; EACCES the region is not granted to this socket's port, or
+ * not with the right for the operation, or RDS_OP_OWNER forbids it; ERANGE it ends before the
+ * operation does; EFAULT the local memory; EMSGSIZE the length; EOPNOTSUPP no RDMA on the way to
+ * the host (RDS/TCP); ENOBUFS a quota. RDS_DROPPED: ECONNREFUSED no socket was there. Else, or if
+ * the target itself refused, 0.
+ */
 struct rds_completion {
 	uint64_t token;
 	uint64_t id;          /* barrier id, 0: of a message */
 	struct rds_addr to;   /* host; the port is 0 */
 	uint32_t status;      /* enum rds_status */
-	int32_t err;          /* errno, or 0 */
+	int32_t err;          /* errno, or 0: see above */
 };
 
 /* rds_status_error returns 0 for success, else the negative errno of a status: -EIO,
  * -ECANCELED, -EPIPE (dropped) or -ETIME (unknown). */
 RDS_API int rds_status_error(uint32_t status);
+
+/* rds_completion_text returns what a completion says, with the reason and what to do. The text is
+ * never NULL, and valid until the next call of the thread. */
+RDS_API const char *rds_completion_text(const struct rds_completion *completion);
 
 /* rds_completions takes up to count completions, in the order in which the operations were
  * settled, and returns how many. It does not wait. */

@@ -365,7 +365,10 @@ def _outcome(what: str, result: int, done: Any) -> None:
         return
     if done.status == Status.SUCCESS or -result != -lib.rds_status_error(done.status):
         raise error(what, -result)
-    e = OperationFailed(-result, f"{what}: {Status(done.status).name.lower().replace('_', ' ')}"
-                        + (f": {ffi.string(lib.rds_error_text(done.err)).decode()}" if done.err else ""))
+    raise _failed(what, done)
+
+
+def _failed(what: str, done: Any) -> OperationFailed:
+    e = OperationFailed(-lib.rds_status_error(done.status), f"{what}: {ffi.string(lib.rds_completion_text(done)).decode(errors='replace')}")
     e.completion = _completion(done)
-    raise e
+    return e
