@@ -31,7 +31,7 @@ type player struct {
 	polls   map[string]poll           // by socket
 	remote  map[string]netip.AddrPort // where a socket is connected to, which package rds does not have
 	w       []string                  // the command
-	refused string                    // the daemon's words about the last bind
+	refused string                    // the words about the last bind or close
 	lastInc uint32                    // of the sender of the last message that recv returned
 }
 

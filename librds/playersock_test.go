@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
@@ -105,7 +106,12 @@ func (p *player) close() string {
 func (p *player) closeWait() string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(p.number(2))*time.Millisecond)
 	defer cancel()
-	return errorText(p.sock().CloseWait(ctx))
+	err := p.sock().CloseWait(ctx)
+	p.refused = ""
+	if err != nil && strings.Contains(err.Error(), "not delivered") { // librds says the first of them
+		_, p.refused, _ = strings.Cut(strings.Split(err.Error(), "\n")[0], ": ")
+	}
+	return errorText(err)
 }
 
 func (p *player) set() string {

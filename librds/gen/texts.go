@@ -30,5 +30,9 @@ func writeTexts(b *bytes.Buffer) {
 			}
 		}
 	}
+	b.WriteString("\n\n/* The texts of notices that count messages: X(kind, text). */\n#define RDS_UNDELIVERED(X)")
+	for _, k := range []rds.NoticeKind{rds.Lost, rds.NoSocket, rds.GaveUp, rds.NotGranted} {
+		fmt.Fprintf(b, " \\\n\tX(%d, %q)", k, k.Error())
+	}
 	b.WriteString("\n")
 }

@@ -1,9 +1,10 @@
 /* Errors in words. */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "int.h"
 
-static _Thread_local char refusal[256];
+static _Thread_local char refusal[512];
 static _Thread_local char outcome[256];
 
 void rdsi_refused(const char *text, size_t len)
@@ -46,11 +47,11 @@ static const struct { int err; const char *text; } texts[] = {
 	{EHOSTDOWN, "the host does not answer"},
 	{EPERM, "the host's daemon rejects this host, or the seals and pages of imported memory"},
 	{EHOSTUNREACH, "no way leads to the host"},
-	{ECONNREFUSED, "no RDS daemon listens on the host"},
+	{ECONNREFUSED, "no RDS daemon listens on the host, or a close has found messages for which there was no socket: see rds_refusal"},
 	{ENOPROTOOPT, "no such option"},
 	{EIO, "the operation failed at the target or locally: rds_completion_text says why"},
 	{ECANCELED, "the operation was withdrawn, or rds_wake ended the wait"},
-	{EPIPE, "the operation's message was not delivered and never will be: send it again"},
+	{EPIPE, "a message was not delivered and never will be: send it again"},
 	{ETIME, "the outcome of the operation is not known and never will be"},
 };
 
@@ -78,6 +79,33 @@ const char *rds_completion_text(const struct rds_completion *completion)
 		return "a status that this library does not know";
 	snprintf(outcome, sizeof outcome, "%s: %s", text, strerror(completion->err));
 	return outcome;
+}
+
+static const char *kind_text(uint32_t kind)
+{
+	switch (kind) {
+#define KIND(kind, text) case kind: return text;
+	RDS_UNDELIVERED(KIND)
+	}
+	return "";
+}
+
+void rdsi_not_delivered(const struct rds_notice *n)
+{
+	char to[RDS_ADDR_TEXT] = "several destinations";
+	if (!rdsi_no_addr(&n->to))
+		rds_addr_format(&n->to, to, sizeof to);
+	snprintf(refusal, sizeof refusal, "not delivered to %s: %s (messages: %" PRIu64 ")", to, kind_text(n->kind), n->count);
+}
+
+void rdsi_failed(const struct rds_completion *c)
+{
+	char to[RDS_ADDR_TEXT];
+	rds_addr_format(&c->to, to, sizeof to);
+	bool v6 = to[0] == '[';
+	to[strlen(to) - (v6 ? 3 : 2)] = 0; /* the port, :0 */
+	snprintf(refusal, sizeof refusal, "not delivered to %s: %s %" PRIu64 ": outcome: %s", to + v6, c->id ? "operation" : "message with token",
+		 c->id ? c->id : c->token, rds_completion_text(c));
 }
 
 const char *rds_error_text(int err)

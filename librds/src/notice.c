@@ -59,15 +59,19 @@ int rdsi_undelivered(rds_socket *s)
 	for (uint32_t k = 0; k < 4 && !err; k++) {
 		for (uint32_t i = 0; i < s->notices.n && !err; i++) {
 			struct rds_notice *n = rdsi_queue_at(&s->notices, i, sizeof *n);
-			if (n->kind == kinds[k])
+			if (n->kind == kinds[k]) {
 				err = k ? -EPIPE : -ECONNREFUSED;
+				rdsi_not_delivered(n);
+			}
 		}
 	}
 	for (uint32_t k = 0; k < 4 && !err; k++) {
 		for (uint32_t i = 0; i < s->comps.n && !err; i++) {
 			struct rds_completion *c = rdsi_queue_at(&s->comps, i, sizeof *c);
-			if (c->status == statuses[k])
+			if (c->status == statuses[k]) {
 				err = rds_status_error(statuses[k]);
+				rdsi_failed(c);
+			}
 		}
 	}
 	pthread_mutex_unlock(&s->c->rx.mu);

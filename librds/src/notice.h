@@ -9,7 +9,7 @@
 bool rdsi_add_notice(rds_socket *s, struct rds_notice n);
 
 /* rdsi_undelivered returns the error of messages that were not delivered, as rds_close_wait
- * does: of the notices and completions that nobody has taken. */
+ * does, and its words for rds_refusal: of the notices and completions that nobody has taken. */
 int rdsi_undelivered(rds_socket *s);
 
 /* rdsi_cong_relieved reports the relief of a destination for which a send had failed. rx.mu is

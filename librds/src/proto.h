@@ -420,4 +420,11 @@ _Static_assert(offsetof(struct shm_params, recv_windows) == 28, "offset");
 	X(4, 0, "other error") \
 	X(5, 0, "unknown")
 
+/* The texts of notices that count messages: X(kind, text). */
+#define RDS_UNDELIVERED(X) \
+	X(1, "lost") \
+	X(2, "no socket") \
+	X(5, "gave up") \
+	X(7, "not granted")
+
 #endif

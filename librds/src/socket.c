@@ -188,6 +188,7 @@ int rds_close_wait(rds_socket *s, int timeout_ms)
 {
 	if (rdsi_forked(s->c))
 		return -ESTALE;
+	rdsi_refused("", 0);
 	int64_t deadline = rdsi_deadline(timeout_ms);
 	int err = shut(s);
 	if (err)
@@ -195,6 +196,7 @@ int rds_close_wait(rds_socket *s, int timeout_ms)
 	rdsi_rx_discard(s);
 	err = wait_returned(s, deadline);
 	finish(s);
+	rdsi_refused("", 0); /* about the close itself */
 	return err ? err : rdsi_undelivered(s);
 }
 
@@ -207,6 +209,7 @@ int rds_close(rds_socket *s)
 	pthread_mutex_unlock(&s->c->tx.mu);
 	if (linger > 0)
 		return rds_close_wait(s, linger > INT32_MAX ? INT32_MAX : (int)linger);
+	rdsi_refused("", 0);
 	int err = shut(s);
 	if (!err)
 		finish(s);

@@ -78,7 +78,7 @@ static void cmd_masked(void)
 		say("old 0x%" PRIx64, old);
 }
 
-/* cmd_refusal: the daemon's words about the last bind. */
+/* cmd_refusal: the words about the last bind or close. */
 static void cmd_refusal(void) { say("%s", rds_refusal()); }
 
 /* cmd_reopen: reopen NEW OLD TIMEOUT */

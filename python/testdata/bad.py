@@ -88,7 +88,8 @@ def messages():
         fails(TimeoutError, lambda: [t.recv() for _ in range(100)])
         fails(ValueError, t.set_option, 99, 1)
         s.send_to(b"", f"{host}:9")
-        e = fails(rds.Error, s.close_wait, 10)
+        e = fails(rds.Error, s.close_wait, 10, text=f"close: not delivered to {host}:9: no socket (messages: 1)")
+        fails(rds.Closed, s.close, text="was closed")
         assert e.errno == errno.ECONNREFUSED and s.notices()[0].kind is rds.NoticeKind.NO_SOCKET
 
 

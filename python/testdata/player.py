@@ -120,7 +120,13 @@ def close(sock):
 
 @command
 def closewait(sock, ms):
-    things[sock].close_wait(int(ms) / 1000)
+    global refusal
+    refusal = ""
+    try:
+        things[sock].close_wait(int(ms) / 1000)
+    except rds.Error as e:
+        refusal = e.strerror.removeprefix("close: ")
+        raise
 
 @command
 def set_(sock, option, value):

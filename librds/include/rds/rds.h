@@ -166,7 +166,7 @@ RDS_API int rds_close(rds_socket *socket);
  * -ECONNABORTED as in every call. Messages were not delivered, and nobody has taken the news:
  * -ECONNREFUSED of a notice RDS_NO_SOCKET; -EPIPE of another notice that counts messages; that
  * of rds_status_error of a completion, but of RDS_CANCELED. rds_notices and rds_completions
- * still return them. A notice for which the daemon finds no room in the client's queue until
+ * still return them, and rds_refusal has the first in words. A notice for which the daemon finds no room in the client's queue until
  * the close is missed. */
 RDS_API int rds_close_wait(rds_socket *socket, int timeout_ms);
 

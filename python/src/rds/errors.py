@@ -94,8 +94,8 @@ _CLASSES: dict[Any, type[Error]] = {
     ("send", errno.ENOBUFS): Congested, ("receive", errno.ENOBUFS): Overrun, ("wait", errno.ENOBUFS): Overrun,
 }
 
-# The calls whose request the daemon may refuse in words of its own.
-_ASKS = {"bind", "alloc", "import", "adopt", "register"}
+# The calls that rds_refusal has words about.
+_ASKS = {"bind", "alloc", "import", "adopt", "register", "close"}
 
 
 def error(what: str, number: int) -> Error:
