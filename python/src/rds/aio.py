@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 class AsyncSocket:
     """A Socket in the running event loop. Tasks may wait for it at the same time; its poll set is theirs. What does
-    not wait is done with sock. For a time limit there is asyncio.wait_for."""
+    not wait is done with sock. For a time limit there is asyncio.timeout. Before Python 3.12 asyncio.wait_for loses a
+    cancellation, such as that of ctrl-C, if what it waits for is done at that moment."""
 
     def __init__(self, sock: Socket) -> None:
         self.sock = sock
@@ -70,7 +71,8 @@ class AsyncSocket:
             try:
                 return do()
             except (WouldBlock, Congested):
-                await self.wait(*conditions)
+                pass  # a wait in here would show this in the traceback of whatever ends it
+            await self.wait(*conditions)
 
     async def recv(self, size: int = MAX_MESSAGE) -> Received:
         return await self._until(lambda: self.sock.recv(size, dontwait=True), UntilKind.MESSAGE)
