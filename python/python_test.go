@@ -2,10 +2,12 @@
 package python
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,18 +83,22 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestWheel: the wheel is for every Python from 3.9 on, and works by itself.
+// TestWheel: the wheel is for every Python from 3.9 on, works by itself, and has the version of librds.
 func TestWheel(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)[0]
 	run(t, d, "-c", "import rds") // or skipped
-	dir := t.TempDir()
+	dir, built := t.TempDir(), librds.Build(t, "")
+	if err := errors.Join(os.Symlink(filepath.Join(built, "librds.a"), filepath.Join(dir, "librds.a")),
+		os.WriteFile(filepath.Join(dir, "rds.pc"), []byte("Name: rds\nVersion: v1.2.0-7-gabc\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
 	build := python.Command(t, "..", func() string { return librds.Build(t, "") }, "setup.py", "-q", "build", "--build-base", filepath.Join(dir, "build"),
 		"egg_info", "--egg-base", dir, "bdist_wheel", "--dist-dir", dir)
-	build.Env = append(build.Env, "RDS_LIBRDS="+librds.Build(t, ""), "VERSION=")
+	build.Env = slices.DeleteFunc(append(build.Env, "RDS_LIBRDS="+dir), func(s string) bool { return strings.HasPrefix(s, "VERSION=") })
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	wheels, _ := filepath.Glob(filepath.Join(dir, "rds-0-cp39-abi3-linux_*.whl"))
+	wheels, _ := filepath.Glob(filepath.Join(dir, "rds-1.2.0+7.gabc-cp39-abi3-linux_*.whl"))
 	if len(wheels) != 1 {
 		t.Fatalf("%d wheels for any Python from 3.9 on", len(wheels))
 	}
