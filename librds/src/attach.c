@@ -43,6 +43,18 @@ static int dial_one(struct rdsi_ctl *ctl, const char *path, int64_t deadline)
 	return err == -ECONNREFUSED ? -ENOENT : err;
 }
 
+/* nobody has rds_refusal name the paths that were tried, if err says that no daemon answers. */
+static int nobody(int err, const char *path, const char *other)
+{
+	char text[512];
+	if (err != -ENOENT)
+		return err;
+	int n = snprintf(text, sizeof text, "no RDS daemon answers at %s%s%s: start rdsd, or name its control socket in RDSD_SOCKET or where the client is opened",
+			 path, other ? " or " : "", other ? other : "");
+	rdsi_refused(text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+	return err;
+}
+
 /* rdsi_dial connects to the daemon: at path, or at the first default path where one answers. */
 int rdsi_dial(struct rdsi_ctl *ctl, const char *path, int64_t deadline)
 {
@@ -53,14 +65,13 @@ int rdsi_dial(struct rdsi_ctl *ctl, const char *path, int64_t deadline)
 	if (path && *path) {
 		char named[SOCKET_PATH];
 		int err = rdsi_path(named, sizeof named, path, strstr(path, "%n") ? rdsi_netns() : 0);
-		return err ? err : dial_one(ctl, named, deadline);
+		return err ? err : nobody(dial_one(ctl, named, deadline), named, NULL);
 	}
-	if (dir && *dir && geteuid() != 0 && (size_t)snprintf(user, sizeof user, "%s/rdsd.sock", dir) < sizeof user) {
-		int err = dial_one(ctl, user, deadline);
-		if (err != -ENOENT)
-			return err;
-	}
-	return dial_one(ctl, SYSTEM_SOCKET, deadline);
+	bool own = dir && *dir && geteuid() != 0 && (size_t)snprintf(user, sizeof user, "%s/rdsd.sock", dir) < sizeof user;
+	int err = own ? dial_one(ctl, user, deadline) : -ENOENT;
+	if (err != -ENOENT)
+		return err;
+	return nobody(dial_one(ctl, SYSTEM_SOCKET, deadline), SYSTEM_SOCKET, own ? user : NULL);
 }
 
 /* fill returns the parameters with defaults for zero fields. */
@@ -186,6 +197,7 @@ int rds_open(const struct rds_options *options, rds_client **client)
 	if (options)
 		o = *options;
 	*client = NULL;
+	rdsi_refused("", 0);
 	if (o.wait > RDS_WAIT_SPIN)
 		return -EINVAL;
 	rds_client *c;

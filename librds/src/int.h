@@ -289,7 +289,7 @@ static inline int rdsi_sock_err(rds_socket *s) { return atomic_load(&s->overrun)
 int rdsi_keep_options(rds_client *c, const struct rds_options *o);
 void rdsi_free_options(rds_client *c);
 
-/* error.c: what rds_refusal returns: the daemon's words, or what a close has found. */
+/* error.c: what rds_refusal returns: the daemon's words, the paths where none was, or what a close has found. */
 void rdsi_refused(const char *text, size_t len);
 void rdsi_not_delivered(const struct rds_notice *n);
 void rdsi_failed(const struct rds_completion *c);

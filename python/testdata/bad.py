@@ -34,7 +34,8 @@ def fails(kind, function, *args, text="", **kw):
 
 
 def open_and_bind():
-    fails(rds.NoDaemon, rds.Client, "/does/not/exist", text="open")
+    fails(rds.NoDaemon, rds.Client, "/does/not/exist", text="open: no RDS daemon answers at /does/not/exist: start rdsd")
+    fails(rds.Error, rds.Client, "@", text="open: an argument")
     fails(TypeError, rds.Client, path, slot=3, text="slot")
     fails(TypeError, rds.Client, 7)
     fails(ValueError, rds.Client, wait="never", text="never")

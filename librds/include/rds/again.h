@@ -38,9 +38,9 @@ RDS_API int rds_rebind(rds_client *client, rds_socket *old, rds_socket **socket)
 RDS_API const char *rds_error_text(int err);
 
 /* rds_refusal returns the words in which the daemon refused the last request of this thread,
- * such as a bind or a registration, with the rule or quota that it broke; after rds_close_wait, or
- * rds_close with RDS_OPT_LINGER, which messages were not delivered. It is empty if there is no
- * such thing, and valid until the next request or close. */
+ * such as a bind or a registration, with the rule or quota that it broke; after -ENOENT of rds_open, the
+ * control sockets that were tried; after rds_close_wait, or rds_close with RDS_OPT_LINGER, which
+ * messages were not delivered. It is empty if there is no such thing, and valid until the next request or close. */
 RDS_API const char *rds_refusal(void);
 
 #ifdef __cplusplus

@@ -95,7 +95,7 @@ _CLASSES: dict[Any, type[Error]] = {
 }
 
 # The calls that rds_refusal has words about.
-_ASKS = {"bind", "alloc", "import", "adopt", "register", "close"}
+_ASKS = {"open", "bind", "alloc", "import", "adopt", "register", "close"}
 
 
 def error(what: str, number: int) -> Error:
