@@ -275,12 +275,19 @@ async def tasks():
                 while e:
                     assert not isinstance(e, rds.WouldBlock), "a time-out shows how a task waits"
                     e = e.__cause__ or e.__context__
+            ran = []
+            asyncio.get_running_loop().call_soon(ran.append, 1)
+            for _ in range(64):
+                await s.send_to(b"", s.sock.local)
+            assert ran, "a task that sends keeps the loop"
             b = c.alloc(4096)
             r = t.sock.register(b, Access.WRITE)
             r.expose(s.sock.local)
             m = Message(addr=t.sock.local, op=RDMA(r.cookie, [Segment(c.alloc(64), 0, 64)], write=True, notify=True, silent=True))
             await s.send(m)
             assert (await s.wait_op(t.sock.local, m.op_id)).status is rds.Status.SUCCESS
+            for _ in range(64):
+                await s.recv()
             task = asyncio.create_task(s.recv())
             await asyncio.sleep(0)
             s.sock.wake()

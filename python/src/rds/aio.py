@@ -11,6 +11,8 @@ from .types import MAX_MESSAGE, AddrLike, Completion, Message, Received, Until, 
 
 T = TypeVar("T")
 
+_CALLS = 64  # after so many, a task that need not wait lets the others run
+
 
 class AsyncSocket:
     """A Socket in the running event loop. Tasks may wait for it at the same time; its poll set is theirs. What does
@@ -22,6 +24,7 @@ class AsyncSocket:
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[asyncio.Future[None], tuple[Until, ...]] = {}
         self._fd = -1
+        self._calls = 0
 
     async def wait(self, *conditions: Condition) -> None:
         """Waits until at least one condition holds."""
@@ -67,6 +70,9 @@ class AsyncSocket:
                 waiter.set_exception(why)
 
     async def _until(self, do: Callable[[], T], *conditions: Condition) -> T:
+        self._calls += 1
+        if self._calls % _CALLS == 0:
+            await asyncio.sleep(0)  # ahead of the call, so that a cancellation loses no message
         while True:
             try:
                 return do()
