@@ -28,4 +28,7 @@ def main() -> None:
         sock.close_wait(10)
 
 
-main()
+try:
+    main()
+except KeyboardInterrupt:
+    pass

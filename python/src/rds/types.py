@@ -1,6 +1,7 @@
 """What is sent, received and reported. The names are those of package rds of Go and of librds."""
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from functools import lru_cache
@@ -8,7 +9,7 @@ from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
 from ._rds import ffi, lib
-from .errors import call
+from .errors import Invalid
 
 if TYPE_CHECKING:
     from .memory import Buffer
@@ -30,7 +31,8 @@ class Addr:
         if not isinstance(text, str):
             raise TypeError(f"an address is a str or (str, int), not {type(text).__name__}")
         self._c = ffi.new("struct rds_addr *")
-        call(f"address {text!r}", lib.rds_addr_parse, text.encode(), self._c)
+        if lib.rds_addr_parse(text.encode(), self._c):
+            raise Invalid(errno.EINVAL, f"address {text!r}: want an IP address with or without a port; names are not looked up")
         if port is not None:
             self._c.port = port
         self._key = bytes(ffi.buffer(self._c))
