@@ -115,6 +115,9 @@ func TestPackageExamples(t *testing.T) {
 			if n := d.Name(); n == "internal" || n == "testdata" || rel != "." && strings.HasPrefix(n, ".") {
 				return fs.SkipDir
 			}
+			if _, err := os.Stat(filepath.Join(file, "go.mod")); err == nil && rel != "." {
+				return fs.SkipDir // a module of its own
+			}
 			return nil
 		}
 		if ok, _ := filepath.Match("example*_test.go", d.Name()); !ok || filepath.Dir(rel) == "examples" {
