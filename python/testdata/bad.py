@@ -252,6 +252,26 @@ def forked():
         assert os.waitpid(child, 0)[1] == 0
 
 
+async def many_waits():
+    """Tasks wait for more conditions than one look returns, and for addresses as a program writes them."""
+    with rds.Client() as c, c.bind(f"{host}:0") as sock:
+        sock.poll_set(*(Until(UntilKind.SEND_TO, (host, port)) for port in range(1, 101)))
+        assert len(sock.polled()) == 64 and len(sock.polled(200)) == 100
+        looks, polled, s = [], sock.polled, rds.AsyncSocket(sock)
+
+        def look():
+            looks.append(1)
+            if len(looks) > 3:
+                raise AssertionError("the event loop is kept busy")
+            return polled()
+
+        sock.polled = look
+        await asyncio.gather(*(s.wait(Until(UntilKind.SEND_TO, (host, port))) for port in range(1, 101)))
+        for to in (f"::ffff:{host}", f"[::ffff:{host}]:5", "[2001:DB8:0::1]:5"):
+            looks.clear()
+            await s.wait(Until(UntilKind.SEND_TO, to))
+
+
 async def tasks():
     with rds.Client() as c:
         async with rds.AsyncSocket(c.bind(f"{host}:0")) as s, rds.AsyncSocket(c.bind(f"{host}:0")) as t:
@@ -310,5 +330,6 @@ async def tasks():
 
 for test in (open_and_bind, messages, closed_while_waiting, woken, views, adopted, zero_copy, signals, forked):
     test()
+asyncio.run(many_waits())
 asyncio.run(tasks())
 print("ok")

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional, Sequence, TypeVar
 
 from .errors import Congested, WouldBlock, error
 from .socket import Condition, Socket
-from .types import MAX_MESSAGE, AddrLike, Completion, Message, Received, Until, UntilKind
+from .types import MAX_MESSAGE, AddrLike, Completion, Message, Received, Until, UntilKind, from_c, to_c
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class AsyncSocket:
     async def wait(self, *conditions: Condition) -> None:
         """Waits until at least one condition holds."""
         waiter = self._loop.create_future()
-        self._waiters[waiter] = tuple(u if isinstance(u, Until) else Until(u) for u in conditions)
+        self._waiters[waiter] = tuple(map(_polled, conditions))
         try:
             self._watch()
             await waiter
@@ -52,15 +52,15 @@ class AsyncSocket:
 
     def _readable(self) -> None:
         try:
-            hold = {_key(u) for u in self.sock.polled()}
-        except OSError as e:
+            hold = set(self.sock.polled())
+        except Exception as e:  # an event loop would log it and call again
             self._end(e)
             return
         for waiter, us in self._waiters.items():
-            if not waiter.done() and any(_key(u) in hold for u in us):
+            if not waiter.done() and not hold.isdisjoint(us):
                 waiter.set_result(None)
 
-    def _end(self, why: OSError) -> None:
+    def _end(self, why: Exception) -> None:
         """Stops reading, and lets the tasks that wait raise why."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
@@ -118,5 +118,7 @@ class AsyncSocket:
         self.sock.__exit__()
 
 
-def _key(u: Until) -> Any:
-    return u.kind, str(u.addr), u.id
+def _polled(u: Condition) -> Until:
+    """A condition as Socket.polled returns it."""
+    kind, addr, id = u if isinstance(u, Until) else (u, None, 0)
+    return Until(UntilKind(kind), None if addr is None else from_c(to_c(addr)), id)

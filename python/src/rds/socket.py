@@ -353,10 +353,10 @@ class Socket:
         call("poll set", lib.rds_poll_set, self._h, c, len(c))
 
     def polled(self, count: int = 64) -> list[Until]:
-        """Which conditions of the poll set hold. If none does, the descriptor is unreadable until one does."""
+        """Which conditions of the poll set hold, at most count. If none does, the descriptor is unreadable until one does."""
         c = ffi.new("struct rds_until[]", count)
         n = call("polled", lib.rds_polled, self._h, c, count)
-        return [Until(UntilKind(u.kind), from_c(u.addr), u.id) for u in c[0:n]]
+        return [Until(UntilKind(u.kind), from_c(u.addr), u.id) for u in c[0:min(n, count)]]
 
 
 def _outcome(what: str, result: int, done: Any) -> None:
