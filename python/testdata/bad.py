@@ -328,8 +328,72 @@ async def tasks():
             server.cancel()
 
 
+async def raises(kind, awaitable):
+    try:
+        await awaitable
+    except kind as e:
+        return e
+    raise AssertionError(f"no {kind.__name__}")
+
+
+async def operations():
+    """Operations of tasks, of tasks that were cancelled too, and closes that wait."""
+    logged = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    with rds.Client() as c:
+        s, t = rds.AsyncSocket(c.bind(f"{host}:0")), rds.AsyncSocket(c.bind(f"{host}:0"))
+        to, b, mine = (host, t.sock.local.port), c.alloc(4096), c.alloc(64)
+        b.mem[:8] = b"original"
+        r = t.sock.register(b, Access.READ | Access.WRITE | Access.ATOMIC)
+        op, add = RDMA(r.cookie, [Segment(mine, 0, 64)]), rds.Atomic(r.cookie, 8, add=1)
+        e = await raises(rds.OperationFailed, s.rdma_read(to, op))
+        assert "RDMA read: remote error: " in str(e) and "the region is not granted" in str(e) and e.completion.text in str(e)
+        r.expose(s.sock.local)
+        await s.rdma_read(to, op)
+        assert mine.mem[:8] == b"original"
+        mine.mem[8:16] = (7).to_bytes(8, sys.byteorder)
+        await s.rdma_write(to, op)
+        assert sorted(await asyncio.gather(*(s.atomic(to, add) for _ in range(100)))) == list(range(7, 107))
+        words = len(c._words)
+        assert await s.atomic(to, rds.Atomic(r.cookie, 8, Segment(mine, 0, 8), add=1)) == 107 and mine.mem[0] == 107
+        await raises(TypeError, s.atomic(to, rds.Atomic(r.cookie, local=b)))
+        await raises(rds.Invalid, s.atomic("nobody", add))
+        gone = [asyncio.create_task(s.atomic(to, add)), asyncio.create_task(s.rdma_write(to, op))]
+        await asyncio.sleep(0)
+        assert [task.cancel() for task in gone] == [True, True] and len(c._words) == words - 1
+        await asyncio.wait(gone)
+        await s.rdma_read(to, op)  # ends behind them
+        assert s.sock.completions() == [] and len(c._words) == words
+        nobody = f"{host.rpartition('.')[0]}.250:9"
+        run = asyncio.create_task(s.rdma_read(nobody, op))
+        waits = asyncio.create_task(s.recv())
+        await asyncio.sleep(0)
+        s.sock.wake()
+        await raises(rds.Woken, waits)
+        s.sock.wake()
+        await raises(rds.Woken, s.recv())
+        s.sock.cancel(nobody)
+        assert (await raises(rds.OperationFailed, run)).completion.status is rds.Status.CANCELED
+        await s.send_to(b"", f"{host}:9")
+        waits = asyncio.create_task(s.recv())
+        await asyncio.sleep(0)
+        e = await raises(rds.Error, s.close_wait(10))
+        assert f"close: not delivered to {host}:9: no socket (messages: 1)" in str(e)
+        await raises(rds.Closed, waits)
+        await raises(rds.Closed, s.close_wait())
+        await raises(rds.Closed, s.rdma_read(to, op))
+        closing = asyncio.create_task(t.close_wait())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await raises(asyncio.CancelledError, closing)
+    for thread in threading.enumerate():
+        assert thread is threading.current_thread() or thread.join(10) or not thread.is_alive()
+    assert not logged, logged
+
+
 for test in (open_and_bind, messages, closed_while_waiting, woken, views, adopted, zero_copy, signals, forked):
     test()
 asyncio.run(many_waits())
 asyncio.run(tasks())
+asyncio.run(operations())
 print("ok")

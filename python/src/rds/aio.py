@@ -3,11 +3,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import sys
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Callable, Optional, Sequence, TypeVar
 
-from .errors import Congested, WouldBlock, error
-from .socket import Condition, Socket
-from .types import MAX_MESSAGE, AddrLike, Completion, Message, Received, Until, UntilKind, from_c, to_c
+from .errors import Congested, WouldBlock, Woken, error
+from .socket import Condition, Socket, failed
+from .types import MAX_MESSAGE, RDMA, AddrLike, Atomic, Completion, Message, Received, Status, Until, UntilKind, from_c, to_c
 
 T = TypeVar("T")
 
@@ -22,14 +27,22 @@ class AsyncSocket:
     def __init__(self, sock: Socket) -> None:
         self.sock = sock
         self._loop = asyncio.get_running_loop()
-        self._waiters: dict[asyncio.Future[None], tuple[Until, ...]] = {}
+        self._waiters: dict[asyncio.Future[None], tuple[bool, tuple[Until, ...]]] = {}
+        self._woken: Optional[Woken] = None  # nobody has taken it yet
         self._fd = -1
         self._calls = 0
 
     async def wait(self, *conditions: Condition) -> None:
         """Waits until at least one condition holds."""
+        await self._wait(True, *conditions)
+
+    async def _wait(self, wakes: bool, *conditions: Condition) -> None:
+        """Is wait. Without wakes it leaves a wake to the other tasks, or to the next that waits."""
+        if wakes and self._woken:
+            why, self._woken = self._woken, None
+            raise why
         waiter = self._loop.create_future()
-        self._waiters[waiter] = tuple(map(_polled, conditions))
+        self._waiters[waiter] = wakes, tuple(map(_polled, conditions))
         try:
             self._watch()
             await waiter
@@ -40,7 +53,7 @@ class AsyncSocket:
 
     def _watch(self) -> None:
         """Makes what tasks wait for the poll set, and reads the descriptor while a task waits."""
-        wanted = list(dict.fromkeys(u for w, us in self._waiters.items() if not w.done() for u in us))
+        wanted = list(dict.fromkeys(u for w, (_, us) in self._waiters.items() if not w.done() for u in us))
         if wanted:
             self.sock.poll_set(*wanted)
             if self._fd < 0:
@@ -53,10 +66,16 @@ class AsyncSocket:
     def _readable(self) -> None:
         try:
             hold = set(self.sock.polled())
+        except Woken as e:
+            waiting = [w for w, (wakes, _) in self._waiters.items() if wakes and not w.done()]
+            for waiter in waiting:
+                waiter.set_exception(e)
+            self._woken = None if waiting else e
+            return
         except Exception as e:  # an event loop would log it and call again
             self._end(e)
             return
-        for waiter, us in self._waiters.items():
+        for waiter, (_, us) in self._waiters.items():
             if not waiter.done() and not hold.isdisjoint(us):
                 waiter.set_result(None)
 
@@ -104,6 +123,71 @@ class AsyncSocket:
         """Waits for the completion of an operation that asked for one, and takes it."""
         await self.wait(Until(UntilKind.STATUS, to, id))
         return self.sock.wait_op(to, id, 0)
+
+    async def rdma_read(self, to: AddrLike, op: RDMA) -> None:
+        """Reads without a message, and waits for the end. Raises OperationFailed. After a cancellation the operation
+        goes on, and its memory is in use until sock.barrier_all returns."""
+        await self._transfer("RDMA read", to, replace(op, write=False))
+
+    async def rdma_write(self, to: AddrLike, op: RDMA) -> None:
+        """Writes without a message, and waits for the end, as rdma_read does."""
+        await self._transfer("RDMA write", to, replace(op, write=True))
+
+    async def _transfer(self, what: str, to: AddrLike, op: RDMA) -> None:
+        await self._run(what, Message(addr=to, op=replace(op, notify=True, report=False, silent=True)), lambda: None)
+
+    async def atomic(self, to: AddrLike, atomic: Atomic) -> int:
+        """Runs an atomic operation without a message, and returns the value before. A cancellation is as in rdma_read."""
+        client = self.sock.client
+        local = atomic.local or client._word()
+
+        def free() -> int:
+            old = int.from_bytes(local.buffer.mem[local.off:local.off + 8], sys.byteorder)
+            if not atomic.local:
+                client._words.append(local)
+            return old
+
+        return await self._run("atomic", Message(addr=to, atomic=replace(atomic, local=local, notify=True, report=False, silent=True)), free)
+
+    async def _run(self, what: str, m: Message, free: Callable[[], T]) -> T:
+        """Sends m, which has one operation, and waits for its end. It returns what free returns, which is called once the
+        operation uses its memory no more, also after a cancellation."""
+        try:
+            await self.send(m)
+        except BaseException:
+            with suppress(Exception):
+                free()
+            raise
+        got, done = await asyncio.shield(self._settled(m, free))
+        if done.status is not Status.SUCCESS:
+            raise failed(what, done)
+        return got
+
+    async def _settled(self, m: Message, free: Callable[[], T]) -> tuple[T, Completion]:
+        to, id = m.addr, m.op_id or m.atomic_id
+        assert to is not None
+        await self._wait(False, Until(UntilKind.OP, to, id))
+        got = free()
+        await self._wait(False, Until(UntilKind.STATUS, to, id))
+        return got, self.sock.wait_op(to, id, 0)
+
+    async def close_wait(self, timeout: Optional[float] = None) -> None:
+        """Is Socket.close_wait, in a thread. Tasks that wait raise Closed. After a cancellation the thread goes on until
+        all is acknowledged, the timeout has passed or the client is closed."""
+        self._end(error("wait", errno.EBADF))
+        closed: Future[None] = Future()
+        closed.set_running_or_notify_cancel()  # a cancellation of the task leaves it
+
+        def close() -> None:
+            try:
+                self.sock.close_wait(timeout)
+            except BaseException as e:
+                closed.set_exception(e)
+            else:
+                closed.set_result(None)
+
+        threading.Thread(target=close, name="rds close_wait", daemon=True).start()  # the end of the program does not wait for it
+        await asyncio.wrap_future(closed)
 
     def close(self) -> None:
         """Closes the socket. Tasks that wait raise Closed."""

@@ -11,7 +11,7 @@ from ._rds import ffi, lib
 from .errors import Error, call, error, milliseconds, timed
 from .memory import Buffer
 from .socket import Socket
-from .types import Addr, AddrLike, from_c, to_c
+from .types import Addr, AddrLike, Segment, from_c, to_c
 
 WAYS = {"auto": lib.RDS_WAIT_AUTO, "block": lib.RDS_WAIT_BLOCK, "yield": lib.RDS_WAIT_YIELD, "spin": lib.RDS_WAIT_SPIN}
 
@@ -39,6 +39,7 @@ class Client:
     def _take(self, handle: Any) -> None:
         self._h = ffi.gc(handle, lib.rds_client_free)
         self._buffers: set[Buffer] = set()
+        self._words: list[Segment] = []  # local memory for atomic operations, which no operation uses
 
     def reopen(self, timeout: Optional[float] = None) -> Client:
         """A new client with the options of this one, whose daemon has ended. Socket.rebind makes the sockets again."""
@@ -88,6 +89,16 @@ class Client:
             return self._import("alloc", fd, 0, size)
         finally:
             os.close(fd)
+
+    def _word(self) -> Segment:
+        """8 bytes for an atomic operation. They go back to _words when it is locally complete, and never if that is not known."""
+        try:
+            return self._words.pop()
+        except IndexError:
+            page = self.alloc(mmap.PAGESIZE)
+            first, *rest = (Segment(page, off, 8) for off in range(0, mmap.PAGESIZE, 8))
+            self._words += rest
+            return first
 
     def import_(self, fd: int, off: int, size: int) -> Buffer:
         """A buffer of size bytes at off of a memory file that is sealed against shrinking: see rds_import."""

@@ -365,10 +365,11 @@ def _outcome(what: str, result: int, done: Any) -> None:
         return
     if done.status == Status.SUCCESS or -result != -lib.rds_status_error(done.status):
         raise error(what, -result)
-    raise _failed(what, done)
+    raise failed(what, _completion(done))
 
 
-def _failed(what: str, done: Any) -> OperationFailed:
-    e = OperationFailed(-lib.rds_status_error(done.status), f"{what}: {ffi.string(lib.rds_completion_text(done)).decode(errors='replace')}")
-    e.completion = _completion(done)
+def failed(what: str, done: Completion) -> OperationFailed:
+    """The exception for another status than SUCCESS."""
+    e = OperationFailed(-lib.rds_status_error(done.status), f"{what}: {done.text}")
+    e.completion = done
     return e

@@ -257,6 +257,12 @@ class Completion(NamedTuple):
     status: Status
     errno: int
 
+    @property
+    def text(self) -> str:
+        """The status in words, with the reason and what to do."""
+        c = ffi.new("struct rds_completion *", {"status": self.status, "err": self.errno})
+        return str(ffi.string(lib.rds_completion_text(c)).decode(errors="replace"))
+
 
 @dataclass(frozen=True)
 class Notice:
