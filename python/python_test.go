@@ -43,6 +43,14 @@ func TestBad(t *testing.T) {
 	}
 }
 
+// TestTasks: tasks of an event loop share a socket, do all that threads do, and do not keep the loop busy.
+func TestTasks(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	if out := run(t, d, "-X", "dev", "testdata/tasks.py", d.Socket(), d.Addr().String()); out != "ok\n" {
+		t.Error(out)
+	}
+}
+
 // TestRate: the program that measures the rate says one.
 func TestRate(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)[0]

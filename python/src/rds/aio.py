@@ -30,6 +30,7 @@ class AsyncSocket:
         self._waiters: dict[asyncio.Future[None], tuple[bool, tuple[Until, ...]]] = {}
         self._woken: Optional[Woken] = None  # nobody has taken it yet
         self._fd = -1
+        self._changed = False
         self._calls = 0
 
     async def wait(self, *conditions: Condition) -> None:
@@ -41,43 +42,53 @@ class AsyncSocket:
         if wakes and self._woken:
             why, self._woken = self._woken, None
             raise why
-        waiter = self._loop.create_future()
-        self._waiters[waiter] = wakes, tuple(map(_polled, conditions))
+        waiter, untils = self._loop.create_future(), tuple(map(_polled, conditions))
+        self.sock.poll_set(*untils)  # raises what is wrong with them
+        self._waiters[waiter] = wakes, untils
+        self._change()
         try:
-            self._watch()
             await waiter
         finally:
             del self._waiters[waiter]
-            if self._fd >= 0:
-                self._watch()
+            if waiter.cancelled():
+                self._change()
+
+    def _change(self) -> None:
+        """Has _watch called once for all tasks that begin or cease to wait now."""
+        if not self._changed:
+            self._changed = True
+            self._loop.call_soon(self._watch)
 
     def _watch(self) -> None:
         """Makes what tasks wait for the poll set, and reads the descriptor while a task waits."""
+        self._changed = False
         wanted = list(dict.fromkeys(u for w, (_, us) in self._waiters.items() if not w.done() for u in us))
-        if wanted:
-            self.sock.poll_set(*wanted)
-            if self._fd < 0:
-                self._fd = self.sock.fileno()
-                self._loop.add_reader(self._fd, self._readable)
-        elif self._fd >= 0:
-            self._loop.remove_reader(self._fd)
-            self._fd = -1
+        try:
+            if wanted:
+                self.sock.poll_set(*wanted)
+                if self._fd < 0:
+                    self._fd = self.sock.fileno()
+                    self._loop.add_reader(self._fd, self._readable)
+            elif self._fd >= 0:
+                self._loop.remove_reader(self._fd)
+                self._fd = -1
+        except OSError as e:
+            self._end(e)
 
     def _readable(self) -> None:
         try:
             hold = set(self.sock.polled())
+            for waiter, (_, us) in self._waiters.items():
+                if not waiter.done() and not hold.isdisjoint(us):
+                    waiter.set_result(None)
         except Woken as e:
             waiting = [w for w, (wakes, _) in self._waiters.items() if wakes and not w.done()]
             for waiter in waiting:
                 waiter.set_exception(e)
             self._woken = None if waiting else e
-            return
         except Exception as e:  # an event loop would log it and call again
             self._end(e)
-            return
-        for waiter, (_, us) in self._waiters.items():
-            if not waiter.done() and not hold.isdisjoint(us):
-                waiter.set_result(None)
+        self._watch()
 
     def _end(self, why: Exception) -> None:
         """Stops reading, and lets the tasks that wait raise why."""
@@ -158,7 +169,9 @@ class AsyncSocket:
             with suppress(Exception):
                 free()
             raise
-        got, done = await asyncio.shield(self._settled(m, free))
+        end = self._loop.create_task(self._settled(m, free))
+        end.add_done_callback(lambda _: end.cancelled() or end.exception())  # that is no news if this task has gone
+        got, done = await asyncio.shield(end)
         if done.status is not Status.SUCCESS:
             raise failed(what, done)
         return got

@@ -194,7 +194,7 @@ class RDMA:
 @dataclass
 class Atomic:
     """An operation on 8 aligned bytes of remote memory: adds, or with cmp_swap compares and swaps. The
-    value before goes to local, which Socket.atomic does not need."""
+    value before goes to local, which calls of atomic do not need."""
 
     cookie: int
     remote_off: int = 0
