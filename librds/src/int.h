@@ -215,6 +215,7 @@ struct rds_socket {
 	struct rds_addr local;
 	_Atomic bool nonblock, fail_unreachable, closed, overrun, cong_mon;
 	_Atomic bool finished; /* closed at the daemon, too */
+	_Atomic bool interrupted; /* rds_close_wait returned -EINTR: a close goes on with it */
 	_Atomic bool woken;    /* a wake that nobody has taken, see wake.c */
 	_Atomic int64_t snd_timeo, rcv_timeo; /* ms, 0: none */
 	struct rdsi_link waiters; /* interests; guarded by wait.mu */

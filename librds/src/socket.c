@@ -129,7 +129,7 @@ static int shut(rds_socket *s)
 	pthread_mutex_lock(&s->c->tx.mu);
 	bool was = atomic_exchange(&s->closed, true);
 	pthread_mutex_unlock(&s->c->tx.mu);
-	if (was)
+	if (was && !atomic_exchange(&s->interrupted, false))
 		return -EBADF;
 	rdsi_notify(s, WANT_ALL, false);
 	return 0;
@@ -184,10 +184,9 @@ static int wait_returned(rds_socket *s, int64_t deadline)
 	}
 }
 
-int rds_close_wait(rds_socket *s, int timeout_ms)
+/* close_wait is rds_close_wait. Without again a signal handler ends it for good. */
+static int close_wait(rds_socket *s, int timeout_ms, bool again)
 {
-	if (rdsi_forked(s->c))
-		return -ESTALE;
 	rdsi_refused("", 0);
 	int64_t deadline = rdsi_deadline(timeout_ms);
 	int err = shut(s);
@@ -195,10 +194,16 @@ int rds_close_wait(rds_socket *s, int timeout_ms)
 		return err;
 	rdsi_rx_discard(s);
 	err = wait_returned(s, deadline);
+	if (err == -EINTR && again) {
+		atomic_store(&s->interrupted, true);
+		return err;
+	}
 	finish(s);
 	rdsi_refused("", 0); /* about the close itself */
 	return err ? err : rdsi_undelivered(s);
 }
+
+int rds_close_wait(rds_socket *s, int timeout_ms) { return rdsi_forked(s->c) ? -ESTALE : close_wait(s, timeout_ms, true); }
 
 int rds_close(rds_socket *s)
 {
@@ -208,7 +213,7 @@ int rds_close(rds_socket *s)
 	int64_t linger = s->linger;
 	pthread_mutex_unlock(&s->c->tx.mu);
 	if (linger > 0)
-		return rds_close_wait(s, linger > INT32_MAX ? INT32_MAX : (int)linger);
+		return close_wait(s, linger > INT32_MAX ? INT32_MAX : (int)linger, false);
 	rdsi_refused("", 0);
 	int err = shut(s);
 	if (!err)

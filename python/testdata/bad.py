@@ -229,6 +229,9 @@ def signals():
         fails(Alarm, s.recv)
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
         assert s.wait(UntilKind.MESSAGE, timeout=0.1) == []
+        s.send_to(b"", f"{host.rpartition('.')[0]}.250:9")
+        fails(rds.TimedOut, s.close_wait, 0.1)
+        fails(rds.Closed, s.close_wait)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

@@ -160,9 +160,10 @@ RDS_API int rds_close(rds_socket *socket);
 
 /* rds_close_wait is rds_close that first waits until every message sent is acknowledged,
  * withdrawn or came back as a notice. Other calls fail with -EBADF from its start. The socket
- * is closed in any case. A negative timeout waits without limit.
+ * is closed in any case but -EINTR, after which a call of it or of rds_close goes on. A negative
+ * timeout waits without limit.
  *
- * Errors: -ETIMEDOUT messages were still on their way after timeout_ms; -ECONNRESET or
+ * Errors: -EINTR; -ETIMEDOUT messages were still on their way after timeout_ms; -ECONNRESET or
  * -ECONNABORTED as in every call. Messages were not delivered, and nobody has taken the news:
  * -ECONNREFUSED of a notice RDS_NO_SOCKET; -EPIPE of another notice that counts messages; that
  * of rds_status_error of a completion, but of RDS_CANCELED. rds_notices and rds_completions
