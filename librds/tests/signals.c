@@ -77,6 +77,25 @@ static void test_pipe(void)
 	close(p[1]);
 }
 
+/* test_close_wait: a close that waits for a host that is not there goes on, and ends with rds_close. */
+static void test_close_wait(rds_client *c)
+{
+	struct rds_addr any = addr[0], nowhere = addr[0];
+	rds_socket *s;
+	int n;
+	any.port = 0;
+	nowhere.ip[15] = 250;
+	CHECK(rds_bind(c, &any, &s) == 0 && rds_send(s, "x", 1, &nowhere, RDS_DONTWAIT) == 1);
+	CHECK(rds_close_wait(s, -1) == -EINTR && rds_send(s, "x", 1, &nowhere, RDS_DONTWAIT) == -EBADF);
+	while (again(n = rds_close_wait(s, 0)))
+		;
+	CHECK(n == -ETIMEDOUT && rds_close(s) == -EBADF);
+	rds_socket_free(s);
+	CHECK(rds_bind(c, &any, &s) == 0 && rds_send(s, "x", 1, &nowhere, RDS_DONTWAIT) == 1);
+	CHECK(rds_close_wait(s, -1) == -EINTR && rds_close(s) == 0 && rds_close_wait(s, 0) == -EBADF);
+	rds_socket_free(s);
+}
+
 int main(int argc, char **argv)
 {
 	struct itimerval every = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
@@ -106,6 +125,7 @@ int main(int argc, char **argv)
 	pthread_join(t, NULL);
 	CHECK(rds_set_option(a, RDS_OPT_RCVTIMEO, 5000) == 0);
 	CHECK(rds_recv(a, &o, 1, NULL, 0) == -EINTR); /* long before the timeout */
+	test_close_wait(c);
 	setitimer(ITIMER_REAL, &never, NULL);
 	CHECK(interrupted > 0);
 	rds_socket_free(a);
