@@ -38,8 +38,8 @@ func (s *Socket) Remote(ctx context.Context, to netip.AddrPort, c Cookie, size i
 // Socket.RDMARead has none.
 //
 // It waits until the context of Remote ends. When it returns, p is the caller's again.
-// Errors: the context's, which is the Reason, too, if the host is not reached; io.EOF; ErrInvalid for an offset below 0; those of Socket.RDMARead
-// and Client.Alloc.
+// Errors: the context's, which is the Reason, too, if the host is not reached; io.EOF;
+// ErrInvalid for an offset below 0; those of Socket.RDMARead and Client.Alloc.
 func (r *RemoteRegion) ReadAt(p []byte, off int64) (int, error) {
 	var end error
 	if off >= 0 && int64(len(p)) > r.size-off {

@@ -17,7 +17,8 @@ func TestFilesWarning(t *testing.T) {
 	if s := filesWarning(2 * (n + 10)); s != "" {
 		t.Errorf("half are in use: %q", s)
 	}
-	if s := filesWarning(n + 1); !strings.Contains(s, "descriptors are in use") || !strings.Contains(s, "LimitNOFILE") {
-		t.Errorf("all but one are in use: %q", s)
+	// What other tests have left may close a descriptor below n meanwhile, but none of the first half.
+	if s := filesWarning(n/2 + 1); !strings.Contains(s, "descriptors are in use") || !strings.Contains(s, "LimitNOFILE") {
+		t.Errorf("more than the limit are in use: %q", s)
 	}
 }

@@ -51,6 +51,8 @@ var features = []feature{
 	{name: "unread statuses", draw: "options.deaf",
 		on:    func(_ *host, p *engine.Progress) bool { return p.UntoldStatus },
 		parts: []string{"pending.pendOps", "pending.pendCells"}},
+	{name: "message that asks for its status", draw: "asks",
+		on: func(_ *host, p *engine.Progress) bool { return p.StatusWanted }},
 	{name: "unread notices", draw: "options.deaf",
 		on:    func(_ *host, p *engine.Progress) bool { return p.UntoldNotice },
 		parts: []string{"pending.pendNote", "pending.gone"}},
