@@ -88,7 +88,10 @@ func TestFindPredecessor(t *testing.T) {
 		})
 	}
 	find(func(*config.Config) {}, "part of another program")
+	c = newCrowd(t, nil)
+	c.d.admission.mu.Lock() // which each session takes first
 	c.d.handing.alone = true
+	c.d.admission.mu.Unlock()
 	other := filepath.Join(t.TempDir(), "other")
 	if err := os.Symlink(filepath.Dir(c.d.config().Socket), other); err != nil {
 		t.Fatal(err)
