@@ -80,6 +80,8 @@ need_tools() {
 	need_python || true # python
 	/usr/bin/python3 -c 'import numpy' 2>/dev/null && command -v mypy >/dev/null || need_packages python3-numpy mypy || true # the same
 	command -v rustc >/dev/null || need_packages rustc || true # examples/rust
+	command -v crun >/dev/null && command -v runc >/dev/null && command -v umoci >/dev/null && [ -e /usr/share/containers/seccomp.json ] ||
+		need_packages crun runc umoci golang-github-containers-common || true # e2e: the image of a release
 	command -v tmux >/dev/null || need_packages tmux || true # e2e: rdsctl top
 	command -v prometheus >/dev/null && command -v promtool >/dev/null ||
 		need_packages prometheus || true # e2e: scrapes the metrics

@@ -94,8 +94,26 @@ func (h *netHost) pid() string {
 	return pids[0]
 }
 
-// twoHosts returns two hosts that are connected by one wire.
+// twoHosts returns two hosts that are connected by one wire, in a folder that has the programs in bin/.
 func twoHosts(t *testing.T) (a, b *netHost) {
+	t.Helper()
+	needNetHosts(t)
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"rdsd", "rdsctl"} {
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(root, "bin", p), "../../cmd/"+p)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	return wiredHosts(t, root)
+}
+
+// needNetHosts skips the test where there cannot be hosts in namespaces.
+func needNetHosts(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("network namespaces need root")
@@ -108,17 +126,11 @@ func twoHosts(t *testing.T) (a, b *netHost) {
 	if out, err := exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "true").CombinedOutput(); err != nil {
 		t.Skipf("network namespaces are not permitted here: %s", out)
 	}
-	root := t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range []string{"rdsd", "rdsctl"} {
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(root, "bin", p), "../../cmd/"+p)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
+}
+
+// wiredHosts returns two hosts that are connected by one wire.
+func wiredHosts(t *testing.T, root string) (a, b *netHost) {
+	t.Helper()
 	a, b = newNetHost(t, "host A", root), newNetHost(t, "host B", root)
 	out, err := exec.Command("nsenter", "--net=/proc/"+a.pid()+"/ns/net", "ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", b.pid()).CombinedOutput()
 	if err != nil {

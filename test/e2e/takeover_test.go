@@ -32,6 +32,7 @@ type node struct {
 type container struct {
 	t *testing.T
 	*child.Process
+	kill func(signal string) // sends TERM, KILL or another signal to process 1 of it
 }
 
 // newNode starts the first container, with the command line of all: nothing runs that it could
@@ -88,7 +89,7 @@ exec chroot "$dir" /bin/rdsd "$@"`
 		n.t.Fatal(err)
 	}
 	n.all = append(n.all, p)
-	return &container{n.t, p}
+	return &container{n.t, p, func(signal string) { p.Signal(unix.SignalNum("SIG" + signal)) }}
 }
 
 func (c *container) saw(text string) {
@@ -147,7 +148,7 @@ func (n *node) refuses(next *container, why string) {
 // finish ends the last container, which leaves nothing.
 func (n *node) finish() {
 	if !n.t.Failed() {
-		n.now.Signal(syscall.SIGTERM)
+		n.now.kill("TERM")
 		n.now.ends(0)
 		if left, err := os.ReadDir(n.dir); err != nil || len(left) > 0 {
 			n.t.Errorf("left: %v, %v", left, err)
