@@ -146,7 +146,7 @@ func TestUsageErrors(t *testing.T) {
 			"rdsd: " + bad + `:3:1: log.level: "loud" is none of these; allowed: "debug", "info", "warn" or "error"`,
 			`    3 | level = "loud"`, "      | ^"}},
 		{"no file", xdg, []string{"-config", "/nowhere/rdsd.toml"}, []string{
-			"rdsd: open /nowhere/rdsd.toml: no such file or directory"}},
+			"rdsd: open /nowhere/rdsd.toml: no such file or directory (rdsctl config docs prints a file with every key)"}},
 		{"not loopback", xdg, []string{"-listen", "192.0.2.1"}, []string{
 			`rdsd: listen: 192.0.2.1 is not a loopback address and peers.allow is empty; set peers.allow to the networks of the peers, as in ["192.0.2.0/24"]`}},
 		{"no place for the socket", nil, nil, []string{

@@ -21,7 +21,7 @@ func cure(err error, cfg *config.Config) string {
 	case errors.Is(err, stats.ErrInUse):
 		return "stop that daemon, or give this one other paths with -socket and -stats"
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Sprintf("stop the program that uses it (ss -ltnpx shows it), or use others: -listen, -port, -metrics-listen, -socket (now port %d, socket %s)", cfg.Port, cfg.Socket)
+		return fmt.Sprintf("stop the program that uses it (ss -ltnpx shows it), replace it with -take-over if it is rdsd and its control socket is here, or use others: -listen, -port, -metrics-listen, -socket (now port %d, socket %s)", cfg.Port, cfg.Socket)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Sprintf("make the directory (mkdir -p %s), or use another path with -socket and -stats", filepath.Dir(cfg.Socket))
 	case errors.Is(err, fs.ErrPermission):

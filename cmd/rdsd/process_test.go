@@ -164,7 +164,7 @@ func TestStartErrors(t *testing.T) {
 	}{
 		{"unknown key", []string{"-config", config}, exitUsage, []string{config + `:2:1: unknown key "peers.alow", meant is perhaps "peers.allow"; allowed here: allow`}, ""},
 		{"not loopback", []string{"-listen", "192.0.2.1"}, exitUsage, []string{"192.0.2.1 is not a loopback address and peers.allow is empty; set peers.allow"}, ""},
-		{"live daemon", []string{"-listen", address(t), "-socket", dir + "/live"}, exitFailed, []string{dir + "/live: a daemon (pid ", "address already in use"}, "stop it, or choose another path with --socket"},
+		{"live daemon", []string{"-listen", address(t), "-socket", dir + "/live"}, exitFailed, []string{dir + "/live: a daemon (pid ", "address already in use"}, "stop it, replace it with -take-over, or choose another path with --socket"},
 		{"statistics in use", []string{"-listen", address(t), "-stats", dir + "/live.stats"}, exitFailed, []string{dir + "/live.stats: in use by another daemon (pid "}, "-stats"},
 		{"address in use", []string{"-listen", live}, exitFailed, []string{live + ":", "address already in use"}, "-port"},
 		{"no directory", []string{"-listen", address(t), "-socket", dir + "/no/s"}, exitFailed, []string{dir + "/no", "no such file or directory"}, "create it, or choose another path with --socket"},

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,6 +86,9 @@ func (s *Sources) Load() (*Loaded, error) {
 		if err == nil {
 			docs[file] = doc
 			err = l.parse(file, doc, l.Origins)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w (rdsctl config docs prints a file with every key)", err)
 		}
 		errs = append(errs, err)
 	}

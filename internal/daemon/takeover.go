@@ -159,6 +159,8 @@ func FindPredecessor(ctx context.Context, cfg *config.Config, log *slog.Logger) 
 		}
 		log.Info("nothing to take over from, starts as usual", "socket", cfg.Socket)
 		return nil, nil
+	case errors.Is(err, unix.EACCES):
+		return nil, fmt.Errorf("take over: %w: run the new daemon as the user and group of the daemon there, which own the control socket", err)
 	case err != nil:
 		return nil, fmt.Errorf("take over: %w", err)
 	}

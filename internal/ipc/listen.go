@@ -128,10 +128,13 @@ func removeDead(path string) error {
 	c, err := dialConn(ctx, path)
 	switch {
 	case err == nil:
-		pid := c.Peer().PID
+		who := "outside this pid namespace"
+		if pid := c.Peer().PID; pid != 0 {
+			who = fmt.Sprintf("pid %d", pid)
+		}
 		c.Close()
-		return fmt.Errorf("control socket %s: a daemon (pid %d) is running there; stop it, or choose another path with --socket: %w",
-			path, pid, unix.EADDRINUSE)
+		return fmt.Errorf("control socket %s: a daemon (%s) is running there; stop it, replace it with -take-over, or choose another path with --socket: %w",
+			path, who, unix.EADDRINUSE)
 	case errors.Is(err, unix.ECONNREFUSED):
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("control socket: left over from a dead daemon: %w", err)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,7 +36,7 @@ func TestStartErrors(t *testing.T) {
 			{"address in use", []string{"-socket", dir + "/o", "-listen", h.addr().String()}, 1,
 				[]string{h.addr().String() + ":18634", "address already in use", "to cure it", "-listen"}},
 			{"path of a live daemon", []string{"-socket", h.sock, "-listen", other}, 1,
-				[]string{h.sock, "is running there", "--socket"}},
+				[]string{h.sock, "(pid " + strconv.Itoa(h.pid()) + ") is running there", "-take-over", "--socket"}},
 			{"unknown flag", []string{"-lisen", other}, 2, []string{"-lisen", "there are: ", "-listen"}},
 			{"unknown key", []string{"-config", file}, 2, []string{file + ":4:1", `"peers.alow"`, "allowed here: allow"}},
 			{"not loopback", []string{"-socket", dir + "/o", "-listen", "192.0.2.1"}, 2, []string{"192.0.2.1", "peers.allow", "192.0.2.0/24"}},
