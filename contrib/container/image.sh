@@ -22,7 +22,7 @@ install -m 644 LICENSE "$work/root/LICENSE"
 chmod 755 "$work/root" "$work/root/usr" "$work/root/usr/bin"
 find "$work/root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
-image=$work/layout:$version
+image=$work/layout:rdsd:$version
 rootless=()
 [ "$(id -u)" -eq 0 ] || rootless=(--rootless)
 umoci init --layout "$work/layout"
@@ -34,4 +34,6 @@ umoci config --image "$image" --no-history --created "$at" --os linux --architec
 	--config.label org.opencontainers.image.source=https://github.com/rdsd/rdsd \
 	--config.label org.opencontainers.image.licenses=Apache-2.0
 umoci gc --layout "$work/layout"
+# The name under which Podman, containerd and Docker load it. umoci's, rdsd:VERSION, is skopeo's.
+sed -i 's,"org.opencontainers.image.ref.name":"\([^"]*\)",&\,"io.containerd.image.name":"docker.io/library/\1",' "$work/layout/index.json"
 tarball "$work/layout" . >"$file"

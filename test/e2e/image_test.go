@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/test/child"
@@ -35,13 +35,17 @@ func newImage(t *testing.T, version, tags string) *image {
 		{"make", "-s", "BIN=" + dir + "/bin", "STRIP=-s -w", "VERSION=v" + version, "TAGS=nethttpomithttp2 " + tags, "programs"},
 		{"contrib/container/image.sh", dir + "/bin", runtime.GOARCH, version, dir + "/image.oci.tar"},
 		{"tar", "-C", dir, "--one-top-level=layout", "-xf", dir + "/image.oci.tar"},
-		{"umoci", "unpack", "--image", dir + "/layout:" + version, i.bundle},
+		{"umoci", "unpack", "--image", dir + "/layout:rdsd:" + version, i.bundle},
 	} {
 		cmd := exec.Command(c[0], c[1:]...)
 		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "CGO_ENABLED=0", "GOFLAGS=")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
 		}
+	}
+	index, err := os.ReadFile(dir + "/layout/index.json")
+	if name := `"io.containerd.image.name":"docker.io/library/rdsd:` + version + `"`; err != nil || !bytes.Contains(index, []byte(name)) {
+		t.Errorf("the archive has not %s, the name that it is to be loaded by: %s, %v", name, index, err)
 	}
 	return i
 }
@@ -59,7 +63,7 @@ type manifest struct {
 			ValueFrom   struct{ FieldRef struct{ FieldPath string } }
 		}
 		SecurityContext struct {
-			RunAsGroup               int
+			RunAsUser, RunAsGroup    int
 			AllowPrivilegeEscalation *bool
 			ReadOnlyRootFilesystem   bool
 			Capabilities             struct{ Drop []string }
@@ -125,8 +129,9 @@ func (i *image) config(t *testing.T, m manifest, node netip.Addr, alone bool) ob
 	of := m.Containers[0]
 	process, linux := c["process"].(object), c["linux"].(object)
 	process["terminal"] = false
-	process["user"] = object{"uid": m.SecurityContext.RunAsUser, "gid": of.SecurityContext.RunAsGroup, "additionalGids": m.SecurityContext.SupplementalGroups}
-	if d := of.SecurityContext.Capabilities.Drop; slices.Equal(d, []string{"ALL"}) || m.SecurityContext.RunAsUser != 0 {
+	uid := max(m.SecurityContext.RunAsUser, of.SecurityContext.RunAsUser) // one of them is not set
+	process["user"] = object{"uid": uid, "gid": of.SecurityContext.RunAsGroup, "additionalGids": m.SecurityContext.SupplementalGroups}
+	if d := of.SecurityContext.Capabilities.Drop; slices.Equal(d, []string{"ALL"}) || uid != 0 {
 		process["capabilities"] = object{}
 	}
 	process["noNewPrivileges"] = of.SecurityContext.AllowPrivilegeEscalation != nil && !*of.SecurityContext.AllowPrivilegeEscalation
@@ -294,21 +299,32 @@ func (n *ociNode) command(args ...string) *exec.Cmd {
 	return exec.Command("nsenter", slices.Concat(in, n.runtime, args)...)
 }
 
-// daemon starts the daemon's container. stays is -stay of the manifest, and env is added to its environment.
-func (n *ociNode) daemon(i *image, stays bool, env ...string) *container {
+// daemon starts the daemon's container. edit changes what the manifest says.
+func (n *ociNode) daemon(i *image, edit ...func(*manifest)) *container {
 	n.t.Helper()
 	m := n.pods[0].changed()
-	c := &m.Containers[0]
-	if !stays {
-		c.Args = slices.DeleteFunc(c.Args, func(a string) bool { return a == "-stay" })
-	}
-	for _, e := range env {
-		add := c.Env[0]
-		add.ValueFrom.FieldRef.FieldPath = ""
-		add.Name, add.Value, _ = strings.Cut(e, "=")
-		c.Env = append(c.Env, add)
+	for _, e := range edit {
+		e(&m)
 	}
 	return n.start(i, m, false)
+}
+
+// without removes an argument of the container.
+func without(arg string) func(*manifest) {
+	return func(m *manifest) {
+		c := &m.Containers[0]
+		c.Args = slices.DeleteFunc(c.Args, func(a string) bool { return a == arg })
+	}
+}
+
+// stopping makes the program stop at a fail point.
+func stopping(point string) func(*manifest) {
+	return func(m *manifest) {
+		c := &m.Containers[0]
+		add := c.Env[0]
+		add.Name, add.Value, add.ValueFrom.FieldRef.FieldPath = "RDSD_FAIL", point+":1~", ""
+		c.Env = append(c.Env, add)
+	}
 }
 
 // client starts the client's container with another verb of rdsctl.

@@ -44,9 +44,10 @@ func testImageUpgrade(t *testing.T, nodes [2]*ociNode, earlier, later *image) {
 		t.Fatalf("rdsctl version in a container: %s", &first.Stderr)
 	}
 	// One daemon ends when it is replaced, the other one stays, as in a cluster.
-	for i, stays := range []bool{false, true} {
+	stays, ends := func(*manifest) {}, without("-stay")
+	for i, edit := range []func(*manifest){ends, stays} {
 		n := nodes[i]
-		n.now = n.daemon(earlier, stays)
+		n.now = n.daemon(earlier, edit)
 		n.now.saw("starts as usual")
 		n.now.saw("msg=serving")
 		t.Cleanup(n.finish)
@@ -61,7 +62,7 @@ func testImageUpgrade(t *testing.T, nodes [2]*ociNode, earlier, later *image) {
 	}
 	progress()
 
-	next := a.daemon(later, false, "RDSD_FAIL="+failpoint.Taking+":1~")
+	next := a.daemon(later, ends, stopping(failpoint.Taking))
 	eventually(t, "an attempt", func() error {
 		if !a.status().Upgrade.Running {
 			return errors.New("none")
@@ -79,9 +80,13 @@ func testImageUpgrade(t *testing.T, nodes [2]*ociNode, earlier, later *image) {
 	})
 	progress()
 
-	a.takenBy(a.daemon(later, false)) // the container before ends with status 0
+	a.refuses(a.daemon(later, without("-take-over")), "a daemon (outside this pid namespace) is running there; stop it, replace it with -take-over")
+	a.refuses(a.daemon(later, func(m *manifest) { as := &m.Containers[0].SecurityContext; as.RunAsUser, as.RunAsGroup = 10001, 10001 }),
+		"run the new daemon as the user and group of the daemon there")
+
+	a.takenBy(a.daemon(later, ends)) // the container before ends with status 0
 	progress()
-	next = b.daemon(later, true)
+	next = b.daemon(later, stays)
 	next.saw(`msg="upgrade done"`)
 	b.now.saw("does nothing any more and waits for SIGTERM")
 	progress()
