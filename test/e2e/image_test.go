@@ -52,6 +52,7 @@ func newImage(t *testing.T, version, tags string) *image {
 
 // manifest is a pod of contrib/kubernetes with one container, as far as a runtime has to know it.
 type manifest struct {
+	HostNetwork     bool
 	SecurityContext struct {
 		RunAsUser          int
 		SupplementalGroups []int
@@ -115,8 +116,8 @@ func manifests(t *testing.T) (daemon, client manifest, toml string) {
 }
 
 // config returns the runtime's configuration of a container: what the image says, and what the pod
-// of it says. alone is for a container in a network namespace of its own, in which nothing is up.
-func (i *image) config(t *testing.T, m manifest, node netip.Addr, alone bool) object {
+// of it says.
+func (i *image) config(t *testing.T, m manifest, node netip.Addr) object {
 	t.Helper()
 	b, err := os.ReadFile(i.bundle + "/config.json")
 	c := object{}
@@ -155,7 +156,7 @@ func (i *image) config(t *testing.T, m manifest, node netip.Addr, alone bool) ob
 	c["root"] = object{"path": i.bundle + "/rootfs", "readonly": of.SecurityContext.ReadOnlyRootFilesystem}
 	delete(linux, "resources") // no cgroup is made for the container, so there is nothing to mount or to limit
 	c["mounts"] = append(slices.DeleteFunc(c["mounts"].([]any), func(m any) bool { return m.(object)["type"] == "cgroup" }), m.mounts()...)
-	if !alone {
+	if m.HostNetwork {
 		linux["namespaces"] = slices.DeleteFunc(linux["namespaces"].([]any), func(n any) bool { return n.(object)["type"] == "network" })
 	}
 	return c
@@ -267,12 +268,12 @@ func newOCINodes(t *testing.T, name string) (nodes [2]*ociNode) {
 }
 
 // start starts a container.
-func (n *ociNode) start(i *image, m manifest, alone bool) *container {
+func (n *ociNode) start(i *image, m manifest) *container {
 	n.t.Helper()
 	id := fmt.Sprintf("rdsd-%d-%s-%d", os.Getpid(), n.addr(), len(n.ids))
 	n.ids = append(n.ids, id)
 	bundle := n.t.TempDir()
-	c, err := json.Marshal(i.config(n.t, m, n.addr(), alone))
+	c, err := json.Marshal(i.config(n.t, m, n.addr()))
 	if err == nil {
 		err = os.WriteFile(bundle+"/config.json", c, 0o644)
 	}
@@ -306,7 +307,7 @@ func (n *ociNode) daemon(i *image, edit ...func(*manifest)) *container {
 	for _, e := range edit {
 		e(&m)
 	}
-	return n.start(i, m, false)
+	return n.start(i, m)
 }
 
 // without removes an argument of the container.
@@ -327,12 +328,12 @@ func stopping(point string) func(*manifest) {
 	}
 }
 
-// client starts the client's container with another verb of rdsctl.
-func (n *ociNode) client(i *image, alone bool, args ...string) *container {
+// client starts the client's container, in a network namespace in which nothing is up, with another verb of rdsctl.
+func (n *ociNode) client(i *image, args ...string) *container {
 	n.t.Helper()
 	m := n.pods[1].changed()
 	m.Containers[0].Command = append([]string{m.Containers[0].Command[0]}, args...)
-	return n.start(i, m, alone)
+	return n.start(i, m)
 }
 
 // changed returns a copy whose container can be changed.
