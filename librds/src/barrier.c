@@ -88,6 +88,7 @@ static int wait_for(struct target *t, unsigned want, int64_t deadline, int (*try
 			return -ETIMEDOUT;
 		rdsi_enter(s, &w, want, true);
 		w.wakes = t->wakes;
+		w.through = !t->wakes; /* nobody could wait for the operation again */
 		got = try(t, true);
 		if (got == 0)
 			got = rdsi_client_err(s->c);

@@ -153,11 +153,16 @@ static int follow(struct rdsi_waiter *w, uint32_t seen, int64_t deadline)
 	return errno == EINTR || errno == ETIMEDOUT ? -errno : 0;
 }
 
-int rdsi_park(struct rdsi_waiter *w, int64_t deadline)
+/* slice is the time at which the wait of w is interrupted for rds_options.interrupt_ms. */
+static int64_t slice(const struct rdsi_waiter *w)
+{
+	uint32_t ms = w->client->opts.interrupt_ms;
+	return ms && !w->through && getpid() == (pid_t)syscall(SYS_gettid) ? rdsi_deadline(ms) : RDSI_NEVER;
+}
+
+static int park(struct rdsi_waiter *w, int64_t deadline)
 {
 	struct rdsi_waiters *ws = &w->client->wait;
-	if (w->wakes && rdsi_take_wake(w))
-		return -ECANCELED;
 	while (!signalled(w)) {
 		pthread_mutex_lock(&ws->mu);
 		if (!ws->leader && !signalled(w))
@@ -176,4 +181,15 @@ int rdsi_park(struct rdsi_waiter *w, int64_t deadline)
 		}
 	}
 	return 0;
+}
+
+int rdsi_park(struct rdsi_waiter *w, int64_t deadline)
+{
+	if (w->wakes && rdsi_take_wake(w))
+		return -ECANCELED;
+	int64_t back = slice(w);
+	if (deadline <= back)
+		return park(w, deadline);
+	int err = park(w, back);
+	return err == -ETIMEDOUT ? -EINTR : err;
 }

@@ -201,6 +201,7 @@ static int receive(rds_socket *s, struct receive to, unsigned flags)
 		if (!entered) {
 			rdsi_enter(s, &w, WANT_MESSAGE, false); /* and look again */
 			w.wakes = entered = true;
+			w.through = timeout;
 			continue;
 		}
 		if (!deadline)

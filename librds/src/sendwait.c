@@ -134,6 +134,7 @@ int rdsi_send_wait(rds_socket *s, struct rdsi_out *m, int why, struct rdsi_waite
 		return not_now(s, m, why);
 	if (!*entered) {
 		rdsi_enter(s, w, wanted(why), false);
+		w->through = m->through || deadline != RDSI_NEVER; /* the time limit would begin again */
 		*entered = true;
 		return 0;
 	}

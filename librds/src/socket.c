@@ -168,13 +168,14 @@ static bool all_returned(rds_socket *s)
 	return done;
 }
 
-static int wait_returned(rds_socket *s, int64_t deadline)
+static int wait_returned(rds_socket *s, int64_t deadline, bool again)
 {
 	struct rdsi_waiter w;
 	for (;;) {
 		if (all_returned(s))
 			return 0;
 		rdsi_enter(s, &w, WANT_SPACE, true);
+		w.through = !again;
 		int err = atomic_load(&s->c->shut) ? -EBADF : rdsi_client_err(s->c);
 		if (!err && !all_returned(s))
 			err = rdsi_park(&w, deadline);
@@ -193,7 +194,7 @@ static int close_wait(rds_socket *s, int timeout_ms, bool again)
 	if (err)
 		return err;
 	rdsi_rx_discard(s);
-	err = wait_returned(s, deadline);
+	err = wait_returned(s, deadline, again);
 	if (err == -EINTR && again) {
 		atomic_store(&s->interrupted, true);
 		return err;

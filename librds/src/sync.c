@@ -20,7 +20,7 @@ struct lent {
 /* send_by sends m, waiting until the deadline, whatever the socket's mode. */
 static int send_by(rds_socket *s, struct rds_msg *m, int64_t deadline)
 {
-	struct rdsi_out out = {.to = m->addr, .x = m};
+	struct rdsi_out out = {.to = m->addr, .x = m, .through = true};
 	return rdsi_send(s, &out, false, deadline);
 }
 
@@ -28,10 +28,10 @@ static int send_by(rds_socket *s, struct rds_msg *m, int64_t deadline)
 static int post(rds_socket *s, struct rds_msg *m, int64_t deadline, struct rds_addr *to, uint64_t *id)
 {
 	if (deadline != RDSI_NEVER) {
-		int64_t ms = (deadline - rdsi_now()) / RDSI_MS;
-		if (ms < 0)
+		int64_t left = deadline - rdsi_now();
+		if (left < 0)
 			return -ETIMEDOUT;
-		m->give_up_ms = ms < 1 ? 1 : (uint32_t)ms;
+		m->give_up_ms = (uint32_t)(left / RDSI_MS + 1); /* not before the deadline, or the limit is taken for the outcome */
 	}
 	int err = send_by(s, m, deadline);
 	if (err)

@@ -36,6 +36,7 @@ struct rdsi_out {
 	struct rdsi_dest *dest;
 	uint8_t *dst;
 	bool copied;
+	bool through; /* see rdsi_waiter */
 	int windows; /* arena windows when it was found exhausted, -1: more would not help */
 };
 

@@ -54,6 +54,7 @@ struct rdsi_waiter {
 	bool watcher;             /* only looks: it is woken along with those that consume, not in their place */
 	bool watch;               /* never parks: its poll set has to be looked at */
 	bool looks;               /* a watch that is in waiters.looks */
+	bool through;             /* rds_options.interrupt_ms does not end it: the call could not go on */
 	bool wakes;               /* rds_wake ends its waiting; only the thread itself uses this */
 	_Atomic uint32_t state;   /* futex: RDSI_SIGNALLED, RDSI_POKED */
 	struct rdsi_link on_client;

@@ -96,6 +96,60 @@ static void test_close_wait(rds_client *c)
 	rds_socket_free(s);
 }
 
+static void *receive(void *arg)
+{
+	char x;
+	CHECK(rds_recv(arg, &x, 1, NULL, 0) == 1); /* not the first thread: nothing interrupts it */
+	return NULL;
+}
+
+/* test_interrupt_ms: without a signal the waits of the first thread come back, but for those whose time
+ * limit would begin again and those of operations. */
+static void test_interrupt_ms(struct rds_options o)
+{
+	struct rds_addr any = addr[0], nowhere = addr[0], at;
+	struct rds_until u = {.kind = RDS_UNTIL_MESSAGE};
+	struct rds_msg big = {.addr = nowhere};
+	struct iovec iov = {calloc(1, 1 << 16), 1 << 16};
+	rds_client *c;
+	rds_socket *s;
+	pthread_t t;
+	char x;
+	any.port = 0;
+	nowhere.ip[15] = 250;
+	big.addr = nowhere;
+	o.interrupt_ms = 1;
+	CHECK(rds_open(&o, &c) == 0 && rds_bind(c, &any, &s) == 0 && rds_local(s, &at) == 0);
+	u.socket = s;
+	CHECK(rds_wait(&u, 1, -1) == -EINTR && rds_wait(&u, 1, 10000) == -EINTR && rds_wait(&u, 1, 0) == 0);
+	pthread_create(&t, NULL, receive, s);
+	for (int i = 0; i < 20; i++)
+		CHECK(rds_recv(s, &x, 1, NULL, 0) == -EINTR);
+	CHECK(rds_send(s, "x", 1, &at, 0) == 1);
+	pthread_join(t, NULL);
+	CHECK(rds_set_option(s, RDS_OPT_RCVTIMEO, 20) == 0 && rds_recv(s, &x, 1, NULL, 0) == -ETIMEDOUT);
+
+	rds_buffer *buf;
+	CHECK(rds_alloc(c, 4096, &buf) == 0);
+	struct rds_segment seg = {buf, 0, 8};
+	struct rds_rdma op = {.local = &seg, .segments = 1, .kind = RDS_OP_WRITE, .cookie = 1};
+	for (int i = 0; i < 50; i++) /* never that the operation was dropped, which it is by the limit */
+		CHECK(rds_transfer(s, &nowhere, &op, NULL, 5) == -ETIMEDOUT);
+	big.iov = &iov;
+	big.iovlen = 1;
+	int n;
+	while ((n = rds_sendmsg(s, &big)) == 0)
+		;
+	CHECK(n == -EINTR);
+	CHECK(rds_set_option(s, RDS_OPT_SNDTIMEO, 20) == 0 && rds_sendmsg(s, &big) == -ETIMEDOUT);
+	CHECK(rds_close_wait(s, -1) == -EINTR && rds_close(s) == 0);
+	rds_buffer_close(buf);
+	rds_buffer_free(buf);
+	rds_socket_free(s);
+	rds_client_free(c);
+	free(iov.iov_base);
+}
+
 int main(int argc, char **argv)
 {
 	struct itimerval every = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
@@ -128,6 +182,7 @@ int main(int argc, char **argv)
 	test_close_wait(c);
 	setitimer(ITIMER_REAL, &never, NULL);
 	CHECK(interrupted > 0);
+	test_interrupt_ms(o);
 	rds_socket_free(a);
 	rds_socket_free(b);
 	rds_client_free(c);

@@ -235,6 +235,42 @@ def signals():
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def signals_ahead():
+    """A signal that interrupts no wait, because it came before: here another thread gets it."""
+    class Alarm(Exception):
+        pass
+
+    def handler(*_):
+        raise Alarm
+
+    def other():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        while not stop.wait(0.01):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    signal.signal(signal.SIGUSR1, handler)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    with rds.Client() as c, c.bind(f"{host}:0") as s, c.bind(f"{host}:0") as t:
+        nowhere = f"{host.rpartition('.')[0]}.250:9"
+        s.send_to(b"", nowhere)
+        for wait in (t.recv, lambda: t.wait(UntilKind.MESSAGE), lambda: rds.wait([(t, UntilKind.MESSAGE)], timeout=60), s.close_wait):
+            stop = threading.Event()
+            thread = threading.Thread(target=other)
+            try:
+                thread.start()
+                fails(Alarm, wait)
+            finally:
+                stop.set()
+                while True:
+                    try:
+                        thread.join()
+                        break
+                    except Alarm:
+                        pass
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+
+
 def forked():
     with rds.Client() as c, c.bind(f"{host}:0") as s:
         to = s.local
@@ -253,6 +289,6 @@ def forked():
         assert os.waitpid(child, 0)[1] == 0
 
 
-for test in (open_and_bind, messages, closed_while_waiting, woken, views, adopted, zero_copy, signals, forked):
+for test in (open_and_bind, messages, closed_while_waiting, woken, views, adopted, zero_copy, signals, signals_ahead, forked):
     test()
 print("ok")

@@ -27,7 +27,7 @@ class Client:
             raise ValueError(f"wait {wait!r}: want one of {', '.join(WAYS)}")
         limits = [0 if t is None else max(1, milliseconds(t)) for t in (timeout, call_timeout)]
         o = ffi.new("struct rds_options *", {"path": texts[0], "name": texts[1], "timeout_ms": limits[0], "call_timeout_ms": limits[1],
-                                             "wait": WAYS[wait], "spin_ns": int(spin * 1e9)})
+                                             "wait": WAYS[wait], "spin_ns": int(spin * 1e9), "interrupt_ms": 100})
         for key, value in params.items():
             if key not in {field for field, _ in ffi.typeof("struct rds_params").fields}:
                 raise TypeError(f"Client has no option {key!r}")
