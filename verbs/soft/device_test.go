@@ -1,7 +1,10 @@
 package soft
 
 import (
+	"bytes"
 	"errors"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -70,8 +73,18 @@ func TestPeerLacks(t *testing.T) {
 	p.close()
 }
 
-// TestNothingIsLeft: descriptors and goroutines after Close.
+// TestNothingIsLeft: descriptors and goroutines after Close, counted in a process of its own, in which
+// nothing of other tests ends meanwhile.
 func TestNothingIsLeft(t *testing.T) {
+	const alone = "RDSD_TEST_ALONE"
+	if os.Getenv(alone) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestNothingIsLeft$", "-test.v")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: TestNothingIsLeft")) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
 	fds := func() int {
 		e, err := filepath.Glob("/proc/self/fd/*")
 		if err != nil {
