@@ -104,9 +104,9 @@ test-loaded: need-go ## all tests RUNS=5 times beside a busy loop on every CPU, 
 fuzz: need-go ## every fuzz target in turn, FUZZTIME each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-vm: need-go ## tests in emulated machines: kernel RDS, siw, soft-RoCE, rping, perftest (VM=./test/vmlab/..., VMFLAGS='-run ...')
-	@test/vmlab/machine/setup.sh bin/vmlab
-	@RDSD_VMLAB=$(CURDIR)/bin/vmlab $(GO) test -count=1 -v -p 1 -timeout 60m $(VMFLAGS) $(VM) $(VMARGS) 2>&1 | \
+vm: need-go ## tests in emulated machines: kernel RDS, siw, soft-RoCE, rping, perftest (VM=./test/vmlab/..., VMFLAGS='-run ...', KERNEL=6.12)
+	@test/vmlab/machine/setup.sh bin/vmlab$(KERNEL:%=-%) $(KERNEL)
+	@RDSD_VMLAB=$(CURDIR)/bin/vmlab$(KERNEL:%=-%) $(GO) test -count=1 -v -p 1 -timeout 60m $(VMFLAGS) $(VM) $(VMARGS) 2>&1 | \
 		awk '!/^=== RUN/ { print } /--- PASS/ { p++ } /--- FAIL|^FAIL/ { f++ } \
 		END { print p + 0 " PASS, " f + 0 " FAIL"; exit !p || f }'
 

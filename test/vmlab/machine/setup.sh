@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes, in the folder that the argument names, what virtual machines boot:
-#   vmlinuz    Debian's kernel
+# Makes, in the folder that the first argument names, what virtual machines boot:
+#   vmlinuz    Debian's kernel: the newest of the series in the second argument, such as
+#              6.12, if Debian has it, or that of linux-image-amd64
 #   initrd.gz  the RAM disk of test/vmlab's machine: busybox, kernel modules,
 #              rping, perftest, rdma, ss, nft, guest.c and siwfuzz
 #   lab.gz     the RAM disk of a lab host: busybox, kernel modules, lab-init
@@ -12,7 +13,8 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../../../scripts/lib.sh"
-[ $# = 1 ] || die "usage: setup.sh FOLDER"
+[ $# = 1 ] || [ $# = 2 ] || die "usage: setup.sh FOLDER [SERIES]"
+image=linux-image-${2:+$2-}amd64
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 PATH=$PATH:/usr/sbin:/sbin # modprobe and depmod, which need no privilege here
@@ -44,8 +46,8 @@ need_programs() {
 kernel() {
 	local release
 	if [ ! -e "$out/release" ] && [ "$(id -u)" -eq 0 ]; then apt-get update -q >/dev/null || true; fi
-	release=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: linux-image-\([0-9][^ ]*\)$/\1/p' | head -n1)
-	[ -n "$release" ] || lacking "no linux-image-amd64 in apt's lists (this needs Debian on amd64; run apt-get update)"
+	release=$(apt-cache depends "$image" 2>/dev/null | sed -n 's/.*Depends: linux-image-\([0-9][^ ]*\)$/\1/p' | head -n1)
+	[ -n "$release" ] || lacking "no $image in apt's lists (this needs Debian on amd64; run apt-get update)"
 	[ "$(cat "$out/release" 2>/dev/null)" = "$release" ] && return
 	[ -d "/usr/src/linux-headers-$release" ] || need_packages "linux-headers-$release" || lacking "no headers of kernel $release"
 	echo "vmlab: fetching kernel $release and building siw for it"
