@@ -201,6 +201,27 @@ func TestSystemd(t *testing.T) {
 		b.is("rdsd.service", "ActiveState", "active")
 	})
 
+	t.Run("a unit that denies AF_RDS", func(t *testing.T) {
+		b := &booted{t, b.pid}
+		dir := t.TempDir()
+		if out, err := exec.Command("make", "-s", "-j2", "-C", "../../preload", "OUT="+dir, dir+"/librdsd-preload.so", dir+"/pre-calls").CombinedOutput(); err != nil {
+			t.Fatalf("the preload library: %v: %s", err, out)
+		}
+		b.do("mkdir -p /run/denied; cp " + dir + "/librdsd-preload.so " + dir + "/pre-calls /run/denied/")
+		unit := func(name, env string) {
+			b.do("cat >/run/systemd/system/" + name + " <<'END'\n[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\n" + env +
+				"RestrictAddressFamilies=~AF_RDS\nExecStart=/run/denied/pre-calls 10.91.0.1\nStandardError=file:/run/denied/err\nEND\nsystemctl daemon-reload")
+		}
+		unit("denied.service", "")
+		if _, err := b.try("systemctl start denied.service"); err == nil {
+			t.Fatal("without the library it has AF_RDS")
+		}
+		unit("preloaded.service", "Environment=LD_PRELOAD=/run/denied/librdsd-preload.so RDSD_SOCKET=/run/rdsd/rdsd.sock\n")
+		if _, err := b.try("systemctl start preloaded.service"); err != nil {
+			t.Fatalf("%v: %s", err, b.do("cat /run/denied/err"))
+		}
+	})
+
 	t.Run("the daemon is killed", func(t *testing.T) {
 		b := &booted{t, b.pid}
 		pid := b.do("systemctl show -P MainPID rdsd.service")
