@@ -181,7 +181,8 @@ func (s *session) detach() {
 		s.memory.free()
 		return
 	}
-	_ = s.askIn(context.Background(), func() error { s.d.engine.Detach(s.cl); return nil }) // or the engine has ended, and the process is about to
+	_ = engine.InPlace(func(f func() error) error { return s.askIn(context.Background(), f) },
+		func(p *engine.RingPlace) error { return s.d.engine.Leave(s.cl, p) }) // or the engine has ended, and the process is about to
 }
 
 // ask runs f on the engine's thread and returns its error. If a recess breaks the request off, f

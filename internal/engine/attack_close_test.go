@@ -111,3 +111,45 @@ func TestPongFlood(t *testing.T) {
 	w.run()
 	w.clean()
 }
+
+// TestSentBeforeTheEnd: what a socket sent before its close, or before the end of its process,
+// arrives if neither the network nor the receiver had to be waited for, also if the engine has
+// not seen it before. What waits for a connection is withdrawn.
+func TestSentBeforeTheEnd(t *testing.T) {
+	const n = 12
+	for name, to := range map[string]int{"another host": 1, "this host": 0} {
+		for end, f := range map[string]func(r *raw, s uint32){
+			"close":   func(r *raw, s uint32) { r.must(&ipc.CloseSock{Sock: s}) },
+			"process": func(r *raw, _ uint32) { r.at.Close() },
+		} {
+			t.Run(name+"/"+end, func(t *testing.T) {
+				w := newWorld(t, 2, Config{})
+				a, b := w.attach(0, smallParams()), w.attach(to, smallParams())
+				b.must(&ipc.Bind{Addr: hostAddr(to), Port: 20, RcvBuf: 1 << 20})
+				s := a.bind(10)
+				a.open(s, 0, 0, hostAddr(to), 20)
+				a.sendMsg(s, 0, 0, 10)
+				w.run()
+				if got := b.read(); got != 1 {
+					t.Fatalf("%d messages while the connection is made", got)
+				}
+				a.open(s, 1, 1, nobody(1), 20)
+				for id := range uint32(n) {
+					a.sendMsg(s, 0, 1+id, 100)
+					a.sendMsg(s, 1, 1+n+id, 100)
+				}
+				f(a, s)
+				w.run()
+				got := b.read()
+				for more := got; more > 0; got += more {
+					w.run() // its ring has room again
+					more = b.read()
+				}
+				if got != n {
+					t.Errorf("%d of %d messages arrived", got, n)
+				}
+				w.clean(a, b)
+			})
+		}
+	}
+}

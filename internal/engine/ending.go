@@ -58,6 +58,26 @@ func (ks *keyTable) retireIfDead(r *region) bool {
 	return true
 }
 
+// sendNow has the connections and the sockets of this host take what they can take at once.
+// What a socket has sent before it closes, or its process ends, is withdrawn only if it had to
+// wait for the network or for its receiver: sendmsg of the kernel transmits in its caller's call
+// (net/rds/send.c rds_send_xmit).
+func (e *Engine) sendNow() {
+	e.dirty.flushPeers()
+	e.loop.run()
+}
+
+// Leave is Detach of a client whose process has ended by itself: what it had submitted goes out
+// as far as sendNow allows. It has to be called again, in another turn, as InPlace does.
+func (e *Engine) Leave(c *Client, p *RingPlace) error {
+	if err := e.clients.behindRing(c, p); err == errAgain {
+		return err
+	}
+	e.sendNow()
+	e.Detach(c)
+	return nil
+}
+
 // Detach ends a client: its ports and keys are free as fast as turns allow, and to
 // whoever asks for a port at once; its memory when no work request and no region
 // uses it any more.

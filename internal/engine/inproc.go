@@ -231,9 +231,9 @@ func (p *InProcess) later(r ipc.Request) (ipc.Response, error) {
 // Close detaches the client.
 func (p *InProcess) Close() error {
 	if p.end(nil) && p.cl != nil {
-		p.Run(func() {
+		return InPlace(p.ask, func(at *RingPlace) error {
 			p.e.chores.Renew()
-			p.e.Detach(p.cl)
+			return p.e.Leave(p.cl, at)
 		})
 	}
 	return nil

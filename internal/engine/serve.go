@@ -72,6 +72,7 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 	case *ipc.CloseSock:
 		if p.closing == nil {
 			p.closing = c.sock(r.Sock)
+			e.sendNow()
 		}
 		switch s := p.closing; {
 		case s == nil:
