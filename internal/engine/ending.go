@@ -70,8 +70,11 @@ func (e *Engine) sendNow() {
 // Leave is Detach of a client whose process has ended by itself: what it had submitted goes out
 // as far as sendNow allows. It has to be called again, in another turn, as InPlace does.
 func (e *Engine) Leave(c *Client, p *RingPlace) error {
-	if err := e.clients.behindRing(c, p); err == errAgain {
+	switch err := e.clients.behindRing(c, p); {
+	case err == errAgain:
 		return err
+	case err != nil: // the engine has ended it
+		return nil
 	}
 	e.sendNow()
 	e.Detach(c)

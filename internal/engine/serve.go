@@ -31,15 +31,16 @@ func (p *RingPlace) passed(c *Client) bool {
 // behindRing returns nil when everything ahead of p has been handled, and
 // errAgain if that takes another turn.
 func (cs *clientTable) behindRing(c *Client, p *RingPlace) error {
+	if c.dead { // its ring may be unmapped
+		return unix.ECONNABORTED
+	}
 	if !p.known {
 		p.known, p.at = true, c.sub.Published()
 	}
 	if p.passed(c) {
 		return nil
 	}
-	if !c.dead {
-		cs.e.tx.pollClient(c)
-	}
+	cs.e.tx.pollClient(c)
 	switch {
 	case c.dead:
 		return unix.ECONNABORTED
