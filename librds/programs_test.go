@@ -112,6 +112,16 @@ func TestWake(t *testing.T) {
 	}
 }
 
+// TestReach: operations to hosts that are not reached end, and have not run.
+func TestReach(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			finish(t, program(t, s, "reach", d.Socket(), netip.AddrPortFrom(d.Addr(), 0).String(), "127.254.253.252:7", "192.0.2.1:7"))
+		})
+	}
+}
+
 // TestBorrow: datagrams that are looked at where they lie.
 func TestBorrow(t *testing.T) {
 	for _, s := range sanitizers() {

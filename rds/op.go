@@ -20,6 +20,7 @@ type awaitedOp struct {
 	token  uint64
 	notify bool // its status will come; otherwise only if it is not Success
 	wanted bool // somebody takes it
+	msg    uint32
 }
 
 // cellRef is what the ids of a cell in shared memory mean.
@@ -242,7 +243,7 @@ func (t *tx) promise(s *Socket, ce *cell, id uint32, token uint64, notify, repor
 	}
 	x.settles++
 	s.promised.Add(1)
-	t.c.rx.promise(s, opKey{cell: ce.idx, id: ce.last}, ce, awaitedOp{token: token, notify: notify, wanted: true})
+	t.c.rx.promise(s, opKey{cell: ce.idx, id: ce.last}, ce, awaitedOp{token: token, notify: notify, wanted: true, msg: id})
 }
 
 // Completions moves the statuses of settled operations into dst, in the order in

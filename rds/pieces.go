@@ -47,7 +47,7 @@ func (c *pieces) move(ctx context.Context, n int) (moved int, err error) {
 		}
 		p := flight[0]
 		flight = flight[1:]
-		inUse, why := c.s.settled(ctx, p.op)
+		inUse, why := c.s.settled(ctx, c.to, p.op)
 		if e := c.mem.done(&p, inUse, why == nil); why == nil {
 			why = e
 		}

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -59,8 +60,8 @@ func (r Reason) Unwrap() error {
 // while other messages of the socket wait for it. With true they fail with the
 // Reason. With false, the default, they wait, too. The first message to a
 // destination always waits, so that the daemon goes on trying. Sends to a host that
-// peers.allow forbids always fail. Operations, also those of RDMARead and Remote, are sends: the
-// first one waits until its context ends.
+// peers.allow forbids always fail. The calls that wait for their operation, such as RDMARead and
+// those of Remote, fail in any case.
 func (s *Socket) SetFailUnreachable(on bool) { s.failUnreachable.Store(on) }
 
 // reason returns why the host of to is not reached, or 0 if it is or nobody knows.
@@ -90,4 +91,60 @@ func (t *tx) unreachable(s *Socket, d *dest) error {
 		}
 	}
 	return nil
+}
+
+// complete is Barrier for op, an operation to to. When the host turns out not to be reached, op is
+// withdrawn if it has not gone out, and why says the reason. If op has gone out, it goes on.
+func (s *Socket) complete(ctx context.Context, to netip.AddrPort, op OpRef) (why Reason, err error) {
+	for last, local := Reason(0), false; ; {
+		now := last
+		err := s.waitUntil(ctx, wantBarrier, func(arm bool) (bool, error) {
+			_, ok, err := s.barrierTry(op.Addr, op.ID, arm)
+			if local = ok; !ok {
+				now = s.reason(to)
+			}
+			return ok || now != last, err
+		})
+		if err != nil || local {
+			return why, err
+		}
+		if last = now; now != 0 {
+			why = now
+			s.withdraw(op)
+		}
+	}
+}
+
+// withdraw has the daemon withdraw op, unless it has gone out. Its status says what became of it.
+func (s *Socket) withdraw(op OpRef) {
+	t := &s.c.tx
+	for done := false; !done; {
+		t.mu.Lock()
+		done = t.withdraw(s, op)
+		t.unlock()
+		if !done {
+			_ = s.ringWait(false)
+		}
+	}
+}
+
+// withdraw is Socket.withdraw; false: the ring has no room. The id of a message whose status has not
+// come is not another's yet. mu is held.
+func (t *tx) withdraw(s *Socket, op OpRef) bool {
+	if t.dead || s.closed.Load() || s.state() != nil {
+		return true
+	}
+	r := &s.c.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.takeEvents()
+	key, awaited := s.findAwaited(op.Addr, op.ID)
+	switch {
+	case !awaited:
+		return true
+	case t.sub.Free() < 1:
+		return false
+	}
+	*t.sub.Reserve().Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s.handle, Slot: shm.NoSlot, MsgID: s.awaited[key].msg}
+	return true
 }

@@ -58,8 +58,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestUnreachableOps: an operation whose wait for a host ends says why the host is not reached,
-// whether its context is canceled or its time runs out.
+// TestUnreachableOps: an operation that is waited for ends when its host turns out not to be reached.
+// It has not run, the socket is told, and the next one has the daemon try again.
 func TestUnreachableOps(t *testing.T) {
 	d := rdstest.StartDaemons(t, 1)[0]
 	c := d.Open(t)
@@ -68,44 +68,80 @@ func TestUnreachableOps(t *testing.T) {
 		t.Fatal(err)
 	}
 	const cookie = 1 << 40
-	to := netip.MustParseAddrPort("127.254.253.252:7")
+	refused, forbidden := netip.MustParseAddrPort("127.254.253.252:7"), netip.MustParseAddrPort("192.0.2.1:7")
 	rdma := rds.RDMA{Cookie: cookie, Local: []rds.Segment{{Buf: buf, Len: 8}}}
-	for name, do := range map[string]func(ctx context.Context, s *rds.Socket) error{
-		"RDMARead":  func(ctx context.Context, s *rds.Socket) error { return s.RDMARead(ctx, to, &rdma) },
-		"RDMAWrite": func(ctx context.Context, s *rds.Socket) error { return s.RDMAWrite(ctx, to, &rdma) },
-		"Atomic": func(ctx context.Context, s *rds.Socket) error {
-			_, err := s.Atomic(ctx, to, &rds.Atomic{Cookie: cookie, Add: 1})
+	for name, do := range map[string]func(s *rds.Socket, to netip.AddrPort) error{
+		"RDMARead":  func(s *rds.Socket, to netip.AddrPort) error { return s.RDMARead(t.Context(), to, &rdma) },
+		"RDMAWrite": func(s *rds.Socket, to netip.AddrPort) error { return s.RDMAWrite(t.Context(), to, &rdma) },
+		"Atomic": func(s *rds.Socket, to netip.AddrPort) error {
+			_, err := s.Atomic(t.Context(), to, &rds.Atomic{Cookie: cookie, Add: 1})
 			return err
 		},
-		"ReadAt": func(ctx context.Context, s *rds.Socket) error {
-			_, err := s.Remote(ctx, to, cookie, 100).ReadAt(make([]byte, 8), 0)
+		"ReadAt": func(s *rds.Socket, to netip.AddrPort) error {
+			_, err := s.Remote(t.Context(), to, cookie, 1<<20).ReadAt(make([]byte, 1<<20), 0)
 			return err
 		},
-		"WriteAt": func(ctx context.Context, s *rds.Socket) error {
-			_, err := s.Remote(ctx, to, cookie, 100).WriteAt(make([]byte, 8), 0)
+		"WriteAt": func(s *rds.Socket, to netip.AddrPort) error {
+			_, err := s.Remote(t.Context(), to, cookie, 1<<20).WriteAt(make([]byte, 1<<20), 0)
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := d.Bind(t, c, 0)
-			why := func(err, end error) {
-				t.Helper()
-				if reason, is := errors.AsType[rds.Reason](err); !is || !errors.Is(reason, syscall.ECONNREFUSED) || !errors.Is(err, end) {
-					t.Errorf("%v, want %v and that no daemon listens there", err, end)
+			s.SetNotices() // it does not hang on what the socket queues
+			for range 3 {
+				if err := do(s, refused); !notReached(err, syscall.ECONNREFUSED) {
+					t.Errorf("%v, want that no daemon listens there", err)
 				}
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error)
-			go func() { done <- do(ctx, s) }()
-			if n := told(t, s); n.Kind != rds.Unreachable || n.To != to {
-				t.Errorf("told %+v", n)
+			if err := do(s, forbidden); !notReached(err, syscall.EACCES) {
+				t.Errorf("%v, want that peers.allow forbids it", err)
 			}
-			cancel()
-			why(<-done, context.Canceled)
-			short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
-			why(do(short, s), context.DeadlineExceeded)
+			if err := s.BarrierAll(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if n := s.Completions(make([]rds.Completion, 1)); n != 0 {
+				t.Error("a completion is left")
+			}
 		})
+	}
+}
+
+// notReached reports whether err is a Reason with an errno, and no other end of an operation than Dropped.
+func notReached(err error, errno syscall.Errno) bool {
+	reason, is := errors.AsType[rds.Reason](err)
+	return is && errors.Is(reason, errno) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, rds.Canceled) && !errors.Is(err, rds.Unknown)
+}
+
+// TestUnreachableOthers: what others have sent to a host that is not reached goes on waiting when an
+// operation ends for that, and so does an operation that nobody waits for in one call.
+func TestUnreachableOthers(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	c := d.Open(t)
+	s := d.Bind(t, c, 0)
+	buf, err := c.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := netip.MustParseAddrPort("127.254.253.252:7")
+	rdma := rds.RDMA{Cookie: 1 << 40, Local: []rds.Segment{{Buf: buf, Len: 8}}, Notify: true}
+	m := rds.Message{Addr: to, Op: &rdma}
+	if _, err := s.Send(t.Context(), &m); err != nil {
+		t.Fatal(err)
+	}
+	if n := told(t, s); n.Kind != rds.Unreachable {
+		t.Fatalf("told %+v", n)
+	}
+	for range 2 {
+		if err := s.RDMARead(t.Context(), to, &rdma); !notReached(err, syscall.ECONNREFUSED) {
+			t.Errorf("%v, want that no daemon listens there", err)
+		}
+	}
+	if hwm := s.HWM(to.Addr()); hwm != 0 {
+		t.Errorf("the operation that waits has ended: the mark is %d", hwm)
+	}
+	if n := s.Completions(make([]rds.Completion, 1)); n != 0 {
+		t.Error("the operation that waits has ended")
 	}
 }
 

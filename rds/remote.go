@@ -25,7 +25,7 @@ var (
 )
 
 // Remote returns the region of size bytes that c names, of the socket at to. Its calls wait
-// until ctx ends. A region of another socket fails at the first use, with RemoteError and
+// until ctx ends, or until the host turns out not to be reached. A region of another socket fails at the first use, with RemoteError and
 // EACCES: see RDMA.OwnerOnly. It sends nothing and holds nothing: whether the region exists
 // shows at the first use.
 func (s *Socket) Remote(ctx context.Context, to netip.AddrPort, c Cookie, size int64) *RemoteRegion {
@@ -38,7 +38,7 @@ func (s *Socket) Remote(ctx context.Context, to netip.AddrPort, c Cookie, size i
 // Socket.RDMARead has none.
 //
 // It waits until the context of Remote ends. When it returns, p is the caller's again.
-// Errors: the context's, which is the Reason, too, if the host is not reached; io.EOF;
+// Errors: the context's; the Reason if the host is not reached; io.EOF;
 // ErrInvalid for an offset below 0; those of Socket.RDMARead and Client.Alloc.
 func (r *RemoteRegion) ReadAt(p []byte, off int64) (int, error) {
 	var end error

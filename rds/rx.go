@@ -180,6 +180,9 @@ func (r *rx) dispatch(e *shm.Entry) {
 	case shm.EvNotice:
 		n := e.Notice()
 		s.noticed.Add(1) // see outRun.takes
+		if n.Notice == shm.NoticeUnreachable {
+			s.notifyAll(wantBarrier) // see complete
+		}
 		if k := NoticeKind(n.Notice); !s.unwanted.has(k) {
 			s.addNotice(Notice{Kind: k, To: about(n), Count: n.Count, Reason: Reason(n.Reason)})
 			s.arrived(wantNotice)

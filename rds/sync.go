@@ -19,8 +19,8 @@ import (
 // ctx limits the wait, and its deadline is the operation's GiveUpAfter as well. If ctx
 // ends first, the error is the context's, the outcome is unknown, and the local memory must
 // be treated as in use until BarrierAll returns nil. Other errors are those of Send and WaitOp.
-// An operation waits for a host that is not reached. When the wait has ended, the error is the
-// host's Reason as well.
+// If the host turns out not to be reached before the operation has gone out, the error is the Reason: the
+// operation has not run and never will. If it has gone out, it waits, and so does one of Send.
 func (s *Socket) RDMAWrite(ctx context.Context, to netip.AddrPort, op *RDMA) error {
 	return s.opErr("write", to, s.transfer(ctx, to, op, true))
 }
@@ -90,7 +90,7 @@ func (s *Socket) run(ctx context.Context, m *Message) (pending OpRef, err error)
 	if err != nil {
 		return OpRef{}, err
 	}
-	inUse, err := s.settled(ctx, op)
+	inUse, err := s.settled(ctx, m.Addr, op)
 	if inUse {
 		return op, err
 	}
@@ -102,6 +102,9 @@ func (s *Socket) post(ctx context.Context, m *Message) (OpRef, error) {
 	if at, ok := ctx.Deadline(); ok {
 		m.GiveUpAfter = min(max(time.Until(at), time.Millisecond), maxGiveUp)
 	}
+	if why := s.reason(m.Addr); why != 0 {
+		return OpRef{}, why
+	}
 	id, err := s.Send(ctx, m)
 	if err != nil {
 		return OpRef{}, cause(err)
@@ -109,10 +112,11 @@ func (s *Socket) post(ctx context.Context, m *Message) (OpRef, error) {
 	return OpRef{m.Addr.Addr().Unmap(), id}, nil
 }
 
-// settled waits until op, which post returned, is locally complete and settled. After an
+// settled waits until op, which post sent to to, is locally complete and settled. After an
 // error nobody waits for op any more; inUse says that it may still use its memory.
-func (s *Socket) settled(ctx context.Context, op OpRef) (inUse bool, err error) {
-	if _, err := s.Barrier(ctx, op.Addr, op.ID); err != nil {
+func (s *Socket) settled(ctx context.Context, to netip.AddrPort, op OpRef) (inUse bool, err error) {
+	why, err := s.complete(ctx, to, op)
+	if err != nil {
 		s.disown(op)
 		return true, cause(err)
 	}
@@ -121,8 +125,11 @@ func (s *Socket) settled(ctx context.Context, op OpRef) (inUse bool, err error) 
 		s.disown(op)
 		return false, cause(err)
 	}
-	if err = c.Err(); err != nil && pastDeadline(ctx) {
+	switch err = c.Err(); {
+	case err != nil && pastDeadline(ctx):
 		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // it gave up for that
+	case c.Status == Dropped && why != 0:
+		err = fmt.Errorf("%w: %w", err, why)
 	}
 	return false, err
 }
@@ -131,6 +138,9 @@ func (s *Socket) settled(ctx context.Context, op OpRef) (inUse bool, err error) 
 // or that the operation was dropped, and the host is not reached, the error is the Reason, too.
 func (s *Socket) opErr(op string, to netip.AddrPort, err error) error {
 	dropped, is := errors.AsType[*statusError](err)
+	if _, said := errors.AsType[Reason](err); said {
+		return opErr(op, to, err)
+	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || is && dropped.status == Dropped && !dropped.nobody() {
 		if why := s.reason(to); why != 0 {
 			err = fmt.Errorf("%w: %w", err, why)

@@ -3,11 +3,16 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/rdmaop"
 )
 
 // cancelDest withdraws what a socket has queued or sent to one destination
 // (RDS_CANCEL_SENT_TO).
 func (tx *sender) cancelDest(c *Client, d *shm.Sub) (cost int) {
+	if d.Slot == shm.NoSlot {
+		tx.withdraw(c, d)
+		return scanCost
+	}
 	sl := c.slot(d.Slot, d.Sock)
 	if sl == nil {
 		return 0
@@ -15,6 +20,28 @@ func (tx *sender) cancelDest(c *Client, d *shm.Sub) (cost int) {
 	before := sl.txs.N
 	tx.cancel(sl)
 	return scanCost * (before - sl.txs.N)
+}
+
+// withdraw ends one message of a socket as its limit does, if it has not gone out. Its process may
+// not know yet that it has ended.
+func (tx *sender) withdraw(c *Client, d *shm.Sub) {
+	if d.MsgID >= uint32(len(c.msgs)) {
+		tx.e.clients.kill(c, "message id %d to withdraw is out of range", d.MsgID)
+		return
+	}
+	if t := c.msgs[d.MsgID]; t != nil && t.sock.handle == d.Sock && !t.done() && t.unsent() {
+		t.slot.way.end(t, msg.Withdrawn)
+	}
+}
+
+// unsent reports whether t has not gone out, nor a piece of its operation.
+func (t *txMsg) unsent() bool {
+	for _, o := range t.ops() {
+		if o.State() != rdmaop.StateQueued {
+			return false
+		}
+	}
+	return t.m.GivenUp() == msg.Withdrawn
 }
 
 // cancel withdraws the messages that were sent to sl before the call. It may take

@@ -33,6 +33,7 @@ func (d *dirtyPeers) watch(p *peer) {
 		p.emptying = true
 		d.emptying = append(d.emptying, p)
 	}
+	e.peers.restReach(p)
 	e.due.peer(p, p.c.NextTimeout())
 }
 

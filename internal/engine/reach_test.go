@@ -3,8 +3,10 @@ package engine
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -124,4 +126,80 @@ func TestCrossedUntold(t *testing.T) {
 	}
 	w.run()
 	r.wantReason(0, shm.ReachRejected, 1)
+}
+
+// TestUnreachableForgotten: once nobody tries to reach a host any more, its destinations do not say
+// that it is not reached, and the next attempt that fails is told.
+func TestUnreachableForgotten(t *testing.T) {
+	w := newWorld(t, 2, Config{})
+	r := w.attach(0, smallParams())
+	s := r.bind(9)
+	w.net.Faults.Unreachable = 1e6
+	r.open(s, 0, 0, hostAddr(1), 10)
+	for i := range uint32(3) {
+		r.sendMsg(s, 0, i, 10)
+		w.wait(3_000_000_000)
+		r.wantReason(0, shm.ReachNoRoute, 1)
+		r.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s} })
+		w.wait(3_000_000_000)
+		r.wantReason(0, 0, 0)
+	}
+}
+
+// TestWithdrawUnsent: a process withdraws one message that has not gone out. Its operation is
+// Dropped and never comes. One that has gone out goes on, and so do the others.
+func TestWithdrawUnsent(t *testing.T) {
+	w, a, b := opPair(t, 2)
+	r := b.expose(0, 64, abi.RightWrite, a)
+	withdraw := func(sock, id uint32) {
+		a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: sock, Slot: shm.NoSlot, MsgID: id} })
+	}
+	write := func(v byte) uint32 {
+		a.mem[v*8] = v
+		op := a.op(abi.OpWrite, r.Cookie, uint64(v)*8)
+		op.Off = uint64(v) * 8
+		return a.submit(shm.Sub{Len: 4}, op)
+	}
+	a.submit(shm.Sub{Len: 4}) // meets the socket: behind it nothing waits
+	w.run()
+	sent := write(1)
+	w.pass(ms, w.es[0]) // the peer's daemon stands still
+	withdraw(a.sock, sent)
+	w.pass(ms, w.es[0])
+	if st := a.statuses(); st[0] != -1 {
+		t.Errorf("one that has gone out: status %d", st[0])
+	}
+	w.run()
+
+	w.net.Faults.Unreachable = 1e6
+	w.es[0].peers.all[0].c.Reset(w.net.Now(), errAdmin)
+	w.wait(1_000_000_000)
+	write(2)
+	gone, other := write(3), write(4)
+	plain := a.submit(shm.Sub{Len: 4})
+	withdraw(a.sock+1, other) // of no socket
+	withdraw(a.sock, gone)
+	withdraw(a.sock, gone)
+	withdraw(a.sock, sent)
+	w.wait(1_000_000_000)
+	withdraw(a.sock, gone) // has ended
+	w.wait(1_000_000_000)
+	ok, dropped := int(abi.StatusSuccess), int(abi.StatusDropped)
+	if st := a.statuses(); !slices.Equal(st, []int{ok, -1, dropped, -1}) {
+		t.Errorf("withdrawn: statuses %v", st)
+	}
+	w.net.Faults.Unreachable = 0
+	w.wait(3_000_000_000)
+	if st := a.statuses(); !slices.Equal(st, []int{ok, ok, dropped, ok}) || a.hwm() != 4 || a.cl.msgs[plain] != nil {
+		t.Errorf("reached again: statuses %v, HWM %d", st, a.hwm())
+	}
+	if b.look(); len(b.msgs) != 5 || b.mem[8] != 1 || b.mem[16] != 2 || b.mem[24] != 0 || b.mem[32] != 4 {
+		t.Errorf("%d messages, memory %v", len(b.msgs), b.mem[:64])
+	}
+	w.clean2(a, b)
+	withdraw(a.sock, ^uint32(0))
+	w.run()
+	if !a.cl.dead {
+		t.Error("a message id that is out of range is taken")
+	}
 }

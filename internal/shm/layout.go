@@ -32,9 +32,13 @@ const (
 	KindSendOp    Kind = 2 // Sub, followed by one SubOp entry, two with SubTwoOps
 	KindOpenDest  Kind = 3 // SubDest
 	KindCloseDest Kind = 4 // SubDest: Slot only
-	KindCancel    Kind = 5 // Sub: Sock, Slot: cancel all to the slot's destination
+	KindCancel    Kind = 5 // Sub: Sock, Slot: cancel all to the slot's destination; NoSlot: MsgID, see there
 	KindRun       Kind = 6 // Sub: Sock, Slot, MsgID; Chunk, Len: a chunk with a run, see run.go
 )
+
+// NoSlot is the Slot of a KindCancel that withdraws the message MsgID alone, and only if it has not
+// gone out. Then it ends as at its limit, and never comes. A daemon that does not know this does nothing.
+const NoSlot = ^uint32(0)
 
 // Sub flags.
 const (
@@ -214,7 +218,7 @@ type Slot struct {
 	State     uint32 // conn.State of the peer's connection
 	Limits    uint32 // SlotLimits, which change only with Gen
 	// Unreachable is why the host is not reached (Reach...). It is 0 if the host is
-	// reached, or if nobody has tried. With ReachForbidden, sends fail with EACCES.
+	// reached, or if nobody tries. With ReachForbidden, sends fail with EACCES.
 	Unreachable uint32
 	_           [44]byte
 }

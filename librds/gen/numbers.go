@@ -49,7 +49,7 @@ func descriptors() []number {
 		{"SHM_KIND_OPEN_DEST", uint64(shm.KindOpenDest)}, {"SHM_KIND_CLOSE_DEST", uint64(shm.KindCloseDest)},
 		{"SHM_KIND_CANCEL", uint64(shm.KindCancel)}, {"SHM_KIND_RUN", uint64(shm.KindRun)},
 		{"SHM_SUB_ACK_NOW", uint64(shm.SubAckNow)}, {"SHM_SUB_TWO_OPS", uint64(shm.SubTwoOps)}, {"SHM_SUB_FROM_BUF", uint64(shm.SubFromBuf)},
-		{"SHM_SUB_NOTIFY", uint64(shm.SubNotify)},
+		{"SHM_SUB_NOTIFY", uint64(shm.SubNotify)}, {"SHM_NO_SLOT", uint64(shm.NoSlot)},
 		{"SHM_WANT_RELIEF", uint64(shm.WantRelief)}, {"SHM_WANT_CROWDED", uint64(shm.WantCrowded)},
 		{"SHM_SLOT_NO_RDMA", uint64(shm.SlotNoRDMA)},
 	}

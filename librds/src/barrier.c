@@ -72,6 +72,7 @@ struct target {
 	uint64_t id;
 	struct rds_completion *comp;
 	bool wakes; /* rds_wake ends it */
+	int *why;   /* of rdsi_barrier_reach */
 };
 
 /* wait_for calls try until it returns 1 or an error, and waits for want in between. arm is set
@@ -106,8 +107,26 @@ static int try_barrier(struct target *t, bool arm)
 
 static int barrier(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t deadline, bool wakes)
 {
-	struct target t = {s, to, id, NULL, wakes};
+	struct target t = {.s = s, .to = to, .id = id, .wakes = wakes};
 	return wait_for(&t, WANT_BARRIER, deadline, try_barrier);
+}
+
+/* A try for rdsi_barrier_reach. */
+static int try_reach(struct target *t, bool arm)
+{
+	int got = rdsi_barrier_try(t->s, t->to, t->id, arm);
+	if (got)
+		return got;
+	pthread_mutex_lock(&t->s->c->tx.mu);
+	*t->why = t->s->c->tx.dead ? 0 : rdsi_reason(t->s, t->to);
+	pthread_mutex_unlock(&t->s->c->tx.mu);
+	return *t->why != 0;
+}
+
+int rdsi_barrier_reach(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t deadline, int *why)
+{
+	struct target t = {.s = s, .to = to, .id = id, .why = why};
+	return wait_for(&t, WANT_BARRIER | WANT_REACH, deadline, try_reach);
 }
 
 int rdsi_barrier(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t deadline) { return barrier(s, to, id, deadline, false); }
@@ -181,13 +200,13 @@ static int take_status(struct target *t, bool arm)
 
 int rdsi_wait_op(rds_socket *s, const struct rds_addr *to, uint64_t id, struct rds_completion *comp, int64_t deadline)
 {
-	struct target t = {s, to, id, comp, false};
+	struct target t = {.s = s, .to = to, .id = id, .comp = comp};
 	return wait_for(&t, WANT_COMPLETION, deadline, take_status);
 }
 
 int rds_wait_op(rds_socket *s, const struct rds_addr *addr, uint64_t id, struct rds_completion *comp, int timeout_ms)
 {
 	struct rds_completion dropped;
-	struct target t = {s, addr, id, comp ? comp : &dropped, true};
+	struct target t = {.s = s, .to = addr, .id = id, .comp = comp ? comp : &dropped, .wakes = true};
 	return rdsi_forked(s->c) ? -ESTALE : wait_for(&t, WANT_COMPLETION, rdsi_deadline(timeout_ms), take_status);
 }

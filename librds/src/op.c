@@ -151,13 +151,13 @@ static uint16_t op_flags(uint32_t flags)
 }
 
 /* promise reserves a place for the status of the operation that was just submitted. */
-static void promise(rds_socket *s, struct rdsi_cell *ce, struct rdsi_tx_msg *x, uint32_t flags)
+static void promise(rds_socket *s, struct rdsi_cell *ce, uint32_t id, uint32_t flags)
 {
 	if (!settles(flags))
 		return;
-	x->settles++;
+	s->c->tx.msgs[id].settles++;
 	atomic_fetch_add(&s->promised, 1);
-	rdsi_promise(s, ce, ce->last, flags & RDS_OP_NOTIFY);
+	rdsi_promise(s, ce, ce->last, id, flags & RDS_OP_NOTIFY);
 }
 
 static uint64_t commit_rdma(rds_client *c, struct rdsi_cell *ce, const struct rds_rdma *op, uint32_t list)
@@ -218,10 +218,10 @@ void rdsi_commit_extras(rds_socket *s, struct rdsi_out *m, struct rdsi_tx_msg *x
 		sub->flags |= SHM_SUB_TWO_OPS;
 	if (e->op) {
 		e->op_id = commit_rdma(s->c, ce, e->op, x->op_mem);
-		promise(s, ce, x, e->op->flags);
+		promise(s, ce, m->id, e->op->flags);
 	}
 	if (e->atomic) {
 		e->atomic_id = commit_atomic(s->c, ce, e->atomic, x->op_mem + (uint32_t)(rdsi_round_up(list_size(e), SHM_UNIT) / SHM_UNIT));
-		promise(s, ce, x, e->atomic->flags);
+		promise(s, ce, m->id, e->atomic->flags);
 	}
 }

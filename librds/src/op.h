@@ -4,9 +4,9 @@
 
 #include "int.h"
 
-/* rdsi_promise notes that the status of an operation may come, and with notify that it will
- * come. tx.mu is held, rx.mu is taken. */
-void rdsi_promise(rds_socket *s, struct rdsi_cell *ce, uint64_t id, bool notify);
+/* rdsi_promise notes that the status of an operation of message msg may come, and with notify that it
+ * will come. tx.mu is held, rx.mu is taken. */
+void rdsi_promise(rds_socket *s, struct rdsi_cell *ce, uint64_t id, uint32_t msg, bool notify);
 
 /* rdsi_promise_outcome does the same for the status of a message, which will come, with its token. */
 void rdsi_promise_outcome(rds_socket *s, struct rdsi_cell *ce, uint32_t id, uint64_t token);
@@ -22,6 +22,10 @@ void rdsi_settle(rds_socket *s, const struct shm_event_status *e);
 /* rdsi_find_status finds the completion of an operation: its place in the queue, -1 if it is to
  * come, or -EINVAL if none will come. */
 int rdsi_find_status(rds_socket *s, const struct rds_addr *to, uint64_t id);
+
+/* rdsi_message_of finds the message of an operation whose completion is to come: 1; 0 if it has come,
+ * or -EINVAL if none will come. While tx.mu is held the id is not another's. rx.mu is taken. */
+int rdsi_message_of(rds_socket *s, const struct rds_addr *to, uint64_t id, uint32_t *msg);
 
 /* rdsi_disown drops the completion of an operation, now or when it comes. It takes rx.mu. */
 void rdsi_disown(rds_socket *s, const struct rds_addr *to, uint64_t id);

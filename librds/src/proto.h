@@ -112,6 +112,7 @@
 #define SHM_SUB_TWO_OPS 2u
 #define SHM_SUB_FROM_BUF 4u
 #define SHM_SUB_NOTIFY 8u
+#define SHM_NO_SLOT 0xffffffffu
 #define SHM_WANT_RELIEF 1u
 #define SHM_WANT_CROWDED 2u
 #define SHM_SLOT_NO_RDMA 1u

@@ -145,6 +145,8 @@ static struct rds_addr about(const struct shm_event_notice *e)
 static void on_notice(rds_socket *s, const struct shm_event_notice *e)
 {
 	atomic_fetch_add(&s->noticed, 1); /* see rdsi_run_takes */
+	if (e->notice == SHM_NOTICE_UNREACHABLE)
+		rdsi_notify(s, WANT_REACH, false);
 	if (e->notice < 32 && !(s->wanted_notices & 1u << e->notice))
 		return;
 	struct rds_notice n = {.kind = e->notice, .reason = e->reason, .to = about(e), .count = e->count};

@@ -18,6 +18,7 @@ struct awaited {
 	uint32_t cell;
 	uint64_t id;
 	uint64_t token; /* of a message */
+	uint32_t msg; /* of an operation: its message */
 	bool wanted; /* false: nobody takes it */
 };
 
@@ -93,9 +94,9 @@ static void promise(rds_socket *s, struct rdsi_cell *ce, const struct awaited *a
 		rdsi_fail(s->c, -ECONNABORTED, "no memory to keep a status");
 }
 
-void rdsi_promise(rds_socket *s, struct rdsi_cell *ce, uint64_t id, bool notify)
+void rdsi_promise(rds_socket *s, struct rdsi_cell *ce, uint64_t id, uint32_t msg, bool notify)
 {
-	promise(s, ce, &(struct awaited){.cell = ce->idx, .id = id, .wanted = notify});
+	promise(s, ce, &(struct awaited){.cell = ce->idx, .id = id, .msg = msg, .wanted = notify});
 }
 
 void rdsi_promise_outcome(rds_socket *s, struct rdsi_cell *ce, uint32_t id, uint64_t token)
@@ -164,14 +165,32 @@ static int find_comp(rds_socket *s, const struct rds_addr *to, uint64_t id)
 	return -1;
 }
 
+/* find_wanted finds what awaits the completion of an operation, or NULL if nobody takes one. */
+static struct awaited *find_wanted(rds_socket *s, const struct rds_addr *to, uint64_t id)
+{
+	struct rx_cell *cell = find_cell_of(s, to->ip);
+	struct awaited *a = cell ? find_awaited(s, cell->cell, id) : NULL;
+	return a && a->wanted ? a : NULL;
+}
+
 int rdsi_find_status(rds_socket *s, const struct rds_addr *to, uint64_t id)
 {
 	int i = find_comp(s, to, id);
 	if (i >= 0)
 		return i;
-	struct rx_cell *cell = find_cell_of(s, to->ip);
-	struct awaited *a = cell ? find_awaited(s, cell->cell, id) : NULL;
-	return a && a->wanted ? -1 : -EINVAL;
+	return find_wanted(s, to, id) ? -1 : -EINVAL;
+}
+
+int rdsi_message_of(rds_socket *s, const struct rds_addr *to, uint64_t id, uint32_t *msg)
+{
+	pthread_mutex_lock(&s->c->rx.mu);
+	rdsi_take_events(s->c);
+	struct awaited *a = find_wanted(s, to, id);
+	int got = a ? 1 : find_comp(s, to, id) >= 0 ? 0 : -EINVAL;
+	if (a)
+		*msg = a->msg;
+	pthread_mutex_unlock(&s->c->rx.mu);
+	return got;
 }
 
 void rdsi_disown(rds_socket *s, const struct rds_addr *to, uint64_t id)

@@ -24,7 +24,7 @@ static int send_by(rds_socket *s, struct rds_msg *m, int64_t deadline)
 	return rdsi_send(s, &out, false, deadline);
 }
 
-/* post sends m with its one operation, and stores the host that it goes to and its id. */
+/* post sends m with its one operation, and stores where it goes and its id. */
 static int post(rds_socket *s, struct rds_msg *m, int64_t deadline, struct rds_addr *to, uint64_t *id)
 {
 	if (deadline != RDSI_NEVER) {
@@ -33,15 +33,27 @@ static int post(rds_socket *s, struct rds_msg *m, int64_t deadline, struct rds_a
 			return -ETIMEDOUT;
 		m->give_up_ms = (uint32_t)(left / RDSI_MS + 1); /* not before the deadline, or the limit is taken for the outcome */
 	}
-	int err = send_by(s, m, deadline);
-	if (err)
-		return err;
 	*to = m->addr;
 	if (rdsi_no_addr(to))
 		rds_remote(s, to);
-	to->port = 0;
+	int err = rds_reach(s, to);
+	if (!err)
+		err = send_by(s, m, deadline);
+	if (err)
+		return err;
 	*id = m->op_id ? m->op_id : m->atomic_id;
 	return 0;
+}
+
+/* complete is rdsi_barrier for an operation to to. When the host turns out not to be reached, it is
+ * withdrawn if it has not gone out, and *why says the reason. If it has gone out, it goes on. */
+static int complete(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t deadline, int *why)
+{
+	int err = rdsi_barrier_reach(s, to, id, deadline, why);
+	if (err || !*why)
+		return err;
+	rds_withdraw(s, to, id); /* its status says what became of it */
+	return rdsi_barrier(s, to, id, deadline);
 }
 
 /* settled waits until a posted operation is locally complete and settled. *pending is its id if it
@@ -49,7 +61,7 @@ static int post(rds_socket *s, struct rds_msg *m, int64_t deadline, struct rds_a
 static int settled(rds_socket *s, const struct rds_addr *to, uint64_t id, struct rds_completion *comp, int64_t deadline, uint64_t *pending)
 {
 	struct rds_completion got;
-	int err = rdsi_barrier(s, to, id, deadline);
+	int why = 0, err = complete(s, to, id, deadline, &why);
 	if (err)
 		*pending = id;
 	else
@@ -61,7 +73,9 @@ static int settled(rds_socket *s, const struct rds_addr *to, uint64_t id, struct
 	if (comp)
 		*comp = got;
 	err = rds_status_error(got.status);
-	return err && rdsi_now() >= deadline ? -ETIMEDOUT : err; /* it gave up for that */
+	if (err && rdsi_now() >= deadline)
+		return -ETIMEDOUT; /* it gave up for that */
+	return got.status == RDS_DROPPED && why ? why : err;
 }
 
 /* run is post and settled. */

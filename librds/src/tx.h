@@ -85,6 +85,8 @@ static inline size_t rdsi_charged(const rds_socket *s) { return s->queued - s->p
 
 /* reach.c */
 int rdsi_unreachable(rds_socket *s, struct rdsi_dest *d);
+/* rdsi_reason is rds_reach with tx.mu held. */
+int rdsi_reason(rds_socket *s, const struct rds_addr *to);
 
 /* send.c */
 int rdsi_submit(rds_socket *s, struct rdsi_out *m, bool arm);

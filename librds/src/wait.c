@@ -31,6 +31,8 @@ unsigned rdsi_wants(const struct rds_until *u)
 		return WANT_BARRIER;
 	case RDS_UNTIL_RELIEF:
 		return WANT_RELIEF;
+	case RDS_UNTIL_UNREACHABLE:
+		return WANT_REACH;
 	default:
 		return 0;
 	}
@@ -48,7 +50,7 @@ static void ready_send(rds_socket *s, struct rds_until *until, size_t count, boo
 	bool space = false, any = false;
 	for (size_t i = 0; i < count; i++) {
 		space = space || until[i].kind == RDS_UNTIL_SEND_SPACE || until[i].kind == RDS_UNTIL_SEND_TO;
-		any = any || sends(&until[i]) || until[i].kind == RDS_UNTIL_ZERO_COPY;
+		any = any || sends(&until[i]) || until[i].kind == RDS_UNTIL_ZERO_COPY || until[i].kind == RDS_UNTIL_UNREACHABLE;
 	}
 	if (!any)
 		return;
@@ -60,6 +62,8 @@ static void ready_send(rds_socket *s, struct rds_until *until, size_t count, boo
 			struct rds_until *u = &until[i];
 			if (u->kind == RDS_UNTIL_SEND_SPACE)
 				u->ready = room;
+			if (u->kind == RDS_UNTIL_UNREACHABLE)
+				u->ready = rdsi_reason(s, &u->addr) != 0;
 			if (u->kind != RDS_UNTIL_SEND_TO && u->kind != RDS_UNTIL_RELIEF)
 				continue;
 			struct rdsi_dest *d = rdsi_dest_find(s, &u->addr);

@@ -24,6 +24,7 @@ enum {
 	WANT_RELIEF = 1 << 3,
 	WANT_COMPLETION = 1 << 4,
 	WANT_BARRIER = 1 << 5,
+	WANT_REACH = WANT_BARRIER, /* that a host is not reached ends waits for its operations */
 	WANT_NOTICE = 1 << 6,
 	WANT_ZERO_COPY = 1 << 7,
 	WANT_CONGESTION = 1 << 8,

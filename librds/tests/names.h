@@ -28,7 +28,7 @@ static const struct name options[] = {{"nonblock", RDS_OPT_NONBLOCK}, {"sndbuf",
 
 static const struct name conditions[] = {{"message", RDS_UNTIL_MESSAGE}, {"space", RDS_UNTIL_SEND_SPACE}, {"sendto", RDS_UNTIL_SEND_TO},
 	{"completion", RDS_UNTIL_COMPLETION}, {"notice", RDS_UNTIL_NOTICE}, {"zerocopy", RDS_UNTIL_ZERO_COPY},
-	{"congestion", RDS_UNTIL_CONGESTION}, {"op", RDS_UNTIL_OP}, {"status", RDS_UNTIL_STATUS}, {"relief", RDS_UNTIL_RELIEF}, {NULL, 0}};
+	{"congestion", RDS_UNTIL_CONGESTION}, {"op", RDS_UNTIL_OP}, {"status", RDS_UNTIL_STATUS}, {"relief", RDS_UNTIL_RELIEF}, {"unreachable", RDS_UNTIL_UNREACHABLE}, {NULL, 0}};
 
 static const struct name notices[] = {{"lost", RDS_LOST}, {"no socket", RDS_NO_SOCKET}, {"peer down", RDS_PEER_DOWN},
 	{"peer up", RDS_PEER_UP}, {"gave up", RDS_GAVE_UP}, {"unreachable", RDS_UNREACHABLE}, {"not granted", RDS_NOT_GRANTED}, {NULL, 0}};

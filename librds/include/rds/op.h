@@ -127,12 +127,25 @@ RDS_API int rds_wait_op(rds_socket *socket, const struct rds_addr *addr, uint64_
  * limits the wait and the operation. It returns 0, or rds_status_error of the status; then
  * *completion, unless NULL, has the details. After -ETIMEDOUT or -EINTR the outcome is unknown,
  * and the memory is in use until rds_barrier_all returns 0.
+ *
+ * If the host turns out not to be reached before the operation has gone out, it is withdrawn:
+ * it has not run and never will. The error is that of rds_reach. If it has gone out, it waits.
  */
 RDS_API int rds_transfer(rds_socket *socket, const struct rds_addr *to, const struct rds_rdma *op, struct rds_completion *completion, int timeout_ms);
 
 /* rds_atomic_op does the same for an atomic, and stores the value before in *old. If
  * atomic->local.buffer is NULL the library uses memory of its own. */
 RDS_API int rds_atomic_op(rds_socket *socket, const struct rds_addr *to, const struct rds_atomic *atomic, uint64_t *old, struct rds_completion *completion, int timeout_ms);
+
+/* rds_reach returns 0 if the host of to, a destination of the socket, is reached, or if the daemon
+ * does not try to reach it. Else it returns why not: -EACCES, -EHOSTUNREACH, -ECONNREFUSED,
+ * -EHOSTDOWN or -EPERM, see enum rds_reason. RDS_UNTIL_UNREACHABLE waits for that. */
+RDS_API int rds_reach(rds_socket *socket, const struct rds_addr *to);
+
+/* rds_withdraw withdraws the operation id to the host of to, and its message, if it has not gone out:
+ * it never runs, and its completion is RDS_DROPPED. If it has gone out, it goes on. The completion
+ * comes in either case; -EINVAL: none will come. A daemon before 0.3 withdraws nothing. */
+RDS_API int rds_withdraw(rds_socket *socket, const struct rds_addr *to, uint64_t id);
 
 /* rds_alloc makes a buffer of size bytes, page aligned and zeroed. It is a call to the
  * daemon. Errors: -EINVAL size 0 or above 1 TiB; -ENOMEM, -ENOBUFS, -EMFILE, -ENFILE. */

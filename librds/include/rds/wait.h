@@ -18,7 +18,8 @@ enum rds_until_kind {
 	RDS_UNTIL_CONGESTION = 7, /* rds_cong_updates has something to report */
 	RDS_UNTIL_OP = 8,         /* the operation id to the host of addr is locally complete */
 	RDS_UNTIL_STATUS = 9,     /* the completion of that operation is queued */
-	RDS_UNTIL_RELIEF = 10     /* the destination addr is not congested */
+	RDS_UNTIL_RELIEF = 10,    /* the destination addr is not congested */
+	RDS_UNTIL_UNREACHABLE = 11 /* the host of the destination addr is not reached (rds_reach) */
 };
 
 /* An rds_until is a condition of a socket. */

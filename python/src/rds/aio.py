@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Callable, Optional, Sequence, TypeVar
 
-from .errors import Congested, WouldBlock, Woken, error
+from ._rds import lib
+from .errors import Congested, Error, WouldBlock, Woken, error
 from .socket import Condition, Socket, failed
 from .types import MAX_MESSAGE, RDMA, AddrLike, Atomic, Completion, Message, Received, Status, Until, UntilKind, from_c, to_c
 
@@ -136,8 +137,8 @@ class AsyncSocket:
         return self.sock.wait_op(to, id, 0)
 
     async def rdma_read(self, to: AddrLike, op: RDMA) -> None:
-        """Reads without a message, and waits for the end. Raises OperationFailed. After a cancellation the operation
-        goes on, and its memory is in use until sock.barrier_all returns."""
+        """Reads without a message, and waits for the end. Raises OperationFailed, or what rds_reach says if the host is
+        not reached. After a cancellation the operation goes on, and its memory is in use until sock.barrier_all returns."""
         await self._transfer("RDMA read", to, replace(op, write=False))
 
     async def rdma_write(self, to: AddrLike, op: RDMA) -> None:
@@ -163,26 +164,44 @@ class AsyncSocket:
     async def _run(self, what: str, m: Message, free: Callable[[], T]) -> T:
         """Sends m, which has one operation, and waits for its end. It returns what free returns, which is called once the
         operation uses its memory no more, also after a cancellation."""
+        assert m.addr is not None
         try:
+            self._reach(what, m.addr)
             await self.send(m)
         except BaseException:
             with suppress(Exception):
                 free()
             raise
-        end = self._loop.create_task(self._settled(m, free))
+        end = self._loop.create_task(self._settled(what, m, free))
         end.add_done_callback(lambda _: end.cancelled() or end.exception())  # that is no news if this task has gone
         got, done = await asyncio.shield(end)
         if done.status is not Status.SUCCESS:
             raise failed(what, done)
         return got
 
-    async def _settled(self, m: Message, free: Callable[[], T]) -> tuple[T, Completion]:
+    def _reach(self, what: str, to: AddrLike) -> None:
+        why = lib.rds_reach(self.sock._h, to_c(to))
+        if why < 0:
+            raise error(what, -why)
+
+    async def _settled(self, what: str, m: Message, free: Callable[[], T]) -> tuple[T, Completion]:
         to, id = m.addr, m.op_id or m.atomic_id
         assert to is not None
-        await self._wait(False, Until(UntilKind.OP, to, id))
+        end, why = Until(UntilKind.OP, to, id), None
+        await self._wait(False, end, Until(UntilKind.UNREACHABLE, to))
+        if not self.sock.wait(end, timeout=0):
+            try:
+                self._reach(what, to)
+            except Error as e:
+                why = e
+                lib.rds_withdraw(self.sock._h, to_c(to), id)
+            await self._wait(False, end)
         got = free()
         await self._wait(False, Until(UntilKind.STATUS, to, id))
-        return got, self.sock.wait_op(to, id, 0)
+        done = self.sock.wait_op(to, id, 0)
+        if why and done.status is Status.DROPPED:
+            raise why
+        return got, done
 
     async def close_wait(self, timeout: Optional[float] = None) -> None:
         """Is Socket.close_wait, in a thread. Tasks that wait raise Closed. After a cancellation the thread goes on until

@@ -157,6 +157,7 @@ class UntilKind(IntEnum):
     OP = lib.RDS_UNTIL_OP
     STATUS = lib.RDS_UNTIL_STATUS
     RELIEF = lib.RDS_UNTIL_RELIEF
+    UNREACHABLE = lib.RDS_UNTIL_UNREACHABLE
 
 
 class Until(NamedTuple):
