@@ -24,6 +24,8 @@ func (c *Caller) receive(ctx context.Context) {
 			c.answered(m, id)
 		case kind == kindUnknown:
 			c.unknown(m)
+		case kind == kindKnown:
+			c.known(m)
 		case kind == kindMark && m.Addr == c.self:
 			c.judge()
 		}
@@ -98,15 +100,44 @@ func (c *Caller) answered(m *rds.Received, id uint64) {
 }
 
 // unknown ends the calls of which the server knows nothing. An answer that it had sent
-// came before.
+// came before. It may be the next server there: the socket forgets whom it has met at a
+// destination that gives its place to another.
 func (c *Caller) unknown(m *rds.Received) {
 	ids, err := parseIDs(m.Payload)
 	if err != nil {
 		return
 	}
 	for _, id := range ids {
-		c.failOne(id, m.Addr, ErrLost)
+		p := c.find(id, m.Addr)
+		switch {
+		case p == nil:
+		case c.knower(p) == 0 || c.knower(p) == m.SrcInc:
+			c.finish(p, ErrLost)
+		default:
+			c.finish(p, ErrNoSocket)
+		}
 	}
+}
+
+// known notes which server has the requests.
+func (c *Caller) known(m *rds.Received) {
+	ids, err := parseIDs(m.Payload)
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if p := c.calls[id]; p != nil && p.to == m.Addr {
+			p.server = m.SrcInc
+		}
+	}
+}
+
+func (c *Caller) knower(p *pending) uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.server
 }
 
 // notices takes the socket's notices until the socket ends.

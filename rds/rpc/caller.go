@@ -51,13 +51,14 @@ type Caller struct {
 
 // pending is one call that waits for its answer.
 type pending struct {
-	id   uint64
-	to   netip.AddrPort
-	mem  *Memory // for the answer, may be nil
-	lent bool    // the request names memory, for itself or for its answer
-	done chan struct{}
-	msg  rds.Message
-	out  []byte // the message
+	id     uint64
+	to     netip.AddrPort
+	mem    *Memory // for the answer, may be nil
+	lent   bool    // the request names memory, for itself or for its answer
+	server uint32  // incarnation of the socket that has said it knows the request, 0: none has. mu guards it
+	done   chan struct{}
+	msg    rds.Message
+	out    []byte // the message
 
 	// Set by whoever takes the call out of Caller.calls, before done.
 	buf     []byte

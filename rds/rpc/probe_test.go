@@ -120,6 +120,61 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
+// TestSuccessorMet: a call whose server has died ends with ErrNoSocket though the Caller's socket has given
+// the place of that destination to others, so that the question goes to the next server.
+func TestSuccessorMet(t *testing.T) {
+	d := rdstest.StartDaemons(t, 1)[0]
+	client, err := rds.Open(within(t), rds.Options{Socket: d.Socket(), Params: rds.Params{Slots: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	c := NewCaller(d.Bind(t, client, 0), CallerOptions{Probe: time.Hour})
+	t.Cleanup(func() { _ = c.Close() })
+	first := d.Open(t)
+	began := make(chan struct{})
+	hangs := func(ctx context.Context, _ *Request) ([]byte, error) {
+		close(began)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	v := NewServer(d.Bind(t, first, 0), map[string]Handler{"hang": hangs}, ServerOptions{})
+	ended := make(chan error)
+	go func() { ended <- v.Serve(context.Background()) }()
+	at := v.s.LocalAddrPort()
+	done := make(chan error)
+	go func() {
+		_, err := c.Call(within(t), at, "hang", nil)
+		done <- err
+	}()
+	<-began
+	c.ask()
+	if _, err := c.Call(within(t), at, MethodHealth, nil); err != nil { // its answer comes behind that
+		t.Fatal(err)
+	}
+	_ = first.Close() // as the end of the process does
+	<-ended
+	next := NewServer(d.Bind(t, d.Open(t), at.Port()), nil, ServerOptions{})
+	go func() { ended <- next.Serve(context.Background()) }()
+	for range 12 { // other destinations, each of which takes the place of one
+		to := d.Bind(t, d.Open(t), 0)
+		if _, err := c.s.Send(within(t), &rds.Message{Payload: []byte("x"), Addr: to.LocalAddrPort()}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := to.RecvFrom(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.ask()
+	if err := <-done; !errors.Is(err, ErrNoSocket) || errors.Is(err, ErrLost) {
+		t.Errorf("the call: %v, want ErrNoSocket", err)
+	}
+	if err := next.Shutdown(within(t)); err != nil {
+		t.Error(err)
+	}
+	<-ended
+}
+
 // TestGoneBehindAnswers: news that a server is gone does not pass an answer that has arrived.
 // It ends no call made later, whose server may be the next one there.
 func TestGoneBehindAnswers(t *testing.T) {

@@ -294,20 +294,26 @@ func (v *Server) canceled(key callKey) {
 	}
 }
 
-// probed tells a caller which of its calls this server does not know.
+// probed tells a caller which of its calls this server knows, and which it does not.
 func (v *Server) probed(m *rds.Received) {
 	ids, err := parseIDs(m.Payload)
 	if err != nil {
 		return
 	}
+	var known []uint64
 	unknown := ids[:0]
 	v.mu.Lock()
 	for _, id := range ids {
 		if c := v.active[callKey{m.Addr, id}]; c == nil || c.state.Load() == cut {
 			unknown = append(unknown, id)
+		} else {
+			known = append(known, id)
 		}
 	}
 	v.mu.Unlock()
+	if len(known) > 0 {
+		v.tell(m.Addr, newIDs(kindKnown, 0, known))
+	}
 	if len(unknown) > 0 {
 		v.tell(m.Addr, newIDs(kindUnknown, 0, unknown))
 	}

@@ -25,6 +25,7 @@ import (
 //	unknown  5: as probe: those of a probe's ids that the server does not know, or ids that
 //	            will have no answer
 //	mark     6: as cancel with id 0, from a Caller to itself
+//	known    7: as probe: those of a probe's ids that the server knows; from release 0.3.0
 const (
 	version       = 1
 	versionHeader = 2
@@ -35,6 +36,7 @@ const (
 	kindProbe   = 4
 	kindUnknown = 5
 	kindMark    = 6
+	kindKnown   = 7
 
 	commonLen  = 16
 	requestLen = 40

@@ -155,7 +155,7 @@ func FuzzWire(f *testing.F) {
 			_ = a.err()
 			again = appendAnswer(nil, &a)
 			again[0] = ver // 2 does for an answer without headers, too
-		case kindProbe, kindUnknown:
+		case kindProbe, kindUnknown, kindKnown:
 			ids, err := parseIDs(b)
 			if err != nil {
 				return
