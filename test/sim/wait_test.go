@@ -83,7 +83,7 @@ func (e *endpoint) addNow(r *region) {
 		fate.Status = rds.Success
 		o.a.old, o.a.taken = old, true
 	case errors.Is(err, rds.ErrCompletionsFull), errors.Is(err, rds.ErrTooManyDestinations), errors.Is(err, syscall.ENOMEM),
-		errors.Is(err, syscall.ENOBUFS) && !errors.Is(err, rds.RemoteError):
+		errors.Is(err, syscall.ENOBUFS) && !errors.Is(err, rds.RemoteError), unreached(err) && !errors.Is(err, rds.Dropped):
 		// The operation was not sent.
 		cell.ops = cell.ops[:len(cell.ops)-1]
 		o.unsent = true
@@ -110,4 +110,10 @@ func (e *endpoint) addNow(r *region) {
 	o.fate = &fate
 	o.judge(fate)
 	e.poll()
+}
+
+// unreached reports whether err is that a host is not reached.
+func unreached(err error) bool {
+	_, is := errors.AsType[rds.Reason](err)
+	return is
 }
