@@ -43,3 +43,15 @@ func (c *Conn) sendAck() {
 	c.stats.AckSent++
 	c.postCtl(wire.HeaderLen, sendRec{})
 }
+
+// lastAck posts the ack that is owed when the Conn is closed, so that the peer does not take what has
+// arrived for lost. It reports whether the connection stays until then.
+func (c *Conn) lastAck() bool {
+	owed := c.ack.now || c.ack.at != 0
+	if !owed || !c.link.ready || c.k.on || c.out.frag != nil || !c.canSend() {
+		return false
+	}
+	c.sendAck()
+	c.link.deadline = c.now + c.cfg.ConnectTimeout
+	return c.state == Up
+}

@@ -119,3 +119,31 @@ func TestNoticeBeforeItsAck(t *testing.T) {
 	s.want(b, msg.NoSock)
 	s.open(c)
 }
+
+// TestLastAck: a Conn that is closed acks what has arrived before it breaks the connection off, and
+// waits for that until the deadline only.
+func TestLastAck(t *testing.T) {
+	for name, lost := range map[string]bool{"goes out": false, "does not go out": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t).up()
+			s.send(s.data("not acked"))
+			m := s.msg("not sent")
+			s.c.Close(s.now)
+			s.want(m, msg.Cancelled)
+			if s.c.State() != Up || s.c.NeedFlush() {
+				t.Fatalf("closed: %v", s.c.State())
+			}
+			if lost {
+				s.now = s.c.NextTimeout()
+				s.c.Tick(s.now)
+			}
+			s.run()
+			if f := s.frames(); !lost && (len(f) != 1 || !f[0].IsAck(wire.HeaderLen) || f[0].Ack != s.seq) {
+				t.Errorf("%+v", f)
+			}
+			if s.c.State() != Down {
+				t.Errorf("closed and posted: %v", s.c.State())
+			}
+		})
+	}
+}

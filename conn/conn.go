@@ -196,8 +196,8 @@ func (c *Conn) Reset(now int64, why error) {
 }
 
 // Close ends the connection for good, and every message with Cancelled, at once or
-// when the message's work requests have completed. It is complete when State is
-// Down.
+// when the message's work requests have completed. An ack that is owed goes out before that. Close is
+// complete when State is Down.
 func (c *Conn) Close(now int64) {
 	c.calls.Drive()
 	c.now = now
@@ -216,7 +216,9 @@ func (c *Conn) Close(now int64) {
 	c.rejectPending()
 	switch c.state {
 	case Up:
-		c.fail(ErrClosed)
+		if !c.lastAck() {
+			c.fail(ErrClosed)
+		}
 	case Connecting:
 		c.abandon(ErrClosed)
 	}
@@ -251,7 +253,7 @@ func (c *Conn) Tick(now int64) {
 			c.connectFailed(ErrTimeout)
 		}
 	case Up:
-		if !c.link.ready {
+		if !c.link.ready || c.closed {
 			if timer.Due(c.link.deadline, now) {
 				c.fail(ErrTimeout)
 			}
@@ -274,7 +276,7 @@ func (c *Conn) NextTimeout() int64 {
 	case Connecting, Error:
 		t = timer.Sooner(t, c.link.deadline)
 	case Up:
-		if !c.link.ready {
+		if !c.link.ready || c.closed {
 			t = timer.Sooner(t, c.link.deadline)
 		} else {
 			t = timer.Sooner(timer.Sooner(t, c.k.prompt), c.quiet.lookAt)

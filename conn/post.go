@@ -86,6 +86,9 @@ func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
 		c.complete()
 	}
 	c.dirty = true
+	if c.closed && c.state == Up && c.sq.emptied() {
+		c.fail(ErrClosed) // lastAck has gone out
+	}
 }
 
 // sendFailed breaks the connection off, and names the operation if one failed:

@@ -16,7 +16,7 @@ func (c *Conn) NeedFlush() bool {
 	case Down:
 		return c.redial.At == 0 && c.mayDial()
 	case Up:
-		return c.link.ready && (c.dirty || c.LetsGo())
+		return c.link.ready && !c.closed && (c.dirty || c.LetsGo())
 	}
 	return false
 }
@@ -33,7 +33,7 @@ func (c *Conn) Flush(now int64) {
 			c.dial()
 		}
 	case Up:
-		if c.link.ready {
+		if c.link.ready && !c.closed {
 			c.dirty = false
 			c.pump()
 			c.watch()
