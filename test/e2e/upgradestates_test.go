@@ -32,21 +32,6 @@ import (
 //	log unread                                      cmd/rdsd.TestLogNotRead
 //	ends in the restart                             TestUpgradeComers
 
-// mostPause bounds the pause of each of these upgrades, as the daemon reports it. It is some 10 to
-// 30 ms on a quiet machine (docs/operations.md), and was up to 0.8 s beside other work for
-// all CPUs (docs/performance.md). What waits for a process waits for longer.
-const mostPause = time.Second
-
-// upgradeWithin is upgrade within mostPause.
-func (h *host) upgradeWithin() {
-	h.t.Helper()
-	if u := h.upgrade(); u.Pause > mostPause {
-		h.t.Errorf("the pause took %v", u.Pause)
-	} else {
-		h.t.Logf("a pause of %v", u.Pause.Round(time.Millisecond/10))
-	}
-}
-
 // left is a state. leave brings it about and returns what has to be so after an upgrade.
 type left struct {
 	name     string
