@@ -7,9 +7,14 @@ import (
 )
 
 // rule matches the names of skips that are expected.
-type rule struct{ stage, name *regexp.Regexp }
+type rule struct {
+	stage, name *regexp.Regexp
+	text        [2]string // STAGE, PACKAGE/TEST
+	line        int
+}
 
-// parseRules reads lines of STAGE PACKAGE/TEST. * matches anything, # starts a comment.
+// parseRules reads lines of STAGE PACKAGE/TEST. * matches anything, # starts a comment. No line matches all
+// that another one does.
 func parseRules(text string) ([]rule, error) {
 	var rules []rule
 	for i, line := range strings.Split(text, "\n") {
@@ -21,7 +26,13 @@ func parseRules(text string) ([]rule, error) {
 		if len(f) != 2 {
 			return nil, fmt.Errorf("expected skips, line %d: want STAGE PACKAGE/TEST, have %q", i+1, line)
 		}
-		rules = append(rules, rule{glob(f[0]), glob(f[1])})
+		r := rule{glob(f[0]), glob(f[1]), [2]string(f), i + 1}
+		for _, o := range rules {
+			if o.match(f[0], f[1]) || r.match(o.text[0], o.text[1]) {
+				return nil, fmt.Errorf("expected skips, line %d: %s is what line %d names: leave one of them", i+1, strings.Join(f, " "), o.line)
+			}
+		}
+		rules = append(rules, r)
 	}
 	return rules, nil
 }

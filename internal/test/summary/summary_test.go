@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -100,5 +101,21 @@ func TestRuns(t *testing.T) {
 func TestParseRulesNamesTheLine(t *testing.T) {
 	if _, err := parseRules("# ok\nunit a b\n"); err == nil || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("err = %v, want one that names line 2", err)
+	}
+}
+
+// TestParseRulesTwice: what a line names no other line names, too.
+func TestParseRulesTwice(t *testing.T) {
+	for _, text := range []string{"unit a/T\nrace b/T\nunit a/T # why\n", "unit a/T\n\n* a/*\n", "* a/T*\n\nunit a/T\n"} {
+		if _, err := parseRules(text); err == nil || !strings.Contains(err.Error(), "line 3: ") || !strings.Contains(err.Error(), "line 1 ") {
+			t.Errorf("%q: %v, want an error that names lines 3 and 1", text, err)
+		}
+	}
+	text, err := os.ReadFile("../../../scripts/expected-skips.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parseRules(string(text)); err != nil {
+		t.Error(err)
 	}
 }
