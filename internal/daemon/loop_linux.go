@@ -48,6 +48,7 @@ const (
 	maxSleepNs = int64(stats.SleepMost) // the heartbeat's pace when idle
 	beatNs     = 100_000_000            // and at least, when awake without work
 	publishNs  = 10_000_000             // statistics are copied this often when busy
+	quietNs    = 1_000_000_000          // what connections still have in progress when the daemon shuts down may take so long
 	lookEvery  = 8                      // turns between two looks for doorbells when awake
 	wallSlack  = 20_000_000             // between two looks at a clock this thread may lose the processor, ns
 
@@ -214,9 +215,11 @@ func (l *loop) run(ctx context.Context) {
 	}
 	// What the connections that Shutdown broke off still have in progress ends.
 	e.Hurry()
-	for i := 0; i < 1000 && !e.Quiet(); i++ {
+	for end := clock() + quietNs; !e.Quiet() && now < end; {
 		now = clock()
-		e.Turn(now, l.wall0+engine.Wall(now))
+		if !e.Turn(now, l.wall0+engine.Wall(now)) {
+			wait.GiveWay() // to what writes the last acks
+		}
 	}
 	e.PublishStats(engine.Wall(time.Now().UnixNano()))
 }
