@@ -52,6 +52,7 @@ memory      registered 64 MiB of 4 GiB, shared with clients 1.5 KiB, pools 0 B, 
 
 USER  CLIENTS  SOCKETS  DESTINATIONS  OPS  GRANTS   REGISTERED  QUEUED  HELD  FDS
 1000      1/1        2        3 (+4)    5       0  6 KiB/1 MiB     7 B   8 B    0
+pod7        0        9             0    0       0          0 B     0 B   0 B    0
 `},
 		{[]string{"devices"}, `DEVICE  KIND        PORT  STATE   LINK-LAYER  INTERFACES  GID-TYPES  NODE                     USED
 rxe0    InfiniBand  1     ACTIVE  Ethernet    eth0        RoCE v2    /dev/infiniband/uverbs0  no

@@ -41,9 +41,9 @@ func (b *backend) Status() (ctl.Status, error) {
 		Counts: ctl.Counts{Clients: 1, Sockets: 2, Peers: 3, PeersUp: 4, CongestedPorts: 5, Regions: 6, OpsOutstanding: 7},
 		Memory: ctl.Memory{Registered: 64 << 20, Limit: 4 << 30, Shared: 1536, Pool: 0, Held: 1000, HeldLimit: 64 << 20},
 		Users: []ctl.User{
-			{UID: 1000, Clients: ctl.Usage{Used: 1, Quota: &one}, Sockets: ctl.Usage{Used: 2}, Destinations: ctl.Usage{Used: 3}, Waiting: 4,
+			{UID: new(uint32(1000)), Clients: ctl.Usage{Used: 1, Quota: &one}, Sockets: ctl.Usage{Used: 2}, Destinations: ctl.Usage{Used: 3}, Waiting: 4,
 				Operations: ctl.Usage{Used: 5}, RegisteredBytes: ctl.Usage{Used: 6 << 10, Quota: &mib}, QueuedBytes: ctl.Usage{Used: 7}, HeldBytes: 8},
-			{UID: 1001},
+			{UID: new(uint32(1001))}, {Account: "pod7", Sockets: ctl.Usage{Used: 9}},
 		},
 		Warnings: []string{"beware\x1b[31m"},
 		Counters: ctl.CounterList{{Name: "send_queued", Value: 5}, {Name: "conn_reset", Value: 0}},

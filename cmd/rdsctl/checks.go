@@ -219,10 +219,10 @@ func (c *checker) memory(string) error {
 	for i := range r.Status.Users {
 		u := &r.Status.Users[i]
 		if q := u.RegisteredBytes.Quota; q != nil {
-			use(fmt.Sprintf("registered memory of uid %d", u.UID), u.RegisteredBytes.Used, *q)
+			use("registered memory of "+u.Name(), u.RegisteredBytes.Used, *q)
 		}
 		if q := u.QueuedBytes.Quota; q != nil {
-			use(fmt.Sprintf("queues of uid %d", u.UID), u.QueuedBytes.Used, *q)
+			use("queues of "+u.Name(), u.QueuedBytes.Used, *q)
 		}
 	}
 	c.say(c.measure("fullest_percent", full), "%s (%.0f %%)", what, full)

@@ -143,7 +143,7 @@ func TestDoctor(t *testing.T) {
 	must(d.sys+"/class/infiniband/mlx5_0/x", "")
 	s := &ctl.Status{PID: 7, Transports: []ctl.Choice{{Name: "verbs", Used: true}}, TLS: ctl.TLS{Subject: "CN=x", Expires: time.Now()}, Warnings: []string{"beware"},
 		Engine: ctl.EngineInfo{Late: time.Minute},
-		Users:  []ctl.User{{UID: 8, Unreceived: ctl.Usage{Used: 18, Quota: new(uint64(20))}}, {UID: 9, Unreceived: ctl.Usage{Used: 17, Quota: new(uint64(20))}}}}
+		Users:  []ctl.User{{UID: new(uint32(8)), Unreceived: ctl.Usage{Used: 18, Quota: new(uint64(20))}}, {UID: new(uint32(9)), Unreceived: ctl.Usage{Used: 17, Quota: new(uint64(20))}}}}
 	d.kernel()
 	d.devices(s)
 	d.limits(s)

@@ -80,6 +80,7 @@ func processList() *listing[ctl.ProcessInfo] {
 			{head: "PID", field: "owner.pid", text: func(p *P) string { return strconv.Itoa(p.Owner.PID) }},
 			{head: "UID", field: "owner.uid", id: true, text: func(p *P) string { return count(uint64(p.Owner.UID)) }},
 			{head: "NAME", field: "owner.name", text: func(p *P) string { return cell(p.Owner.Name, "unnamed") }},
+			{head: "ACCOUNT", field: "owner.account", wide: true, text: func(p *P) string { return cell(p.Owner.Account, "") }},
 			{head: "SOCKETS", field: "sockets", text: func(p *P) string { return count(p.Sockets) }, total: sum(func(p *P) uint64 { return p.Sockets })},
 			{head: "CONGESTED", field: "congested_sockets", text: func(p *P) string { return count(p.Congested) }, total: sum(func(p *P) uint64 { return p.Congested })},
 			{head: "QUEUED", field: "send_queued_messages", text: func(p *P) string { return count(p.SendMessages) }, total: sum(func(p *P) uint64 { return p.SendMessages })},

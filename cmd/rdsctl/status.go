@@ -201,13 +201,21 @@ func showUsers(w io.Writer, users []ctl.User) {
 		if u.Waiting > 0 {
 			dests += fmt.Sprintf(" (+%d)", u.Waiting)
 		}
-		rows = append(rows, []string{count(uint64(u.UID)), usage(u.Clients, count), usage(u.Sockets, count), dests, usage(u.Operations, count), usage(u.Grants, count),
+		rows = append(rows, []string{userText(u), usage(u.Clients, count), usage(u.Sockets, count), dests, usage(u.Operations, count), usage(u.Grants, count),
 			usage(u.RegisteredBytes, bytesText), usage(u.QueuedBytes, bytesText), bytesText(u.HeldBytes), usage(u.Unreceived, count)})
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)
 		showTable(w, []string{"USER", "CLIENTS", "SOCKETS", "DESTINATIONS", "OPS", "GRANTS", "REGISTERED", "QUEUED", "HELD", "FDS"}, rightFrom(1, 10), rows)
 	}
+}
+
+// userText is the uid, or the label of the account.
+func userText(u *ctl.User) string {
+	if u.UID == nil {
+		return printable(u.Account)
+	}
+	return count(uint64(*u.UID))
 }
 
 func usage(u ctl.Usage, text func(uint64) string) string {

@@ -237,6 +237,9 @@ func normal(c Config) Config {
 	if len(c.Quota.Overrides) == 0 {
 		c.Quota.Overrides = nil
 	}
+	if len(c.Quota.Accounts) == 0 {
+		c.Quota.Accounts = nil
+	}
 	if len(c.Keys.Strict) == 0 {
 		c.Keys.Strict = nil
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, peers.kernel, peers.silence, peers.explain, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tls.warn, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, wait, cpus, recv_hard_cap, ping, congestion, transport, transport_rules, stats, upgrade.token, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, keys.strict, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.grants, quota.registered_bytes, quota.queued_bytes"
+	const top = "socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, peers.kernel, peers.silence, peers.explain, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tls.warn, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, wait, cpus, recv_hard_cap, ping, congestion, transport, transport_rules, stats, upgrade.token, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, quota.accounts, keys.strict, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.grants, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line
@@ -69,8 +69,16 @@ func TestParseErrors(t *testing.T) {
 		{"metrics", `metrics.listen = ":9464"`, []string{`f:1:1: metrics.listen: ":9464" is not an IP address and port; allowed: an address and port, as in "127.0.0.1:9464"; "" is off`}},
 		{"level", `log.level = "loud"`, []string{`f:1:1: log.level: "loud" is none of these; allowed: "debug", "info", "warn" or "error"`}},
 		{"format", `log.format = "xml"`, []string{`f:1:1: log.format: "xml" is none of these; allowed: "text" or "json"`}},
-		{"override without who", `quota.overrides = ["sockets=1"]`, []string{`f:1:1: quota.overrides: "sockets=1": want either uid= or gid=; allowed: quotas of one user or group, as in [`}},
-		{"override of both", `quota.overrides = ["uid=1 gid=2 sockets=1"]`, []string{`f:1:1: quota.overrides: "uid=1 gid=2 sockets=1": want either uid= or gid=; allowed: `}},
+		{"override without who", `quota.overrides = ["sockets=1"]`, []string{`f:1:1: quota.overrides: "sockets=1": want one of uid=, gid= and account=; allowed: quotas of one user, group or account, as in [`}},
+		{"override of both", `quota.overrides = ["uid=1 gid=2 sockets=1"]`, []string{`f:1:1: quota.overrides: "uid=1 gid=2 sockets=1": want one of uid=, gid= and account=; allowed: `}},
+		{"override of user and account", `quota.overrides = ["uid=1 account=a sockets=1"]`, []string{`f:1:1: quota.overrides: "uid=1 account=a sockets=1": want one of uid=, gid= and account=; allowed: `}},
+		{"override of a long label", `quota.overrides = ["account=` + strings.Repeat("a", 256) + ` sockets=1"]`, []string{`f:1:1: quota.overrides: "account=` + strings.Repeat("a", 256) + ` sockets=1": account=` + strings.Repeat("a", 256) + `: want a label of quota.accounts, at most 255 visible ASCII characters without a comma; allowed: `}},
+		{"account of what", `quota.accounts = ["kubernets"]`, []string{`f:1:1: quota.accounts: "kubernets": want kubernetes or a path of a cgroup, as in /system.slice/*.service; allowed: `}},
+		{"account relative", `quota.accounts = ["system.slice/a"]`, []string{`f:1:1: quota.accounts: "system.slice/a": want kubernetes or a path`}},
+		{"account of all", `quota.accounts = ["/"]`, []string{`f:1:1: quota.accounts: "/": an empty name, . or .. in the path; allowed: `}},
+		{"account above", `quota.accounts = ["/a/../b"]`, []string{`f:1:1: quota.accounts: "/a/../b": an empty name, . or .. in the path; allowed: `}},
+		{"account at any depth", `quota.accounts = ["/**/pod*"]`, []string{`f:1:1: quota.accounts: "/**/pod*": ** does not stand for several names: give the path from the root, with * for a name or a part of one; allowed: `}},
+		{"account with two labels", `quota.accounts = ["/a b c"]`, []string{`f:1:1: quota.accounts: "/a b c": want a path, or a path and a label of at most 255 visible ASCII characters without a comma; allowed: `}},
 		{"override of nothing", `quota.overrides = ["uid=1"]`, []string{`f:1:1: quota.overrides: "uid=1": no quota, give at least one of clients, sockets, destinations, operations, grants, registered_bytes, queued_bytes; allowed: `}},
 		{"override unknown", `quota.overrides = ["uid=1 socks=1"]`, []string{`f:1:1: quota.overrides: "uid=1 socks=1": socks= is no quota, there are clients, sockets, `}},
 		{"override by name", `quota.overrides = ["uid=joe sockets=1"]`, []string{`f:1:1: quota.overrides: "uid=joe sockets=1": uid=joe: want a number (id -u NAME, getent group NAME show it); allowed: `}},

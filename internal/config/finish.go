@@ -61,7 +61,7 @@ func (c *Config) Finish(uid int, getenv func(string) string) error {
 	if c.Stats == "" {
 		c.Stats = StatsPath(c.Socket)
 	}
-	return errors.Join(c.checkSocket(), c.checkListen(), c.checkTLS(), c.checkTCP(), c.checkMetrics())
+	return errors.Join(c.checkSocket(), c.checkListen(), c.checkTLS(), c.checkTCP(), c.checkMetrics(), c.checkAccounts())
 }
 
 func (c *Config) checkSocket() error {
@@ -138,6 +138,15 @@ func (c *Config) Secured() bool {
 // WantsTLS reports whether tls.mode forbids plain connections at the listen address a.
 func (c *Config) WantsTLS(a netip.Addr) bool {
 	return c.Secured() || c.TLS.Mode == TLSAuto && !a.IsLoopback()
+}
+
+func (c *Config) checkAccounts() error {
+	for _, o := range c.Quota.Overrides {
+		if o.Account != "" && len(c.Quota.Accounts) == 0 {
+			return fmt.Errorf("quota.overrides: %q names an account, and quota.accounts is empty, so that there is none; name the cgroups there", o.String())
+		}
+	}
+	return nil
 }
 
 func (c *Config) checkTCP() error {

@@ -36,7 +36,8 @@ type key struct {
 //nolint:funlen // one table, a row for each key: parts of it would be looked for
 func (c *Config) keys() []key {
 	const (
-		overrides = `quotas of one user or group, as in ["uid=1000 sockets=100 registered_bytes=1GiB", "gid=100 operations=64"]`
+		overrides = `quotas of one user, group or account, as in ["uid=1000 sockets=100 registered_bytes=1GiB", "gid=100 operations=64", "account=batch clients=4"]`
+		accounts  = `"kubernetes", or paths of cgroups with a label or without, as in ["kubernetes", "/system.slice/*.service", "/batch.slice batch"]`
 		rules     = `ordered rules, as in ["allow uid=1000 address=10.0.0.1 port=4000-4999", "deny port=2-1023", "deny gid=100"]`
 	)
 	const addr = `IP addresses, as in ["127.0.0.1", "fd00::1"]`
@@ -150,8 +151,11 @@ func (c *Config) keys() []key {
 			"Daemon memory for arrived messages that find no room at their process. A user gets more while it has less than is free.",
 			restart, size(&c.Limits.MaxHeldBytes, 4<<20, 64<<30)},
 		{"quota.overrides", overrides,
-			"Quotas that replace the defaults: the first for a process's user, else the first for its group. Root and the daemon's own user have only what names their uid.",
+			"Quotas that replace the defaults: the first for a process's account, else for its user, else for its group. Root and the daemon's own user have only what names their account or uid.",
 			live, list(&c.Quota.Overrides, parseOverride)},
+		{"quota.accounts", accounts,
+			"Cgroups whose processes count for an account of their own instead of for their user: of each pod, or of each cgroup at a path from the root, with * for a name or a part of one. Its label is its name, or the one given. The outermost cgroup that is named decides, where the process is when it connects. The daemon needs the host's processes in /proc.",
+			restart, list(&c.Quota.Accounts, parseCgroupRule)},
 		{"keys.strict", `users and groups, as in ["uid=1000", "gid=100"], or ["everybody"]`,
 			"Whose regions nobody may use but whom they were granted to, also where a program made for kernel RDS asks for a key with RDS_GET_MR. It holds for processes that attach later.",
 			live, list(&c.Keys.Strict, parseWho)},

@@ -28,10 +28,20 @@ func NoPolicy() *Policy { return &Policy{Quotas: Quotas{User: NoQuota()}} }
 // them.
 func (p *Policy) Trusts(uid uint32) bool { return uid == 0 || uid == p.Owner }
 
-// Account is the uid that what uid has counts for, in quotas and shares: uid, or the user
-// that has uid as a subordinate one. A range of a trusted user counts for its first uid:
-// such a user has no share of its own, and what it lends out is not trusted.
-func (p *Policy) Account(uid uint32) uint32 {
+// Account is what a process of uid counts for, in quotas and shares: the account with the
+// label of its cgroup, or if it has none, "", that of uid or of the user that has uid as a
+// subordinate one.
+func (p *Policy) Account(uid uint32, label string) Account {
+	if label != "" && len(p.Quotas.Accounts) > 0 {
+		return Account{Label: label}
+	}
+	return UserAccount(p.userOf(uid))
+}
+
+// userOf is uid, or the user that has uid as a subordinate one. A range of a trusted user
+// counts for its first uid: such a user has no share of its own, and what it lends out is
+// not trusted.
+func (p *Policy) userOf(uid uint32) uint32 {
 	r, ok := p.Subs.of(uid)
 	switch {
 	case !ok, p.Trusts(uid):
@@ -42,10 +52,11 @@ func (p *Policy) Account(uid uint32) uint32 {
 	return r.owner
 }
 
-// Quota is what all processes that count for account together may have, as far as a process
-// of group gid is concerned.
-func (p *Policy) Quota(account, gid uint32) Quota {
-	return p.Quotas.For(account, gid, p.Trusts(account))
+// Quota is what all processes that count for a together may have, as far as a process of
+// uid and gid is concerned.
+func (p *Policy) Quota(a Account, uid, gid uint32) Quota {
+	user := p.userOf(uid)
+	return p.Quotas.For(a.Label, user, gid, p.Trusts(user))
 }
 
 // IsStrict reports whether the regions of a process of uid and gid are never open.

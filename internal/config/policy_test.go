@@ -20,24 +20,29 @@ func TestQuotaFor(t *testing.T) {
 [quota]
 sockets = 10
 operations = 20
-overrides = ["gid=100 sockets=11 operations=21", "gid=100 sockets=99", "uid=1 sockets=12", "uid=500 destinations=3", "uid=0 sockets=1", "gid=0 operations=1"]`, 500)
+overrides = ["gid=100 sockets=11 operations=21", "gid=100 sockets=99", "uid=1 sockets=12", "uid=500 destinations=3", "uid=0 sockets=1", "gid=0 operations=1", "account=batch sockets=13"]
+accounts = ["/batch.slice batch"]`, 500)
 	for _, tc := range []struct {
 		uid, gid uint32
+		label    string
 		want     [3]uint64 // sockets, operations, destinations
 	}{
-		{2, 2, [3]uint64{10, 20, 1 << 17}},
-		{2, 100, [3]uint64{11, 21, 1 << 17}}, // the first override for the group
-		{1, 2, [3]uint64{12, 20, 1 << 17}},
-		{1, 100, [3]uint64{12, 21, 1 << 17}}, // what the user's does not name is the group's
-		{500, 100, [3]uint64{Unlimited, Unlimited, 3}},
-		{0, 0, [3]uint64{1, Unlimited, Unlimited}},
+		{2, 2, "", [3]uint64{10, 20, 1 << 17}},
+		{2, 100, "", [3]uint64{11, 21, 1 << 17}}, // the first override for the group
+		{1, 2, "", [3]uint64{12, 20, 1 << 17}},
+		{1, 100, "", [3]uint64{12, 21, 1 << 17}}, // what the user's does not name is the group's
+		{500, 100, "", [3]uint64{Unlimited, Unlimited, 3}},
+		{0, 0, "", [3]uint64{1, Unlimited, Unlimited}},
+		{2, 2, "other", [3]uint64{10, 20, 1 << 17}},
+		{1, 100, "batch", [3]uint64{13, 21, 1 << 17}}, // the account's comes first
+		{500, 100, "batch", [3]uint64{13, Unlimited, 3}},
 	} {
-		q := p.Quota(tc.uid, tc.gid)
+		q := p.Quota(p.Account(tc.uid, tc.label), tc.uid, tc.gid)
 		if got := [3]uint64{q[Sockets], q[Operations], q[Destinations]}; got != tc.want {
-			t.Errorf("uid %d, gid %d: %v, want %v", tc.uid, tc.gid, got, tc.want)
+			t.Errorf("uid %d, gid %d, %q: %v, want %v", tc.uid, tc.gid, tc.label, got, tc.want)
 		}
 	}
-	if q := NoPolicy().Quota(7, 7); q != NoQuota() {
+	if q := NoPolicy().Quota(UserAccount(7), 7, 7); q != NoQuota() {
 		t.Errorf("no policy: %v", q)
 	}
 }

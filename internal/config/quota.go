@@ -61,36 +61,42 @@ func NoQuota() (q Quota) {
 
 // Quotas says how much of the daemon each user may have. The limits apply too.
 type Quotas struct {
-	User      Quota      // quota.clients and so on: of each user
-	Overrides []Override // quota.overrides
+	User      Quota        // quota.clients and so on: of each user
+	Overrides []Override   // quota.overrides
+	Accounts  []CgroupRule // quota.accounts
 }
 
-// Override replaces some quotas for a user or for the processes of a group.
+// Override replaces some quotas for a user, for the processes of a group, or for an account
+// of quota.accounts.
 type Override struct {
 	Who
-	Set   [NumResources]bool
-	Quota Quota // only the resources that are set
+	Account string // its label; "": the override is for Who
+	Set     [NumResources]bool
+	Quota   Quota // only the resources that are set
 }
 
-// For is the quota of a process of uid and gid. The first override for the uid decides,
-// then the first for the gid, then the defaults. A resource that one of these does not name
-// is decided by the next. Trusted users have no quota except from an override for their
-// uid.
-func (q *Quotas) For(uid, gid uint32, trusted bool) Quota {
+// For is the quota of a process of uid and gid in the account with a label, "" if it counts for
+// its user. The first override for the label decides, then the first for the uid, then the
+// first for the gid, then the defaults. A resource that one of these does not name is decided
+// by the next. Trusted users have no quota except from an override for their label or uid.
+func (q *Quotas) For(label string, uid, gid uint32, trusted bool) Quota {
 	out := q.User
 	if trusted {
 		out = NoQuota()
 	} else {
-		q.apply(&out, func(w Who) bool { return w.gid.is(gid) })
+		q.apply(&out, func(o *Override) bool { return o.gid.is(gid) })
 	}
-	q.apply(&out, func(w Who) bool { return w.uid.is(uid) })
+	q.apply(&out, func(o *Override) bool { return o.uid.is(uid) })
+	if label != "" {
+		q.apply(&out, func(o *Override) bool { return o.Account == label })
+	}
 	return out
 }
 
-func (q *Quotas) apply(to *Quota, matches func(Who) bool) {
+func (q *Quotas) apply(to *Quota, matches func(*Override) bool) {
 	for i := range q.Overrides {
 		o := &q.Overrides[i]
-		if !matches(o.Who) {
+		if !matches(o) {
 			continue
 		}
 		for r, set := range o.Set {
@@ -206,6 +212,12 @@ func parseOverride(s string) (o Override, err error) {
 		if known, err := o.Who.set(key, value); known {
 			return err
 		}
+		if key == "account" {
+			if o.Account = value; !validLabel(value) {
+				return fmt.Errorf("account=%.300s: want a label of quota.accounts, at most %d visible ASCII characters without a comma", value, MaxLabel)
+			}
+			return nil
+		}
 		for r := range NumResources {
 			if key != r.String() {
 				continue
@@ -220,10 +232,16 @@ func parseOverride(s string) (o Override, err error) {
 		}
 		return fmt.Errorf("%s= is no quota, there are %s", key, resourceNames())
 	})
+	whose := 0
+	for _, is := range []bool{o.uid.set, o.gid.set, o.Account != ""} {
+		if is {
+			whose++
+		}
+	}
 	switch {
 	case err != nil:
-	case o.uid.set == o.gid.set:
-		err = errors.New("want either uid= or gid=")
+	case whose != 1:
+		err = errors.New("want one of uid=, gid= and account=")
 	case set == 0:
 		err = fmt.Errorf("no quota, give at least one of %s", resourceNames())
 	}
@@ -268,6 +286,9 @@ func (r Resource) format(n uint64) string {
 // String is the override as it is written in quota.overrides.
 func (o Override) String() string {
 	words := o.fields()
+	if o.Account != "" {
+		words = append(words, "account="+o.Account)
+	}
 	for r := range NumResources {
 		if o.Set[r] {
 			words = append(words, r.String()+"="+r.format(o.Quota[r]))

@@ -37,11 +37,11 @@ alice:0:1
 	p := &Policy{Owner: 500, Subs: subs, Quotas: Quotas{Overrides: []Override{{Who: UID(1000), Set: [NumResources]bool{Sockets: true}, Quota: Quota{Sockets: 7}}}}}
 	for uid, want := range map[uint32]uint32{0: 0, 500: 500, 1000: 1000, 99999: 99999, 100000: 1000, 165535: 1000, 165536: 1001, 165537: 1001, 165538: 165538,
 		300000: 1000, 300001: 300001, 400009: 1002, 500003: 500000, 600009: 500000, 700000: 700000, 700009: 700000, 800004: 800000, math.MaxUint32: math.MaxUint32} {
-		if got := p.Account(uid); got != want {
-			t.Errorf("uid %d counts for %d, want %d", uid, got, want)
+		if got := p.Account(uid, "no rules"); got != UserAccount(want) {
+			t.Errorf("uid %d counts for %v, want %d", uid, got, want)
 		}
 	}
-	if n := p.Quota(p.Account(100001), 9)[Sockets]; n != 7 {
+	if n := p.Quota(p.Account(100001, ""), 100001, 9)[Sockets]; n != 7 {
 		t.Errorf("quota %d, want that of the user", n)
 	}
 }
@@ -77,12 +77,12 @@ func FuzzSubUIDs(f *testing.F) {
 				t.Fatalf("range %d to %d", r.lo, r.hi)
 			}
 			for _, uid := range []uint32{r.lo, r.hi} {
-				if got, ok := s.of(uid); !ok || !p.Trusts(uid) && p.Account(uid) != got.owner && p.Account(uid) != got.lo {
-					t.Fatalf("uid %d counts for %d", uid, p.Account(uid))
+				if got, ok := s.of(uid); !ok || !p.Trusts(uid) && p.userOf(uid) != got.owner && p.userOf(uid) != got.lo {
+					t.Fatalf("uid %d counts for %d", uid, p.userOf(uid))
 				}
 			}
 		}
-		if !p.Trusts(0) || p.Account(0) != 0 {
+		if !p.Trusts(0) || p.userOf(0) != 0 {
 			t.Fatal("root does not count for itself")
 		}
 	})

@@ -159,10 +159,12 @@ func TestVisible(t *testing.T) {
 		users, sockets int
 		others         uint64
 	}{
-		{Caller{UID: 77, Admin: true}, 2, 2, 0},
+		{Caller{UID: 77, Admin: true}, 3, 2, 0},
 		{Caller{UID: 1000}, 1, 1, 1},
 		{Caller{UID: 0}, 1, 1, 1}, // the connection decides who is an administrator, not the uid
 		{Caller{UID: 77}, 0, 0, 2},
+		{Caller{UID: 77, Account: "pod7"}, 1, 0, 2},
+		{Caller{UID: 77, Account: "pod"}, 0, 0, 2},
 	} {
 		for _, kind := range []Kind{KindStatus, KindSockets} {
 			r, err := Parse(serve(t, `{"schema":"rdsd.v2","kind":"`+string(kind)+`"}`, tc.who, &fake{}), kind)
@@ -174,7 +176,7 @@ func TestVisible(t *testing.T) {
 					t.Errorf("%+v: users %+v, %d sockets", tc.who, s.Users, s.Counts.Sockets)
 				}
 				for _, u := range s.Users {
-					if !tc.who.Admin && u.UID != tc.who.UID {
+					if !tc.who.Admin && (u.UID == nil && u.Account != tc.who.Account || u.UID != nil && *u.UID != tc.who.UID) {
 						t.Errorf("%+v sees %+v", tc.who, u)
 					}
 				}

@@ -50,9 +50,10 @@ func (f *fake) Status() (Status, error) {
 		Congestion: Congestion{"cubic", "reno", "operation not permitted"},
 		Memory:     Memory{Limit: 4 << 30, HeldLimit: 64 << 20},
 		Users: []User{
-			{UID: 1000, Clients: Usage{1, some(2)}, Sockets: Usage{3, some(4)}, Destinations: Usage{5, some(5)}, Waiting: 6,
+			{UID: new(uint32(1000)), Clients: Usage{1, some(2)}, Sockets: Usage{3, some(4)}, Destinations: Usage{5, some(5)}, Waiting: 6,
 				Operations: Usage{0, some(0)}, Grants: Usage{12, some(13)}, RegisteredBytes: Usage{7, some(8)}, QueuedBytes: Usage{9, some(10)}, HeldBytes: 11, Unreceived: Usage{14, some(15)}},
-			{UID: 0, Sockets: Usage{Used: 1}},
+			{UID: new(uint32(0)), Sockets: Usage{Used: 1}},
+			{Account: "pod7", Sockets: Usage{2, some(2)}},
 		},
 	}
 	snap := r.Snapshot()
@@ -83,8 +84,8 @@ func (f *fake) Sockets() ([]SocketInfo, error) {
 	}
 	a := netip.MustParseAddr("127.0.0.1")
 	return []SocketInfo{
-		{Addr: a, Port: 4000, Incarnation: 9, Owner: Owner{12, 1000, "blockstore"}, SendMessages: 1, SendBytes: 2, RecvBytes: 3, RecvLimit: 4, Congested: true, Ops: 5},
-		{Addr: a, Port: 80, Incarnation: 8, Owner: Owner{13, 0, ""}},
+		{Addr: a, Port: 4000, Incarnation: 9, Owner: Owner{PID: 12, UID: 1000, Name: "blockstore"}, SendMessages: 1, SendBytes: 2, RecvBytes: 3, RecvLimit: 4, Congested: true, Ops: 5},
+		{Addr: a, Port: 80, Incarnation: 8, Owner: Owner{PID: 13, UID: 0, Name: ""}},
 	}, nil
 }
 

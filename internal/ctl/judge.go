@@ -337,6 +337,7 @@ func nearly(used, limit uint64) bool { return limit > 0 && used >= limit-limit/1
 func (j *judgement) limits() {
 	for i := range j.Status.Users {
 		u := &j.Status.Users[i]
+		name := u.Name()
 		for _, r := range []struct {
 			name string
 			use  *Usage
@@ -344,14 +345,14 @@ func (j *judgement) limits() {
 		}{{"clients", &u.Clients, "processes"}, {"sockets", &u.Sockets, "sockets"}, {"destinations", &u.Destinations, "backlog"}, {"operations", &u.Operations, "backlog"},
 			{"grants", &u.Grants, "keys"}, {"registered bytes", &u.RegisteredBytes, "processes"}, {"queued bytes", &u.QueuedBytes, "processes"}} {
 			if r.use.Quota != nil && *r.use.Quota > 0 && nearly(r.use.Used, *r.use.Quota) {
-				j.add(Finding{Level: LevelWarn, Check: FindQuota, About: fmt.Sprintf("uid %d", u.UID), Text: fmt.Sprintf("uid %d has nine tenths or more of its quota of %s", u.UID, r.name),
-					Who: fmt.Sprintf("uid %d, or %s", u.UID, here), Fix: "raise it in quota.overrides if that use is right", Do: "rdsctl " + r.do})
+				j.add(Finding{Level: LevelWarn, Check: FindQuota, About: name, Text: fmt.Sprintf("%s has nine tenths or more of its quota of %s", name, r.name),
+					Who: name + ", or " + here, Fix: "raise it in quota.overrides if that use is right", Do: "rdsctl " + r.do})
 			}
 		}
 		if q := u.Unreceived.Quota; q != nil && 10*u.Unreceived.Used >= 9**q {
-			j.add(Finding{Level: LevelError, Check: FindQuota, About: fmt.Sprintf("uid %d", u.UID),
-				Text: fmt.Sprintf("processes of uid %d leave so many descriptors unreceived that its next processes and buffers are refused", u.UID), Who: fmt.Sprintf("uid %d", u.UID),
-				Fix: "see why they do not read, or end them (FDS)", Do: fmt.Sprintf("rdsctl processes -filter uid=%d", u.UID)})
+			j.add(Finding{Level: LevelError, Check: FindQuota, About: name,
+				Text: fmt.Sprintf("processes of %s leave so many descriptors unreceived that its next processes and buffers are refused", name), Who: name,
+				Fix: "see why they do not read, or end them (FDS)", Do: "rdsctl processes -filter " + strings.Replace(name, " ", "=", 1)})
 		}
 	}
 	m := &j.Status.Memory

@@ -13,7 +13,9 @@ func TestJudge(t *testing.T) {
 	now := time.Date(2026, 11, 28, 2, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	a, b := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
-	quota := func(used, most uint64) []User { return []User{{UID: 7, Sockets: Usage{Used: used, Quota: &most}}} }
+	quota := func(used, most uint64) []User {
+		return []User{{UID: new(uint32(7)), Sockets: Usage{Used: used, Quota: &most}}}
+	}
 	down := func(text string) PeerInfo {
 		return PeerInfo{Remote: a, State: "down", Wanted: true, LastError: text, LastErrorAt: ago(2 * time.Second)}
 	}
@@ -78,7 +80,7 @@ func TestJudge(t *testing.T) {
 				"warn quota: messages of app[12] wait: those to other destinations use all of quota.destinations of uid 0, for 10s | the administrator of this host"}},
 		"quota reached":  {Facts{Status: &Status{Users: quota(9, 10)}}, []string{"warn quota: uid 7 has nine tenths or more of its quota of sockets | uid 7, or the administrator of this host"}},
 		"quota in reach": {Facts{Status: &Status{Users: quota(8, 10)}}, nil},
-		"descriptors": {Facts{Status: &Status{Users: []User{{UID: 8, Unreceived: Usage{Used: 18, Quota: new(uint64(20))}}}}},
+		"descriptors": {Facts{Status: &Status{Users: []User{{UID: new(uint32(8)), Unreceived: Usage{Used: 18, Quota: new(uint64(20))}}}}},
 			[]string{"error quota: processes of uid 8 leave so many descriptors unreceived that its next processes and buffers are refused | uid 8"}},
 		"memory": {Facts{Status: &Status{Memory: Memory{Registered: 95, Limit: 100, Held: 9, HeldLimit: 10}}},
 			[]string{"warn memory: nine tenths or more of limits.max_registered_bytes are used | the administrator of this host",

@@ -11,7 +11,7 @@ import (
 var (
 	lookHere  = netip.MustParseAddr("127.0.0.1")
 	lookThere = netip.MustParseAddr("127.0.0.2")
-	lookOwner = Owner{12, 1000, "db"}
+	lookOwner = Owner{PID: 12, UID: 1000, Name: "db"}
 )
 
 // list cuts a list at the view's limit and keeps the items that the caller may see.

@@ -13,6 +13,9 @@ type Owner struct {
 	PID  int    `json:"pid"`
 	UID  uint32 `json:"uid"`
 	Name string `json:"name"` // the name that the client gave when it attached
+	// Account is the label of the account of quota.accounts that the process counts for. It is
+	// empty if that is its user, and offline.
+	Account string `json:"account,omitempty"`
 }
 
 // ProcessInfo sums up the sockets of one process. What closed sockets have sent and received

@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,11 +55,12 @@ type Backend interface {
 
 // Caller is who asks, by the credentials of its connection. Admin is set for root and the
 // daemon's own user. They see everything and may reset connections. Other callers see the
-// sockets and usage of their own user, and sums of the rest. They may look at peers and
+// sockets of their own user, the usage of their user and account, and sums of the rest. They may look at peers and
 // ping, but change nothing.
 type Caller struct {
-	UID   uint32
-	Admin bool
+	UID     uint32
+	Account string // the label of its account of quota.accounts; "": it counts for its user
+	Admin   bool
 }
 
 // Serve answers one request of who with one response. The response is always valid JSON.
@@ -109,8 +109,8 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 		s, err := b.Status()
 		s.Normalize()
 		s.Upgrade.shownTo(who)
-		s.Users = visible(s.Users, who, func(u *User) uint32 { return u.UID })
-		Sort(s.Users, func(a, b User) int { return cmp.Compare(a.UID, b.UID) })
+		s.Users = who.users(s.Users)
+		Sort(s.Users, ByUser)
 		resp.Status = &s
 		return err
 	case KindDevices:

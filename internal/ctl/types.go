@@ -183,7 +183,7 @@ type Status struct {
 	Counts     Counts      `json:"counts"`
 	Memory     Memory      `json:"memory"`
 	Sandbox    string      `json:"sandbox"` // which rights the daemon gave up, and which it kept and why
-	Users      []User      `json:"users"`   // by uid; a caller that is no administrator sees only itself
+	Users      []User      `json:"users"`   // by uid, then by label; a caller that is no administrator sees only itself
 	Warnings   []string    `json:"warnings"`
 	Counters   CounterList `json:"counters"`
 
@@ -274,16 +274,17 @@ type Memory struct {
 
 // User is what all processes of one user have and may have.
 type User struct {
-	UID             uint32 `json:"uid"`
-	Clients         Usage  `json:"clients"`
-	Sockets         Usage  `json:"sockets"`
-	Destinations    Usage  `json:"destinations"`
-	Waiting         uint64 `json:"waiting_destinations"` // that the quota makes wait
-	Operations      Usage  `json:"operations"`
-	Grants          Usage  `json:"grants"`
-	RegisteredBytes Usage  `json:"registered_bytes"`
-	QueuedBytes     Usage  `json:"queued_bytes"` // rings, tables and arenas
-	HeldBytes       uint64 `json:"held_bytes"`   // arrived, and does not fit into the process's memory; see Memory
+	UID             *uint32 `json:"uid"` // null for an account of quota.accounts, which has a label instead
+	Account         string  `json:"account,omitempty"`
+	Clients         Usage   `json:"clients"`
+	Sockets         Usage   `json:"sockets"`
+	Destinations    Usage   `json:"destinations"`
+	Waiting         uint64  `json:"waiting_destinations"` // that the quota makes wait
+	Operations      Usage   `json:"operations"`
+	Grants          Usage   `json:"grants"`
+	RegisteredBytes Usage   `json:"registered_bytes"`
+	QueuedBytes     Usage   `json:"queued_bytes"` // rings, tables and arenas
+	HeldBytes       uint64  `json:"held_bytes"`   // arrived, and does not fit into the process's memory; see Memory
 	// Unreceived is the descriptors that were sent to processes, which these have not
 	// received. Its quota is the user's share of what all users have.
 	Unreceived Usage `json:"unreceived_descriptors"`

@@ -29,15 +29,15 @@ type admission struct {
 	served        sync.WaitGroup // connections between enter and exit
 
 	mu              sync.Mutex
-	ended           bool                     // guarded by mu
-	open            map[*connection]*session // guarded by mu
-	arrived         uint64                   // connections so far; guarded by mu
-	silent          []*connection            // the oldest first; guarded by mu
-	clients, ctlers int                      // ctlers: of users that are not trusted; guarded by mu
-	users           map[uint32]*admitted     // by quota.User.Account; guarded by mu
-	ending          map[*connection]struct{} // those that have ended and count, see exit; guarded by mu
-	inRecess        *recess                  // nil: there is none. Guarded by mu
-	holed           map[uint32]holed         // by quota.User.Account; guarded by mu
+	ended           bool                         // guarded by mu
+	open            map[*connection]*session     // guarded by mu
+	arrived         uint64                       // connections so far; guarded by mu
+	silent          []*connection                // the oldest first; guarded by mu
+	clients, ctlers int                          // ctlers: of users that are not trusted; guarded by mu
+	users           map[config.Account]*admitted // by quota.User.Account; guarded by mu
+	ending          map[*connection]struct{}     // those that have ended and count, see exit; guarded by mu
+	inRecess        *recess                      // nil: there is none. Guarded by mu
+	holed           map[config.Account]holed     // by quota.User.Account; guarded by mu
 }
 
 // admitted counts the connections of one user that have said what they are.
@@ -66,7 +66,7 @@ func (a *admission) enter(s *session) bool {
 // add adds a session. Guarded by mu.
 func (a *admission) add(s *session) {
 	if a.open == nil {
-		a.open, a.users = map[*connection]*session{}, map[uint32]*admitted{}
+		a.open, a.users = map[*connection]*session{}, map[config.Account]*admitted{}
 	}
 	a.arrived++
 	s.nth = a.arrived
@@ -97,7 +97,7 @@ func (a *admission) isOver() bool {
 // these, the user with the most loses its oldest. Guarded by mu.
 func (a *admission) addSilent(c *connection) {
 	if len(a.silent) >= maxSilent {
-		count := map[uint32]int{}
+		count := map[config.Account]int{}
 		for _, x := range a.silent {
 			count[x.user.Account]++
 		}
@@ -238,13 +238,13 @@ func (a *admission) dropSilent(c *connection) {
 	}
 }
 
-// clientsOf returns how many processes each user has, by uid.
-func (a *admission) clientsOf() map[uint32]int {
+// clientsOf returns how many processes each account has.
+func (a *admission) clientsOf() map[config.Account]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	out := map[uint32]int{}
-	for uid, n := range a.users {
-		out[uid] = n.clients
+	out := map[config.Account]int{}
+	for account, n := range a.users {
+		out[account] = n.clients
 	}
 	return out
 }

@@ -34,7 +34,7 @@ func TestAllocationStorm(t *testing.T) {
 	made := func() (n uint64, most, here int) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.made, p.most, p.here[1001]
+		return p.made, p.most, p.here[config.UserAccount(1001)]
 	}
 	present := func(what string, want int) {
 		t.Helper()
@@ -146,7 +146,7 @@ func TestCgroups(t *testing.T) {
 		if left, limit := r.left(); left != 120*mib || limit != 160*mib {
 			t.Errorf("%s: %d left of %d", name, left, limit)
 		}
-		root, other := quota.Daemon, &quota.User{UID: 1000, Account: 1000}
+		root, other := quota.Daemon, &quota.User{UID: 1000, Account: config.UserAccount(1000)}
 		for _, tc := range []struct {
 			u    *quota.User
 			need need

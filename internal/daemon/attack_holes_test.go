@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
@@ -159,7 +160,7 @@ func TestHolesAgain(t *testing.T) {
 	punch(t, later.fds[4], 0, 4096)
 	d.endHoled()
 	ended(later)
-	for _, s := range d.admission.clientsLike(&session{connection: &connection{user: quota.User{Account: 1000}}}) {
+	for _, s := range d.admission.clientsLike(&session{connection: &connection{user: quota.User{Account: config.UserAccount(1000)}}}) {
 		if s.why.Load() == nil {
 			t.Fatalf("process %d of the user goes on", s.id.PID)
 		}
@@ -184,7 +185,7 @@ func TestHolesInHello(t *testing.T) {
 	leave := takesTurn(t, d, 1000)
 	comer.send(&ipc.Hello{Role: ipc.RoleClient, Params: fewParams})
 	eventually(t, "the Hello waits for memory", func() error {
-		if n := d.admission.clientsOf()[1000]; n != 3 {
+		if n := d.admission.clientsOf()[config.UserAccount(1000)]; n != 3 {
 			return fmt.Errorf("%d processes", n)
 		}
 		return nil
@@ -262,8 +263,8 @@ func TestHolesHandedOver(t *testing.T) {
 		t.Fatal(handed, taken)
 	}
 	next.admission.mu.Lock()
-	left := time.Until(next.admission.holed[1000].until)
-	marks := next.admission.holed[1000].marks
+	left := time.Until(next.admission.holed[config.UserAccount(1000)].until)
+	marks := next.admission.holed[config.UserAccount(1000)].marks
 	next.admission.mu.Unlock()
 	if left < holedFor/2 || left > holedFor || marks != heldMarks {
 		t.Errorf("processes of the user are admitted in %v, and it has %d marks", left, marks)
@@ -280,7 +281,8 @@ func TestHolesHandedOver(t *testing.T) {
 func TestHoledState(t *testing.T) {
 	var a, b admission
 	now := time.Now()
-	a.holed = map[uint32]holed{999: {now, 1}, 1000: {now.Add(holedFor / 2), 1}, 1001: {now.Add(time.Hour), 3}}
+	pod := config.Account{Label: "pod7"}
+	a.holed = map[config.Account]holed{config.UserAccount(999): {now, 1}, config.UserAccount(1000): {now.Add(holedFor / 2), 1}, config.UserAccount(1001): {now.Add(time.Hour), 3}, pod: {now.Add(holedFor), 2}}
 	w := handover.Write(handover.Newest)
 	w.Begin(tagSessions)
 	a.handOverHoled(w)
@@ -295,11 +297,11 @@ func TestHoledState(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	half, whole := b.holed[1000].until.Sub(now), b.holed[1001].until.Sub(now)
-	if len(b.holed) != 2 || half < holedFor/2-time.Second || half >= whole || whole < holedFor || whole > time.Since(now)+holedFor {
+	half, whole := b.holed[config.UserAccount(1000)].until.Sub(now), b.holed[config.UserAccount(1001)].until.Sub(now)
+	if len(b.holed) != 3 || b.holed[pod].marks != 2 || half < holedFor/2-time.Second || half >= whole || whole < holedFor || whole > time.Since(now)+holedFor {
 		t.Errorf("%v and %v of %d", half, whole, len(b.holed))
 	}
-	if b.holed[1000].marks != 1 || b.holed[1001].marks != 3 {
+	if b.holed[config.UserAccount(1000)].marks != 1 || b.holed[config.UserAccount(1001)].marks != 3 {
 		t.Errorf("%+v", b.holed)
 	}
 }

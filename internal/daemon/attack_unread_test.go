@@ -44,7 +44,7 @@ func TestUnreadAnswers(t *testing.T) {
 	d.unreceived.mu.Unlock()
 	victim := attached(t, d)
 	uid.Store(1001)
-	sent := func() int { return int(d.unreceived.ofUsers()[1001].Used) }
+	sent := func() int { return int(d.unreceived.ofUsers()[config.UserAccount(1001)].Used) }
 	var all []*proc
 	for range 12 { // more than a user's places
 		before := sent()
@@ -76,7 +76,7 @@ func TestUnreadAnswers(t *testing.T) {
 	for _, p := range all {
 		p.awaitEnd()
 	}
-	if n := d.admission.clientsOf()[1001]; n == 0 {
+	if n := d.admission.clientsOf()[config.UserAccount(1001)]; n == 0 {
 		t.Error("no process of the user counts, and their descriptors are unread")
 	}
 	uid.Store(1000)
@@ -95,7 +95,7 @@ func TestUnreadAnswers(t *testing.T) {
 		p.close()
 	}
 	eventually(t, "nothing is left", func() error {
-		if n, c := sent(), d.admission.clientsOf()[1001]; n != 0 || c != 0 {
+		if n, c := sent(), d.admission.clientsOf()[config.UserAccount(1001)]; n != 0 || c != 0 {
 			return fmt.Errorf("%d descriptors, %d processes", n, c)
 		}
 		return nil
@@ -195,7 +195,7 @@ func TestUnreadHandedOver(t *testing.T) {
 	p.awaitEnd()
 	count := func(d *Daemon) (clients, descriptors int) {
 		uid := uint32(os.Getuid())
-		return d.admission.clientsOf()[uid], int(d.unreceived.ofUsers()[uid].Used)
+		return d.admission.clientsOf()[config.UserAccount(uid)], int(d.unreceived.ofUsers()[config.UserAccount(uid)].Used)
 	}
 	if c, n := count(d); c != 1 || n == 0 {
 		t.Errorf("%d processes, %d descriptors, want 1 and some", c, n)

@@ -36,6 +36,9 @@ func (d *Daemon) Confine(configFile string) {
 	}
 	r.Read = append(r.Read, foldersOf(c.TLS.Cert, c.TLS.Key, c.TLS.CA, c.Upgrade.Token)...)
 	r.Read = append(r.Read, resolverPaths()...)
+	if len(c.Quota.Accounts) > 0 {
+		r.Read = append(r.Read, "/proc") // cgroup of each process that connects
+	}
 	if configFile != "" { // its folder: an editor replaces the file, and there are drop-ins
 		r.Read = append(r.Read, filepath.Dir(configFile))
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/trace"
@@ -32,9 +33,9 @@ func (f *feeds) end() {
 // them, and share the rest as quota.User.MayShare says.
 type feedPlaces struct {
 	mu     sync.Mutex
-	all    int            // guarded by mu
-	others int            // of users that are not trusted; guarded by mu
-	of     map[uint32]int // by quota.User.Account; guarded by mu
+	all    int                    // guarded by mu
+	others int                    // of users that are not trusted; guarded by mu
+	of     map[config.Account]int // by quota.User.Account; guarded by mu
 }
 
 // take takes a place of limit for u. Its error is ENOBUFS.
@@ -49,7 +50,7 @@ func (p *feedPlaces) take(u *quota.User, what string, limit, kept int) error {
 		return fmt.Errorf("%w; one is free again when its rdsctl ends", err)
 	}
 	if p.of == nil {
-		p.of = map[uint32]int{}
+		p.of = map[config.Account]int{}
 	}
 	p.all++
 	if p.of[u.Account]++; !u.Trusted {

@@ -4,6 +4,7 @@ import (
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/quota"
 )
 
 // heirs are the sessions that go over from one daemon to another. In the one that takes over they are
@@ -42,15 +43,12 @@ func (h *heirs) handOver(s *handover.State, f *handover.Files) {
 
 // handOverEnded has a connection that has ended and counts for its user go over, see admission.exit.
 func (h *heirs) handOverEnded(s *handover.State, f *handover.Files, c *connection) {
-	fd, unread := -1, 0
+	unread := 0
 	if !s.Reads() {
-		fd, unread = c.FD(), c.unreceived.by(c)
+		unread = c.unreceived.by(c)
 	}
-	f.FD(s, &fd)
-	if s.Reads() {
-		if c = h.adoptConn(s, fd); c == nil {
-			return
-		}
+	if c = h.handOverConn(s, f, c); c == nil {
+		return
 	}
 	if handover.As32(s, &unread); s.Reads() {
 		c.adoptUnread(s, unread)
@@ -59,35 +57,47 @@ func (h *heirs) handOverEnded(s *handover.State, f *handover.Files, c *connectio
 	}
 }
 
-// adoptConn makes a connection. It returns nil after an error of s.
-func (h *heirs) adoptConn(s *handover.State, fd int) *connection {
-	if s.Err() != nil {
-		return nil
+// handOverConn has a connection go over, with the account that its process has counted for from
+// the start: c, if it is written. It returns the connection, nil after an error of s.
+func (h *heirs) handOverConn(s *handover.State, f *handover.Files, c *connection) *connection {
+	fd, label := -1, ""
+	if !s.Reads() {
+		fd, label = c.FD(), c.user.Account.Label
+	}
+	f.FD(s, &fd)
+	known := quota.HandOverLabel(s, &label)
+	if !s.Reads() || s.Err() != nil {
+		return c
 	}
 	conn, err := h.d.listeners.file.Conn(fd)
 	if err != nil {
 		s.Fail("%v", err)
 		return nil
 	}
-	return h.d.newConnection(conn, h.d.credOf(conn))
+	id := h.d.credOf(conn)
+	if known {
+		id.Label = label
+	} else {
+		h.d.label(conn, &id)
+	}
+	return h.d.newConnection(conn, id)
 }
 
 // handOverSession has the session at a place go over.
 func (h *heirs) handOverSession(s *handover.State, f *handover.Files, place int) {
-	x, role, fd := handover.Nth(s, h.all, place), ipc.Role(0), -1
+	x, role := handover.Nth(s, h.all, place), ipc.Role(0)
+	var c *connection
 	if !s.Reads() {
-		role, fd = x.role, x.FD()
+		role, c = x.role, x.connection
 	}
 	handover.As8(s, &role)
 	if role != 0 && role != ipc.RoleClient && role != ipc.RoleCtl {
 		s.Fail("a connection of role %d", role)
 	}
-	f.FD(s, &fd)
+	if c = h.handOverConn(s, f, c); c == nil {
+		return
+	}
 	if s.Reads() {
-		c := h.adoptConn(s, fd)
-		if c == nil {
-			return
-		}
 		x = newSession(h.d, c)
 	}
 	if s.Version() >= 3 {

@@ -10,8 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 )
@@ -225,30 +227,35 @@ func (a *admission) refuse(c *connection, began time.Time, marks int) (again boo
 
 // dropHoled drops the users whose processes are admitted again by now. Guarded by mu.
 func (a *admission) dropHoled(now time.Time) {
-	maps.DeleteFunc(a.holed, func(_ uint32, h holed) bool { return !h.until.After(now) })
+	maps.DeleteFunc(a.holed, func(_ config.Account, h holed) bool { return !h.until.After(now) })
 }
 
 // setHoled is guarded by mu.
-func (a *admission) setHoled(account uint32, h holed) {
+func (a *admission) setHoled(account config.Account, h holed) {
 	if a.holed == nil {
-		a.holed = map[uint32]holed{}
+		a.holed = map[config.Account]holed{}
 	}
 	a.holed[account] = h
 }
 
-// handOverHoled has go over for how long processes of which users are not admitted, in ms, and their marks.
+// handOverHoled has go over for how long processes of which accounts are not admitted, in ms, and their marks.
 func (a *admission) handOverHoled(s *handover.State) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.dropHoled(now)
-	users := slices.Sorted(maps.Keys(a.holed))
+	users := slices.SortedFunc(maps.Keys(a.holed), config.Account.Compare)
+	users = slices.DeleteFunc(users, func(u config.Account) bool { return !quota.HandedOver(s, u) })
 	for i := range s.Count(len(users), mostSessions, 4+4+4) {
 		u := handover.Nth(s, users, i)
 		h := a.holed[u]
 		left, marks := uint32(h.until.Sub(now).Milliseconds()), uint32(h.marks)
-		if s.U32s(&u, &left, &marks); !s.Reads() {
+		quota.HandOver(s, &u)
+		if s.U32s(&left, &marks); !s.Reads() {
 			continue
+		}
+		if s.Err() != nil {
+			return
 		}
 		if marks > mostMarks {
 			s.Fail("a user with %d marks", marks)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -23,8 +24,8 @@ type populator struct {
 	waiting atomic.Uint64 // bytes that are reserved for sessions that wait for their turn
 
 	mu    sync.Mutex
-	users map[uint32]chan struct{} // by quota.User.Account, of users whose sessions wait or make memory: who has the user's turn
-	here  map[uint32]int           // how many sessions these are, likewise
+	users map[config.Account]chan struct{} // by quota.User.Account, of users whose sessions wait or make memory: who has the user's turn
+	here  map[config.Account]int           // how many sessions these are, likewise
 	turns chan struct{}
 	most  int    // the most sessions that made memory at one time
 	now   int    // sessions that make memory
@@ -33,7 +34,7 @@ type populator struct {
 }
 
 func newPopulator(c *cgroups, m *quota.Memory) *populator {
-	return &populator{cgroups: c, memory: m, users: map[uint32]chan struct{}{}, here: map[uint32]int{}, turns: make(chan struct{}, maxPopulating)}
+	return &populator{cgroups: c, memory: m, users: map[config.Account]chan struct{}{}, here: map[config.Account]int{}, turns: make(chan struct{}, maxPopulating)}
 }
 
 // populate makes memory of size bytes for c with create, and populates it, when it is c's turn.

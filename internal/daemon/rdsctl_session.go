@@ -13,7 +13,7 @@ const ctlTimeout = time.Minute // how long rdsctl may be silent between two requ
 // serveCtl answers rdsctl until it leaves, or until another daemon begins to take over by it.
 func (s *session) serveCtl() error {
 	defer s.feeds.end()
-	who := ctl.Caller{UID: s.user.UID, Admin: s.user.Trusted}
+	who := ctl.Caller{UID: s.user.UID, Account: s.user.Account.Label, Admin: s.user.Trusted}
 	for {
 		s.d.admission.limit(s.connection, time.Now().Add(ctlTimeout))
 		m, err := s.d.admission.next(s.connection)

@@ -47,6 +47,9 @@ func (b backend) warnings() []string {
 	if s := b.d.subWarnings.Load(); s != nil {
 		w = append(w, *s...)
 	}
+	if s := b.d.labels.warning.Load(); s != nil {
+		w = append(w, *s)
+	}
 	w = append(w, awaited(b.d.config())...)
 	if s := b.d.lines.Warning(time.Now()); s != "" {
 		w = append(w, s)

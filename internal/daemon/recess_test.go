@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -281,14 +282,14 @@ func TestRecessEnds(t *testing.T) {
 		t.Error(s)
 	}
 	eventually(t, "the killed one leaves in the recess", func() error {
-		if n := d.admission.clientsOf()[uint32(os.Getuid())]; n != 2 {
+		if n := d.admission.clientsOf()[config.UserAccount(uint32(os.Getuid()))]; n != 2 {
 			return fmt.Errorf("%d processes", n)
 		}
 		return nil
 	})
 	d.admission.resume()
 	eventually(t, "the one that has ended leaves after it", func() error {
-		if n := d.admission.clientsOf()[uint32(os.Getuid())]; n != 1 {
+		if n := d.admission.clientsOf()[config.UserAccount(uint32(os.Getuid()))]; n != 1 {
 			return fmt.Errorf("%d processes", n)
 		}
 		return nil

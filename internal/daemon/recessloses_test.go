@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/ipc"
 )
@@ -189,7 +190,7 @@ func TestRecessBreaksMemory(t *testing.T) {
 	if n := d.engine.Memory().Sum().Registered; n != 1<<30+1<<20 {
 		t.Errorf("%d bytes count", n)
 	}
-	if n := d.admission.clientsOf()[uint32(os.Getuid())]; n != len(all) {
+	if n := d.admission.clientsOf()[config.UserAccount(uint32(os.Getuid()))]; n != len(all) {
 		t.Errorf("%d processes count, there are %d", n, len(all))
 	}
 }

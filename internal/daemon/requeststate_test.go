@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"golang.org/x/sys/unix"
@@ -34,7 +35,7 @@ func TestRequestsHandedOver(t *testing.T) {
 		eventually(t, "all of them wait for memory", func() error {
 			d.populator.mu.Lock()
 			defer d.populator.mu.Unlock()
-			if n := d.populator.here[uid]; n != len(all)+1 {
+			if n := d.populator.here[config.UserAccount(uid)]; n != len(all)+1 {
 				return fmt.Errorf("%d", n)
 			}
 			return nil
@@ -74,7 +75,7 @@ func TestRequestsHandedOver(t *testing.T) {
 	for _, p := range all {
 		p.hearsNothing()
 	}
-	if n := d.admission.clientsOf()[uid]; n != len(all) {
+	if n := d.admission.clientsOf()[config.UserAccount(uid)]; n != len(all) {
 		t.Errorf("%d processes count, there are %d", n, len(all))
 	}
 	if err := alloc.ping(); err != nil {

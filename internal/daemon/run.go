@@ -98,6 +98,7 @@ func (d *Daemon) accept() {
 func (d *Daemon) welcome(c *ipc.Conn) {
 	d.admission.arriving()
 	id := d.credOf(c)
+	d.label(c, &id)
 	s := newSession(d, d.newConnection(c, id))
 	if d.admission.enter(s) {
 		go s.run()

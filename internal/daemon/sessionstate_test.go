@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -68,7 +69,7 @@ func TestSessionsHandedOver(t *testing.T) {
 		imp.send(&ipc.Addrs{})
 		tool.send(ctlRequest(t, ctl.Request{Kind: ctl.KindSockets}))
 		early.send(&ipc.Hello{Role: ipc.RoleCtl})
-		users := d.admission.clientsOf()[uint32(os.Getuid())]
+		users := d.admission.clientsOf()[config.UserAccount(uint32(os.Getuid()))]
 		memory := d.engine.Memory().Sum()
 		names := d.names()
 		d = x.succeed()
@@ -87,7 +88,7 @@ func TestSessionsHandedOver(t *testing.T) {
 		if err := p.ping(); err != nil {
 			t.Error(err)
 		}
-		if n := d.admission.clientsOf()[uint32(os.Getuid())]; n != users {
+		if n := d.admission.clientsOf()[config.UserAccount(uint32(os.Getuid()))]; n != users {
 			t.Errorf("%d processes, not %d", n, users)
 		}
 		memory.Registered += 2 << 16
@@ -147,7 +148,7 @@ func TestSessionsEndBetween(t *testing.T) {
 	}
 	next := x.succeed()
 	eventually(t, "the one that has ended is detached", func() error {
-		if n := next.admission.clientsOf()[uint32(os.Getuid())]; n != 1 {
+		if n := next.admission.clientsOf()[config.UserAccount(uint32(os.Getuid()))]; n != 1 {
 			return fmt.Errorf("%d processes", n)
 		}
 		return nil

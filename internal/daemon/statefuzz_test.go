@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/succession"
@@ -49,7 +50,7 @@ func stand(t testing.TB) *standing {
 	eventually(t, "the import waits", func() error {
 		d.populator.mu.Lock()
 		defer d.populator.mu.Unlock()
-		if d.populator.here[uint32(os.Getuid())] < 2 {
+		if d.populator.here[config.UserAccount(uint32(os.Getuid()))] < 2 {
 			return errors.New("it does not")
 		}
 		return nil

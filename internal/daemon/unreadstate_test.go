@@ -61,7 +61,7 @@ func TestUnreadReadInPause(t *testing.T) {
 			x.resume()
 		}
 		eventually(t, "nothing is left", func() error {
-			if n := d.admission.clientsOf()[uid]; n != 0 {
+			if n := d.admission.clientsOf()[config.UserAccount(uid)]; n != 0 {
 				return fmt.Errorf("%d processes count", n)
 			}
 			return nil
@@ -88,12 +88,12 @@ func TestUnreadCountHandedOver(t *testing.T) {
 			return nil
 		})
 	}
-	before := d.unreceived.ofUsers()[1001].Used
+	before := d.unreceived.ofUsers()[config.UserAccount(1001)].Used
 	if want := uint64(4 + fewParams.SendWindows + fewParams.RecvWindows + 1); before != want {
 		t.Errorf("%d descriptors count, want %d", before, want)
 	}
 	d = part(t, d).succeed()
-	if now := d.unreceived.ofUsers()[1001].Used; now != before {
+	if now := d.unreceived.ofUsers()[config.UserAccount(1001)].Used; now != before {
 		t.Errorf("the successor counts %d descriptors, not %d", now, before)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/quota"
@@ -78,12 +79,12 @@ func (u *unreceived) drop(c *connection) {
 	delete(u.of, c)
 }
 
-// ofUsers is how many descriptors the processes of each user have not received, and the user's
-// share, by quota.User.Account.
-func (u *unreceived) ofUsers() map[uint32]ctl.Usage {
+// ofUsers is how many descriptors the processes of each account have not received, and the user's
+// share.
+func (u *unreceived) ofUsers() map[config.Account]ctl.Usage {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	own, users, all := map[uint32]int{}, map[uint32]*quota.User{}, 0
+	own, users, all := map[config.Account]int{}, map[config.Account]*quota.User{}, 0
 	for c, n := range u.of {
 		if c.Unread() {
 			own[c.user.Account] += n
@@ -91,7 +92,7 @@ func (u *unreceived) ofUsers() map[uint32]ctl.Usage {
 			all += n
 		}
 	}
-	out := map[uint32]ctl.Usage{}
+	out := map[config.Account]ctl.Usage{}
 	for account, n := range own {
 		share := uint64(users[account].Share(n, all, u.most))
 		out[account] = ctl.Usage{Used: uint64(n), Quota: &share}
@@ -107,7 +108,7 @@ func (u *unreceived) listed() []ctl.Unreceived {
 	var out []ctl.Unreceived
 	for c, n := range u.of {
 		if c.Unread() {
-			out = append(out, ctl.Unreceived{Owner: ctl.Owner{PID: c.id.PID, UID: c.id.UID, Name: c.name}, Descriptors: uint64(n), Ended: c.closed()})
+			out = append(out, ctl.Unreceived{Owner: ctl.Owner{PID: c.id.PID, UID: c.id.UID, Name: c.name, Account: c.user.Account.Label}, Descriptors: uint64(n), Ended: c.closed()})
 		}
 	}
 	return out

@@ -137,7 +137,7 @@ func TestClientQuota(t *testing.T) {
 		return err
 	})
 	eventually(t, "the memory of the process is given back", func() error {
-		if n := c.d.engine.Memory().OfUsers()[alice].Registered; n != 1<<20 {
+		if n := c.d.engine.Memory().OfUsers()[config.UserAccount(alice)].Registered; n != 1<<20 {
 			return fmt.Errorf("%d bytes are registered", n)
 		}
 		return nil
@@ -172,7 +172,7 @@ func TestWhoSeesWhat(t *testing.T) {
 		s := c.ask(tc.uid, ctl.KindStatus).Status
 		users := map[uint32]ctl.User{}
 		for _, u := range s.Users {
-			users[u.UID] = u
+			users[*u.UID] = u
 		}
 		// Who asks has a connection, and thereby a line.
 		delete(users, carol)

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// account is what all processes of one user have of the engine. It exists from the
-// attachment of the user's first process until nothing of the last one is left.
+// account is what all processes that count for one user, or for one cgroup (quota.accounts), have
+// of the engine. It exists from the attachment of its first process until nothing of the last one is left.
 // Engine-owned.
 type account struct {
-	uid     uint32       // quota.User.Account
-	quota   config.Quota // of the process that attached last
-	clients int          // attached, or with memory still in use
+	of      config.Account // quota.User.Account
+	quota   config.Quota   // of the process that attached last
+	clients int            // attached, or with memory still in use
 
 	sockets, dests, ops, regions, grants int
 	segs                                 int    // local segments of these ops
@@ -42,17 +42,17 @@ type account struct {
 type userTable struct {
 	e *Engine
 
-	mem      *quota.Memory       // sessions take from it
-	accounts map[uint32]*account // by account.uid
-	wanted   lists.List[account] // with destinations that wait for places
+	mem      *quota.Memory               // sessions take from it
+	accounts map[config.Account]*account // by account.of
+	wanted   lists.List[account]         // with destinations that wait for places
 }
 
-// account returns the account of a user, which it opens if there is none.
-func (u *userTable) account(uid uint32) *account {
-	a := u.accounts[uid]
+// account returns the account that is called of, which it opens if there is none.
+func (u *userTable) account(of config.Account) *account {
+	a := u.accounts[of]
 	if a == nil {
-		a = &account{uid: uid}
-		u.accounts[uid] = a
+		a = &account{of: of}
+		u.accounts[of] = a
 	}
 	return a
 }
@@ -79,7 +79,7 @@ func (u *userTable) dropAccount(a *account) {
 	if a.clients == 0 && a.peers == 0 {
 		u.e.rx.overflow.short.Del(&a.inShort)
 		u.wanted.Del(&a.inWanted)
-		delete(u.accounts, a.uid)
+		delete(u.accounts, a.of)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -181,7 +182,7 @@ func TestPeerShare(t *testing.T) {
 	if n := far.cl.rx; n[0].sock == nil && n[len(n)-1].sock == nil {
 		t.Error("another user's message did not arrive")
 	}
-	if a := e.users.accounts[1002]; a.peers != 0 {
+	if a := e.users.accounts[config.UserAccount(1002)]; a.peers != 0 {
 		t.Errorf("a peer that was met counts: %d", a.peers)
 	}
 	for i := range uint32(20) {
@@ -190,8 +191,8 @@ func TestPeerShare(t *testing.T) {
 	bad.at.Close()
 	w.net.At(w.net.Now()+2*homeRetryNs, func() {})
 	w.run()
-	if e.users.accounts[1001] != nil || len(e.peers.all) != 1 {
-		t.Errorf("left: %+v, %d peers", e.users.accounts[1001], len(e.peers.all))
+	if e.users.accounts[config.UserAccount(1001)] != nil || len(e.peers.all) != 1 {
+		t.Errorf("left: %+v, %d peers", e.users.accounts[config.UserAccount(1001)], len(e.peers.all))
 	}
 	w.clean(good, far)
 }

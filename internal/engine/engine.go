@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/chores"
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/post"
 	"github.com/rdsd/rdsd/internal/quota"
@@ -83,7 +84,7 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 		cfg: cfg, st: st,
 		addrs:   addresses{by: map[netip.Addr]*localAddr{}},
 		peers:   peerTable{hosts: map[remoteKey]*remote{}, byKey: map[verbs.PeerKey]*peer{}},
-		users:   userTable{accounts: map[uint32]*account{}, mem: quota.NewMemory(cfg.MaxMaps, cfg.MaxSharedBytes, cfg.MaxRegisteredBytes)},
+		users:   userTable{accounts: map[config.Account]*account{}, mem: quota.NewMemory(cfg.MaxMaps, cfg.MaxSharedBytes, cfg.MaxRegisteredBytes)},
 		keys:    keyTable{by: map[uint32]*region{}},
 		devices: devices{recvLeft: cfg.RecvBufs},
 	}

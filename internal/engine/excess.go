@@ -29,7 +29,7 @@ func (e *Engine) Excess(most int) (end []*Client) {
 	for all > most {
 		var a *account
 		for b, n := range sum {
-			if a == nil || n > sum[a] || n == sum[a] && b.uid < a.uid {
+			if a == nil || n > sum[a] || n == sum[a] && b.of.Compare(a.of) < 0 {
 				a = b
 			}
 		}

@@ -253,12 +253,12 @@ func TestHandoverAccounts(t *testing.T) {
 	p := *h.cfg.Policy
 	p.Subs, _ = config.ParseSubUIDs([]byte("2000:1000:1"))
 	h.cfg.Policy = &p
-	h.all[2].at.user.Account = p.Account(1000)
+	h.all[2].at.user.Account = p.Account(1000, "")
 	e := h.next()
 	if err := heirs.Adopt(e, state); err != nil {
 		t.Fatal(err)
 	}
-	if e.users.accounts[1000] != nil || e.users.accounts[2000] == nil || e.users.accounts[2000].waiting.N != 1 {
+	if e.users.accounts[config.UserAccount(1000)] != nil || e.users.accounts[config.UserAccount(2000)] == nil || e.users.accounts[config.UserAccount(2000)].waiting.N != 1 {
 		t.Errorf("accounts: %+v", e.users.accounts)
 	}
 }

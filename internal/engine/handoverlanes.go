@@ -5,7 +5,9 @@ import (
 
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -18,20 +20,21 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 	s := x.s
 	var lane uint8
 	var wasUp, parted, asked, onTCP bool
-	var uid uint32
+	var askedBy config.Account
 	if !s.Reads() {
 		if p.partials > 0 || p.breaking || p.emptying || p.isUp {
 			s.Refuse(errNotStill)
 		}
 		onTCP = !p.c.profile().rdma
 		if lane, wasUp, parted, asked = p.lane, p.wasUp, p.parted, p.askedBy != nil; asked {
-			uid = p.askedBy.uid
+			askedBy = p.askedBy.of
+			asked = quota.HandedOver(s, askedBy)
 		}
 	}
 	s.U8(&lane)
 	f, known := s.Flags(&wasUp, &parted, &asked, &onTCP)
 	if asked {
-		s.U32(&uid)
+		quota.HandOver(s, &askedBy)
 	}
 	if s.Reads() {
 		if onTCP != x.tcpPeer(h.local, h.addr) {
@@ -45,7 +48,7 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 		}
 		p = x.peers.newPeer(h, lane)
 		if p.wasUp, p.parted = wasUp, parted; asked {
-			x.users.asked(p, x.users.account(uid)) // who may have no process any more
+			x.users.asked(p, x.users.account(askedBy)) // who may have no process any more
 		}
 	}
 	s.U64(&p.begun)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 )
@@ -47,17 +48,17 @@ func (x *crossing) handOverLists() {
 	for i := range s.Count(len(users), len(x.procs.All), 4+4+4) {
 		a := handover.Nth(s, users, i)
 		if s.Reads() {
-			a = &account{} // here the processes may count for another user: /etc/subuid may have changed
+			a = &account{} // here the processes may count for another: /etc/subuid may have changed
 		}
-		s.U32(&a.uid)
+		s.U32(&a.of.UID)
 		x.handOverPlaces(a)
 	}
 }
 
-// withClients are the users with processes, in order.
+// withClients are the accounts with processes, in order.
 func (e *Engine) withClients() (all []*account) {
-	for _, uid := range slices.Sorted(maps.Keys(e.users.accounts)) {
-		if a := e.users.accounts[uid]; a.clients > 0 {
+	for _, of := range slices.SortedFunc(maps.Keys(e.users.accounts), config.Account.Compare) {
+		if a := e.users.accounts[of]; a.clients > 0 {
 			all = append(all, a)
 		}
 	}

@@ -218,12 +218,12 @@ type Use struct {
 	HeldBytes                                          int
 }
 
-// Users is what each user has, by uid.
-func (b Inspector) Users() (map[uint32]Use, error) {
-	out := map[uint32]Use{}
+// Users is what each account has.
+func (b Inspector) Users() (map[config.Account]Use, error) {
+	out := map[config.Account]Use{}
 	err := b.ask(func() {
-		for uid, a := range b.e.users.accounts {
-			out[uid] = Use{Quota: a.quota, Sockets: a.sockets, Destinations: a.dests, Operations: a.ops, Grants: a.grants,
+		for of, a := range b.e.users.accounts {
+			out[of] = Use{Quota: a.quota, Sockets: a.sockets, Destinations: a.dests, Operations: a.ops, Grants: a.grants,
 				Waiting: a.waiting.N, HeldBytes: a.overBytes}
 		}
 	})

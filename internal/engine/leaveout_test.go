@@ -25,7 +25,7 @@ var exceptions = map[string]string{
 	// These make no difference.
 	"engine/handoverlanes.go: s.U64(&p.begun)":          "the next attempt to connect sets it",
 	"engine/handovermsg.go: handover.As32(s, &t.errno)": "is read in the turn that sets it",
-	"engine/handoverlists.go: s.U32(&a.uid)":            "the processes count for whom /etc/subuid says now",
+	"engine/handoverlists.go: s.U32(&a.of.UID)":         "the processes count for whom /etc/subuid says now",
 	"engine/handoverrx.go: s.I64(&m.began)":             "is read while a message is in assembly, or traced",
 	"engine/handovermsg.go: f, known := s.Flags(&st.done, &t.handed, &t.ungranted, &t.toldUngranted, &st.waits, &st.asks, #7": "asks for an ack a little earlier",
 

@@ -52,7 +52,7 @@ func (b Inspector) steps(n func(c *Client) int, f func(c *Client, from, to int) 
 }
 
 func (s *socket) owner() ctl.Owner {
-	return ctl.Owner{PID: s.cl.pid, UID: s.cl.user.UID, Name: s.cl.name}
+	return ctl.Owner{PID: s.cl.pid, UID: s.cl.user.UID, Name: s.cl.name, Account: s.cl.user.Account.Label}
 }
 
 // eachMessage calls f for all messages of clients that are not ended, on the

@@ -25,7 +25,7 @@ func TestIdleDestinationsGiveWay(t *testing.T) {
 		}
 		a, b := w.as(1000), w.as(1000)
 		as, bs := a.bind(10), b.bind(11)
-		acc, got := w.es[0].users.accounts[1000], 0
+		acc, got := w.es[0].users.accounts[config.UserAccount(1000)], 0
 		for round := range 3 {
 			for i := range uint32(ports) {
 				for _, r := range []struct {
@@ -98,8 +98,8 @@ func TestPlacesDrained(t *testing.T) {
 		w.run()
 		got += dst.read()
 	}
-	if got != ports || e.users.accounts[1000].waiting.N != 0 {
-		t.Errorf("%d of %d messages, %d destinations wait", got, ports, e.users.accounts[1000].waiting.N)
+	if got != ports || e.users.accounts[config.UserAccount(1000)].waiting.N != 0 {
+		t.Errorf("%d of %d messages, %d destinations wait", got, ports, e.users.accounts[config.UserAccount(1000)].waiting.N)
 	}
 	// With nothing under way a drain makes every destination wait, those
 	// without a place too, and its end relieves them.

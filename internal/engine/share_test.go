@@ -81,7 +81,7 @@ func TestShareOfMemory(t *testing.T) {
 					t.Fatal("is never refused")
 				}
 			}
-			if a := e.users.accounts[1000]; a.overBytes > e.cfg.OverflowBytes/2+size || a.overBytes < e.cfg.OverflowBytes/4 {
+			if a := e.users.accounts[config.UserAccount(1000)]; a.overBytes > e.cfg.OverflowBytes/2+size || a.overBytes < e.cfg.OverflowBytes/4 {
 				t.Errorf("refused with %d bytes held of %d", a.overBytes, e.cfg.OverflowBytes)
 			}
 			// Its user's other sockets share its fate.
@@ -154,7 +154,7 @@ func TestManyUsersShare(t *testing.T) {
 				t.Fatal("is never refused")
 			}
 		}
-		if held := w.es[0].users.accounts[1000+i].overBytes; held < 500_000 {
+		if held := w.es[0].users.accounts[config.UserAccount(1000+i)].overBytes; held < 500_000 {
 			t.Errorf("user %d got %d bytes", i, held)
 		}
 		all = append(all, r.raw, x.raw)

@@ -70,7 +70,7 @@ func EachTable(e *Engine, f func(remote netip.Addr, given, most, known int)) {
 		}
 		most := 0
 		for a, n := range h.shares.of {
-			if !e.cfg.Policy.Trusts(a.uid) {
+			if a.of.Label != "" || !e.cfg.Policy.Trusts(a.of.UID) {
 				most = max(most, n)
 			}
 		}

@@ -23,22 +23,22 @@ const (
 // signal interrupts a close after closeTime.
 type closer struct {
 	mu      sync.Mutex
-	users   map[uint32]*closing
+	users   map[any]*closing
 	order   []*closing // users with something to close and without a thread
 	threads int
 }
 
 // closing is the connections that are to be closed for one user.
 type closing struct {
-	uid  uint32
-	fds  []int
-	tid  int // of the user's thread, 0 if it has none
-	turn int // counts closes
+	account any
+	fds     []int
+	tid     int // of the user's thread, 0 if it has none
+	turn    int // counts closes
 }
 
 // release closes this process's descriptor of c. It is the last one unless another process
 // has the connection, too. c must not be used afterwards.
-func (cl *closer) release(c *net.UnixConn, uid uint32) error {
+func (cl *closer) release(c *net.UnixConn, account any) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -54,22 +54,22 @@ func (cl *closer) release(c *net.UnixConn, uid uint32) error {
 		return nil
 	}
 	err = c.Close() // not the last descriptor: fd is left
-	cl.add(uid, fd)
+	cl.add(account, fd)
 	return err
 }
 
-func (cl *closer) add(uid uint32, fd int) {
+func (cl *closer) add(account any, fd int) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if u := cl.users[uid]; u != nil { // the user has a thread, or will get one
+	if u := cl.users[account]; u != nil { // the user has a thread, or will get one
 		u.fds = append(u.fds, fd)
 		return
 	}
 	if cl.users == nil {
-		cl.users = map[uint32]*closing{}
+		cl.users = map[any]*closing{}
 	}
-	u := &closing{uid: uid, fds: []int{fd}}
-	cl.users[uid] = u
+	u := &closing{account: account, fds: []int{fd}}
+	cl.users[account] = u
 	cl.order = append(cl.order, u)
 	if cl.threads < maxClosing {
 		cl.threads++
@@ -101,7 +101,7 @@ func (cl *closer) work() {
 		if len(u.fds) > 0 {
 			cl.order = append(cl.order, u)
 		} else {
-			delete(cl.users, u.uid)
+			delete(cl.users, u.account)
 		}
 	}
 	cl.threads--

@@ -44,13 +44,14 @@ func closeFDs(fds []int) {
 type Cred struct {
 	PID      int
 	UID, GID uint32
+	Label    string // of the cgroup that the process was in, see config.Policy.Label; "": none
 }
 
 // Conn is one control connection. One goroutine may receive, any may send.
 type Conn struct {
 	c      *net.UnixConn
 	peer   Cred
-	counts uint32 // the uid that its threads count for
+	counts any // whom its threads count for
 	buf    []byte
 	oob    []byte
 	closer *closer // set at the daemon's end
@@ -100,8 +101,9 @@ func peerCred(c *net.UnixConn) (Cred, error) {
 // Peer is the process at the other end.
 func (c *Conn) Peer() Cred { return c.peer }
 
-// CountFor has the connection share the threads that its user may have with those of uid.
-func (c *Conn) CountFor(uid uint32) { c.counts = uid }
+// CountFor has the connection share the threads that one account may have with the others that
+// count for the same one, which may be of any comparable type.
+func (c *Conn) CountFor(account any) { c.counts = account }
 
 // Close closes the connection. A Recv that waits fails with net.ErrClosed or io.EOF. Close
 // does not block, whatever the other side has sent. At the daemon's end it keeps the

@@ -24,7 +24,7 @@ const (
 // anything else, if that takes for ever. Each user has one such thread at a time.
 type taker struct {
 	mu    sync.Mutex
-	users map[uint32]*taking
+	users map[any]*taking
 }
 
 // taking is one user's turns.
@@ -36,20 +36,20 @@ type taking struct {
 // errTaking ends a session.
 var errTaking error = &sentinel{"an earlier descriptor of this user is still being closed", unix.EBUSY}
 
-// enter waits for a turn of uid. It reports false if none comes.
-func (t *taker) enter(uid uint32) bool {
+// enter waits for a turn of an account. It reports false if none comes.
+func (t *taker) enter(account any) bool {
 	t.mu.Lock()
-	u := t.users[uid]
+	u := t.users[account]
 	if u == nil {
 		if len(t.users) >= maxTaking {
 			t.mu.Unlock()
 			return false
 		}
 		if t.users == nil {
-			t.users = map[uint32]*taking{}
+			t.users = map[any]*taking{}
 		}
 		u = &taking{turn: make(chan struct{}, 1)}
-		t.users[uid] = u
+		t.users[account] = u
 	}
 	u.here++
 	t.mu.Unlock()
@@ -59,27 +59,27 @@ func (t *taker) enter(uid uint32) bool {
 	case u.turn <- struct{}{}:
 		return true
 	case <-late.C:
-		t.left(uid)
+		t.left(account)
 		return false
 	}
 }
 
-// leave ends a turn of uid.
-func (t *taker) leave(uid uint32) {
+// leave ends a turn of an account.
+func (t *taker) leave(account any) {
 	t.mu.Lock()
-	u := t.users[uid]
+	u := t.users[account]
 	t.mu.Unlock()
 	<-u.turn
-	t.left(uid)
+	t.left(account)
 }
 
-func (t *taker) left(uid uint32) {
+func (t *taker) left(account any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if u := t.users[uid]; u.here > 1 {
+	if u := t.users[account]; u.here > 1 {
 		u.here--
 	} else {
-		delete(t.users, uid)
+		delete(t.users, account)
 	}
 }
 
@@ -105,24 +105,24 @@ func (c *Conn) TakeImports() error {
 // take receives an Import and its descriptor. Message.Refused says if the descriptor is no
 // memory file.
 func (c *Conn) take() (*Message, error) {
-	uid := c.counts
-	if !c.taker.enter(uid) {
+	account := c.counts
+	if !c.taker.enter(account) {
 		return nil, errTaking
 	}
 	h, err := c.startHand()
 	if err != nil {
-		c.taker.leave(uid)
+		c.taker.leave(account)
 		return nil, err
 	}
 	m, err := c.taken(h)
 	if ended := h.wait(takeTime); ended {
 		h.close()
-		c.taker.leave(uid)
+		c.taker.leave(account)
 	} else {
 		go func() { // as long as the process likes
 			h.wait(0)
 			h.close()
-			c.taker.leave(uid)
+			c.taker.leave(account)
 		}()
 	}
 	return m, err

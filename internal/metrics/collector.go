@@ -76,10 +76,10 @@ var (
 	turnMaxDesc   = desc("engine_turn_max_seconds", "The longest turn so far.")
 	errorsDesc    = desc("collector_errors_total", "Scrapes that lack a part.", "collector")
 	truncatedDesc = desc("metrics_truncated_peers", "Peers without series of their own.")
-	usedDesc      = desc("user_used", "What a user's processes have of a resource.", "uid", "resource")
+	usedDesc      = desc("user_used", "What the processes of a user, or of an account of quota.accounts, have of a resource.", "uid", "account", "resource")
 	messageDesc   = desc("message_seconds", "Time from the turn that took a message in until it was acked.")
 	operationDesc = desc("operation_seconds", "Time from the post of an operation until its status was known.")
-	quotaDesc     = desc("user_quota", "What they may have of it; +Inf: no quota.", "uid", "resource")
+	quotaDesc     = desc("user_quota", "What they may have of it; +Inf: no quota.", "uid", "account", "resource")
 	noUserDesc    = desc("metrics_truncated_users", "Users without series of their own.")
 )
 

@@ -23,7 +23,7 @@ func TestContrib(t *testing.T) {
 		return []ctl.PeerInfo{{Local: netip.MustParseAddr("10.0.0.1"), Remote: netip.MustParseAddr("10.0.0.2"), State: "up", UnackedMessages: 1, OldestUnacked: time.Minute}}, nil
 	})
 	src.Users = func() ([]ctl.User, error) {
-		return []ctl.User{{UID: 1, Sockets: ctl.Usage{Used: 1, Quota: &quota}}}, nil
+		return []ctl.User{{UID: new(uint32(1)), Sockets: ctl.Usage{Used: 1, Quota: &quota}}}, nil
 	}
 	src.TLS = func() ctl.TLS { return ctl.TLS{Expires: time.Unix(1<<31, 0)} }
 	labels := map[string]string{}  // by name: the labels of its first sample

@@ -164,20 +164,20 @@ func TestUsers(t *testing.T) {
 	quota := uint64(7)
 	src, _ := source(t, noPeers)
 	src.Users = func() ([]ctl.User, error) {
-		users := []ctl.User{{UID: 0, Sockets: ctl.Usage{Used: 3}}}
+		users := []ctl.User{{UID: new(uint32(0)), Sockets: ctl.Usage{Used: 3}}}
 		for uid := uint32(MaxUsers + 2); uid > 0; uid-- {
-			users = append(users, ctl.User{UID: uid, Sockets: ctl.Usage{Used: 5, Quota: &quota}, QueuedBytes: ctl.Usage{Used: 6}})
+			users = append(users, ctl.User{UID: new(uint32(uid)), Sockets: ctl.Usage{Used: 5, Quota: &quota}, QueuedBytes: ctl.Usage{Used: 6}})
 		}
 		return users, nil
 	}
 	body := scrape(t, src)
 	expect(t, body,
-		`rdsd_user_used{resource="sockets",uid="0"} 3`,
-		`rdsd_user_quota{resource="sockets",uid="0"} +Inf`,
-		`rdsd_user_used{resource="sockets",uid="1"} 5`,
-		`rdsd_user_quota{resource="sockets",uid="1"} 7`,
-		`rdsd_user_used{resource="queued_bytes",uid="31"} 6`,
-		`rdsd_user_used{resource="sockets",uid="other"} 15`,
+		`rdsd_user_used{account="",resource="sockets",uid="0"} 3`,
+		`rdsd_user_quota{account="",resource="sockets",uid="0"} +Inf`,
+		`rdsd_user_used{account="",resource="sockets",uid="1"} 5`,
+		`rdsd_user_quota{account="",resource="sockets",uid="1"} 7`,
+		`rdsd_user_used{account="",resource="queued_bytes",uid="31"} 6`,
+		`rdsd_user_used{account="",resource="sockets",uid="other"} 15`,
 		"rdsd_metrics_truncated_users 3",
 		`rdsd_collector_errors_total{collector="users"} 0`)
 	if n := strings.Count(body, "\nrdsd_user_used{"); n != (MaxUsers+1)*len(userResources) {
@@ -186,6 +186,11 @@ func TestUsers(t *testing.T) {
 	if strings.Contains(body, `uid="32"`) {
 		t.Error("a user beyond the cap has series of its own")
 	}
+	src.Users = func() ([]ctl.User, error) {
+		return []ctl.User{{Account: "pod7", Sockets: ctl.Usage{Used: 2, Quota: &quota}}, {UID: new(uint32(0))}}, nil
+	}
+	expect(t, scrape(t, src), `rdsd_user_used{account="pod7",resource="sockets",uid=""} 2`, `rdsd_user_quota{account="pod7",resource="sockets",uid=""} 7`,
+		`rdsd_user_used{account="",resource="sockets",uid="0"} 0`, "rdsd_metrics_truncated_users 0")
 	src.Users = func() ([]ctl.User, error) { return nil, errors.New("no") }
 	expect(t, scrape(t, src), `rdsd_collector_errors_total{collector="users"} 1`, `rdsd_collector_errors_total{collector="peers"} 0`)
 }

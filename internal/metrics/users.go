@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -11,8 +10,8 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
-// MaxUsers bounds the users with series of their own. The others, from the highest uid
-// down, are added up as uid="other", without quotas.
+// MaxUsers bounds the users and accounts with series of their own. The others, the last in the order of
+// ctl.ByUser, are added up as uid="other", without quotas.
 const MaxUsers = 32
 
 // userResources are the values of the label resource.
@@ -34,7 +33,7 @@ var userResources = []struct {
 // own.
 func collectUsers(ch chan<- prometheus.Metric, users []ctl.User) (truncated int) {
 	users = slices.Clone(users)
-	ctl.Sort(users, func(a, b ctl.User) int { return cmp.Compare(a.UID, b.UID) })
+	ctl.Sort(users, ctl.ByUser)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -47,15 +46,18 @@ func collectUsers(ch chan<- prometheus.Metric, users []ctl.User) (truncated int)
 				others += usage.Used
 				continue
 			}
-			uid, quota := strconv.FormatUint(uint64(users[i].UID), 10), math.Inf(1)
+			uid, quota := "", math.Inf(1)
+			if n := users[i].UID; n != nil {
+				uid = strconv.FormatUint(uint64(*n), 10)
+			}
 			if usage.Quota != nil {
 				quota = float64(*usage.Quota)
 			}
-			gauge(usedDesc, float64(usage.Used), uid, r.name)
-			gauge(quotaDesc, quota, uid, r.name)
+			gauge(usedDesc, float64(usage.Used), uid, users[i].Account, r.name)
+			gauge(quotaDesc, quota, uid, users[i].Account, r.name)
 		}
 		if own < len(users) {
-			gauge(usedDesc, float64(others), "other", r.name)
+			gauge(usedDesc, float64(others), "other", "", r.name)
 		}
 	}
 	return len(users) - own

@@ -43,7 +43,7 @@ type Memory struct {
 
 	mu    sync.Mutex
 	all   Taken
-	users map[uint32]*Taken // by User.Account; users without memory are not in it
+	users map[config.Account]*Taken // by User.Account; users without memory are not in it
 }
 
 // Taken is what is reserved: mappings, bytes of rings, tables and arenas, bytes of buffers, and
@@ -57,7 +57,7 @@ type Taken struct {
 // NewMemory returns a Memory of which all clients together have at most so many mappings and
 // bytes.
 func NewMemory(maxMaps int, maxShared, maxRegistered uint64) *Memory {
-	return &Memory{maxMaps: maxMaps, maxShared: maxShared, maxRegistered: maxRegistered, users: map[uint32]*Taken{}}
+	return &Memory{maxMaps: maxMaps, maxShared: maxShared, maxRegistered: maxRegistered, users: map[config.Account]*Taken{}}
 }
 
 // SetLimits sets other limits. A user with more than the new limit keeps it.
@@ -171,7 +171,7 @@ func (t *Taken) add(maps int, shared, registered uint64) {
 func (t *Taken) bytes() uint64 { return t.Shared + t.Registered + t.Records }
 
 // Of is how many bytes account has reserved, of all kinds, and how many users have any.
-func (m *Memory) Of(account uint32) (bytes uint64, users int) {
+func (m *Memory) Of(account config.Account) (bytes uint64, users int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t := m.users[account]; t != nil {
@@ -180,13 +180,13 @@ func (m *Memory) Of(account uint32) (bytes uint64, users int) {
 	return bytes, len(m.users)
 }
 
-// OfUsers is what each user has, by uid.
-func (m *Memory) OfUsers() map[uint32]Taken {
+// OfUsers is what each account has.
+func (m *Memory) OfUsers() map[config.Account]Taken {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make(map[uint32]Taken, len(m.users))
-	for uid, t := range m.users {
-		out[uid] = *t
+	out := make(map[config.Account]Taken, len(m.users))
+	for account, t := range m.users {
+		out[account] = *t
 	}
 	return out
 }

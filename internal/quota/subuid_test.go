@@ -42,7 +42,7 @@ func TestSubordinateUIDs(t *testing.T) {
 	if err := m.Take(&uids[1], 0, 5); !errors.Is(err, unix.ENOBUFS) || !strings.Contains(err.Error(), "uid 1000 (with 100000") {
 		t.Errorf("beyond the quota of the user: %v", err)
 	}
-	if sum := m.OfUsers(); len(sum) != 2 || sum[1000] != (Taken{1, 0, 6, 0}) {
+	if sum := m.OfUsers(); len(sum) != 2 || sum[config.UserAccount(1000)] != (Taken{1, 0, 6, 0}) {
 		t.Errorf("%+v", sum)
 	}
 }

@@ -14,9 +14,9 @@ import (
 // that user may have.
 type User struct {
 	UID, GID uint32
-	Account  uint32 // whom what it has counts for: config.Policy.Account of UID
-	Trusted  bool   // root, or the daemon's own user
-	Strict   bool   // its regions are never open
+	Account  config.Account // whom what it has counts for
+	Trusted  bool           // root, or the daemon's own user
+	Strict   bool           // its regions are never open
 	Quota    config.Quota
 }
 
@@ -25,23 +25,23 @@ var Daemon = &User{Trusted: true}
 
 // Of is the user with these credentials under p.
 func Of(p *config.Policy, id ipc.Cred) User {
-	account := p.Account(id.UID)
-	return User{UID: id.UID, GID: id.GID, Account: account, Trusted: p.Trusts(id.UID), Strict: p.IsStrict(id.UID, id.GID), Quota: p.Quota(account, id.GID)}
+	account := p.Account(id.UID, id.Label)
+	return User{UID: id.UID, GID: id.GID, Account: account, Trusted: p.Trusts(id.UID), Strict: p.IsStrict(id.UID, id.GID), Quota: p.Quota(account, id.UID, id.GID)}
 }
 
 // String is the user in an error about what it has.
 func (u *User) String() string {
-	if u.Account != u.UID {
-		return fmt.Sprintf("uid %d (with %d, one of its subordinate uids)", u.Account, u.UID)
+	if u.Account.Label == "" && u.Account.UID != u.UID {
+		return fmt.Sprintf("uid %d (with %d, one of its subordinate uids)", u.Account.UID, u.UID)
 	}
-	return fmt.Sprintf("uid %d", u.UID)
+	return u.Account.String()
 }
 
 // May returns nil if the user may have n more of r; used is the current usage. Its error is
 // ENOBUFS and names the configuration key and the cure.
 func (u *User) May(r config.Resource, used, n uint64) error {
 	if q := u.Quota[r]; used > q || n > q-used {
-		return fmt.Errorf("%w: %d %v asked, %v has %d, its quota is %d: free some, or raise quota.%v (for one user in quota.overrides)",
+		return fmt.Errorf("%w: %d %v asked, %v has %d, its quota is %d: free some, or raise quota.%v (for one user or account in quota.overrides)",
 			unix.ENOBUFS, n, r, u, used, q, r)
 	}
 	return nil

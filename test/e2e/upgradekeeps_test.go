@@ -280,7 +280,7 @@ func TestUpgradeQuotas(t *testing.T) {
 		a.do("alloc 1000000", "done")
 		user := func() ctl.User {
 			users := h.status().Users
-			i := slices.IndexFunc(users, func(u ctl.User) bool { return u.UID == nobody })
+			i := slices.IndexFunc(users, func(u ctl.User) bool { return u.UID != nil && *u.UID == nobody })
 			return users[i]
 		}
 		before := user()

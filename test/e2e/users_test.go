@@ -206,7 +206,7 @@ func TestQuotasOfUser(t *testing.T) {
 
 		us := func() (u ctl.User) {
 			for _, x := range h.rdsctlJSON("status").Status.Users {
-				if x.UID == nobody {
+				if x.UID != nil && *x.UID == nobody {
 					u = x
 				}
 			}

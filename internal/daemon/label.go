@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+)
+
+// labels gives processes the labels of their cgroups (quota.accounts).
+type labels struct {
+	warning atomic.Pointer[string] // for the status: why the first process without a readable cgroup has no label; nil: there is none
+}
+
+// label sets the label of the process that has made a connection: that of the cgroup in which
+// the process is now. A process whose cgroup cannot be read has none, and counts for its user.
+func (d *Daemon) label(c *ipc.Conn, id *ipc.Cred) {
+	p := d.policy.Load()
+	if len(p.Quotas.Accounts) == 0 || id.Label != "" {
+		return
+	}
+	cgroup, err := c.Cgroup()
+	if err == nil {
+		id.Label = p.Label(cgroup)
+		return
+	}
+	if errors.Is(err, ipc.ErrPeerEnded) { // which a process can cause at will
+		d.summed.write(time.Now(), slog.LevelInfo, id.UID, "a process counts for its user: its cgroup is not known", "pid", id.PID, "err", err)
+		return
+	}
+	w := fmt.Sprintf("quota.accounts: processes whose cgroup cannot be read count for their users: %v", err)
+	if d.labels.warning.CompareAndSwap(nil, &w) {
+		d.log.Warn(w)
+	}
+}
