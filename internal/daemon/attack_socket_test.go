@@ -29,6 +29,12 @@ func startDaemon(t testing.TB, edit func(*config.Config)) *Daemon {
 // whose a connection is.
 func startDaemonOf(t testing.TB, edit func(*config.Config), credOf func(*ipc.Conn) ipc.Cred) *Daemon {
 	t.Helper()
+	return startDaemonWith(t, edit, func(d *Daemon) { d.credOf = credOf })
+}
+
+// startDaemonWith is startDaemon with a daemon that set changes before it runs.
+func startDaemonWith(t testing.TB, edit func(*config.Config), set func(*Daemon)) *Daemon {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "rds")
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +55,7 @@ func startDaemonOf(t testing.TB, edit func(*config.Config), credOf func(*ipc.Con
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.credOf = credOf
+	set(d)
 	runDaemon(t, d)
 	return d
 }

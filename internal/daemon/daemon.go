@@ -32,7 +32,7 @@ type Daemon struct {
 	warnings []string                 // for the status; complete before Run
 	sandbox  string                   // what Confine gave up; set before Run
 	credOf   func(*ipc.Conn) ipc.Cred // whose a connection is
-	labels   labels
+	labels   labels                   // of processes' cgroups
 
 	engine    *engine.Engine
 	loop      *loop // the engine's thread

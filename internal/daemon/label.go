@@ -12,6 +12,7 @@ import (
 
 // labels gives processes the labels of their cgroups (quota.accounts).
 type labels struct {
+	cgroupOf func(*ipc.Conn) ([]byte, error) // in which the process that made a connection is: its /proc/PID/cgroup
 	warning atomic.Pointer[string] // for the status: why the first process without a readable cgroup has no label; nil: there is none
 }
 
@@ -22,7 +23,7 @@ func (d *Daemon) label(c *ipc.Conn, id *ipc.Cred) {
 	if len(p.Quotas.Accounts) == 0 || id.Label != "" {
 		return
 	}
-	cgroup, err := c.Cgroup()
+	cgroup, err := d.labels.cgroupOf(c)
 	if err == nil {
 		id.Label = p.Label(cgroup)
 		return

@@ -39,7 +39,7 @@ func NewUnder(super Supervisor, cfg config.Config, log *slog.Logger) (*Daemon, e
 	_, _ = crand.Read(seed[:])
 	rng := rand.New(rand.NewChaCha8(seed))
 	d := &Daemon{log: log, lines: super.Log, started: time.Now(), summed: newSummedLog(log), peerEvents: newPeerEvents(),
-		credOf: (*ipc.Conn).Peer, listeners: newListeners(super.Sockets), upgrades: &upgrades{}, handing: newHanding(), notify: super.Notify}
+		credOf: (*ipc.Conn).Peer, labels: labels{cgroupOf: (*ipc.Conn).Cgroup}, listeners: newListeners(super.Sockets), upgrades: &upgrades{}, handing: newHanding(), notify: super.Notify}
 	if i := super.inherits; i != nil {
 		d.listeners, d.upgrades = i.listeners, i.upgrades
 	}

@@ -22,7 +22,7 @@ type parted struct {
 func part(t *testing.T, d *Daemon) *parted {
 	t.Helper()
 	p := stands(t, d)
-	p.write()
+	p.write(handover.Newest)
 	return p
 }
 
@@ -40,10 +40,10 @@ func stands(t *testing.T, d *Daemon) *parted {
 	return p
 }
 
-// write writes the state of d.
-func (p *parted) write() {
+// write writes the state of d in a version.
+func (p *parted) write(version uint16) {
 	p.t.Helper()
-	w := handover.Write(handover.Newest)
+	w := handover.Write(version)
 	h := p.d.sessionsToHand()
 	h.handOver(w, &p.files)
 	if err := p.d.engine.Encode(w, h.number()); err != nil {
@@ -76,7 +76,7 @@ func (p *parted) next() *Daemon {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	d.credOf = p.d.credOf
+	d.credOf, d.labels.cgroupOf = p.d.credOf, p.d.labels.cgroupOf
 	return d
 }
 

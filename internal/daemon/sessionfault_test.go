@@ -61,7 +61,7 @@ func TestSessionFault(t *testing.T) {
 			if c.harm != nil {
 				c.harm(s)
 			}
-			x.write()
+			x.write(handover.Newest)
 			s.params, s.waits, *s.memory.daemon, s.memory.segment.FD, s.memory.table.FD = was, waits, bell, segment, table
 			for n, b := range s.memory.buffers {
 				b.size = sizes[n]
@@ -98,7 +98,7 @@ func TestSessionFaults(t *testing.T) {
 	for _, s := range all[:8] {
 		s.params.SendWindows += 5
 	}
-	x.write()
+	x.write(handover.Newest)
 	for _, s := range all[:8] {
 		s.params.SendWindows -= 5
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -247,6 +248,30 @@ func TestPeersNotStill(t *testing.T) {
 		s := handover.Write(handover.Newest)
 		if (&crossing{Engine: x.old, s: s}).handOverRemotes(); s.Err() == nil {
 			t.Errorf("%s was handed over", name)
+		}
+	}
+}
+
+// TestAskedByAccount: the account that asked for a peer is charged in the next engine, too. Of a
+// state that has no labels nobody is.
+func TestAskedByAccount(t *testing.T) {
+	pod := config.Account{Label: "podx"}
+	for version, want := range map[uint16]int{handover.Newest: 1, 5: 0} {
+		x := newParting(t)
+		p := x.far(x.old)
+		x.old.users.askedNoMore(p)
+		x.old.users.asked(p, x.old.users.account(pod))
+		state := peersIn(t, x.old, version)
+		e, _ := x.heirOf(0, x.old, partingConfig)
+		if err := adoptPeers(e, state); err != nil {
+			t.Fatal(err)
+		}
+		has := 0
+		if a := e.users.accounts[pod]; a != nil {
+			has = a.peers
+		}
+		if root := e.users.accounts[config.UserAccount(0)]; has != want || root != nil && root.peers != 0 {
+			t.Errorf("version %d: %d peers, want %d, and of root %+v", version, has, want, root)
 		}
 	}
 }
