@@ -37,6 +37,7 @@ var good = map[string]string{
 	"secret":   `tls: {secret: rdsd-tls, names: ["10.0.0.0/24 spiffe://example.org/rdsd"]}`,
 	"csi":      "tls: {csi: {driver: csi.cert-manager.io, readOnly: true, volumeAttributes: {csi.cert-manager.io/issuer-name: ca}}}",
 	"quotas":   "config: |\n  [quota]\n  sockets = 7\n  overrides = [\"uid=1000 sockets=100\"]\n",
+	"pods":     "config: |\n  [quota]\n  sockets = 7\n  accounts = [\"kubernetes\"]\n",
 	"monitor": "metrics: {port: 9000, serviceMonitor: {enabled: true, labels: {release: prometheus}, " +
 		"tlsConfig: {ca: {secret: {name: s, key: ca.crt}}, cert: {secret: {name: s, key: tls.crt}}, keySecret: {name: s, key: tls.key}}}}",
 	"placed": `{image: {repository: example.org/rdsd, tag: v9, pullPolicy: Always}, imagePullSecrets: [pull], nodeSelector: {rds: "yes"}, tolerations: [], ` +

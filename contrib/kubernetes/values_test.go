@@ -47,6 +47,7 @@ func TestValues(t *testing.T) {
 		"secret":  "secretName: rdsd-tls",
 		"csi":     "csi.cert-manager.io/issuer-name: ca",
 		"quotas":  "path: rdsd.toml.d/values.toml",
+		"pods":    "hostPID: true",
 		"monitor": "$(RDSD_LISTEN):9000",
 		"placed":  "image: \"example.org/rdsd:v9\"\n          imagePullPolicy: Always",
 	} {
@@ -64,10 +65,15 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		} else if what == "quotas" && l.Quota.User[config.Sockets] != 7 {
 			t.Errorf("the quota of sockets is %d", l.Quota.User[config.Sockets])
+		} else if len(l.Quota.Accounts) > 0 != (what == "pods") {
+			t.Errorf("%s: accounts %v", what, l.Quota.Accounts)
 		}
 		d := all["DaemonSet"].(*appsv1.DaemonSet)
 		if d.Name != "pool2" || d.Spec.Selector.MatchLabels["app"] != "pool2" || d.Spec.Template.Labels["app"] != "pool2" {
 			t.Errorf("%s: the release's name is not that of its pods: %v", what, d.Spec.Selector)
+		}
+		if d.Spec.Template.Spec.HostPID != (what == "pods") {
+			t.Errorf("%s: hostPID: %v", what, d.Spec.Template.Spec.HostPID)
 		}
 		if _, ok := all["serviceMonitor"]; ok != (what == "monitor") {
 			t.Errorf("%s: a ServiceMonitor: %v", what, ok)
