@@ -97,8 +97,8 @@ func labelOf(rules []CgroupRule, path string) (label string) {
 	depth := len(names) + 1
 	for i := range rules {
 		r := &rules[i]
-		for _, p := range r.paths {
-			if n := p.match(names, above > 0); n > 0 && n < depth {
+		for _, c := range r.paths {
+			if n := c.match(names, above > 0); n > 0 && n < depth {
 				label, depth = r.labelFor(names[n-1]), n
 			}
 		}
@@ -127,16 +127,16 @@ func (r *CgroupRule) labelFor(name string) string {
 	return "pod" + uid
 }
 
-// match returns how many of names p matches, 0 if p does not match. If the names are those
-// below an unknown ancestor of the daemon's cgroup, any number of the first names of p may
+// match returns how many of names c matches, 0 if c does not match. If the names are those
+// below an unknown ancestor of the daemon's cgroup, any number of the first names of c may
 // be above them, but not all: the ancestors of the daemon are as trusted as the daemon.
-func (p cgroupPath) match(names []string, below bool) int {
+func (c cgroupPath) match(names []string, below bool) int {
 	most := 0
 	if below {
-		most = len(p) - 1
+		most = len(c) - 1
 	}
 	for d := most; d >= 0; d-- {
-		rest := p[d:]
+		rest := c[d:]
 		if len(rest) <= len(names) && !slices.ContainsFunc(names[:len(rest)], func(n string) bool { return n == "" || n == ".." }) &&
 			slices.EqualFunc(rest, names[:len(rest)], matchName) {
 			return len(rest)

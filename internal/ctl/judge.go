@@ -115,7 +115,7 @@ func Judge(f *Facts) []Finding {
 		i := slices.IndexFunc(j.out, func(x Finding) bool { return x.Check == kind })
 		j.out = append(j.out, Finding{Level: j.out[i].Level, Check: kind, Text: fmt.Sprintf("%d more findings as this one: %s", n, j.out[i].Text), Who: j.out[i].Who, Do: j.out[i].Do})
 	}
-	slices.SortStableFunc(j.out, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) }) // error before warn
+	sortStable(j.out, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) }) // error before warn
 	return j.out
 }
 
@@ -149,7 +149,7 @@ func (j *judgement) engine() {
 // peers judges the connections, once for each host: by the lane that has waited for longest.
 func (j *judgement) peers() {
 	list := slices.Clone(j.Peers)
-	slices.SortStableFunc(list, func(a, b PeerInfo) int {
+	sortStable(list, func(a, b PeerInfo) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(b.OldestUnacked, a.OldestUnacked))
 	})
 	type told struct {
@@ -262,7 +262,7 @@ func TurnsAway(event string) bool {
 func (j *judgement) refused() {
 	seen := map[netip.Addr]bool{}
 	list := slices.Clone(j.Errors)
-	slices.SortStableFunc(list, func(a, b ErrorInfo) int { return b.Last.Compare(a.Last) })
+	sortStable(list, func(a, b ErrorInfo) int { return b.Last.Compare(a.Last) })
 	for i := range list {
 		e := &list[i]
 		if !TurnsAway(e.Event) || !e.Peer.IsValid() || seen[e.Peer] || j.Now.Sub(e.Last) >= refusedFor ||

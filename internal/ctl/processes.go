@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/stats"
@@ -100,7 +99,7 @@ func Processes(sockets []SocketInfo, unreceived []Unreceived) []ProcessInfo {
 	for k := range out {
 		out[k].MessageTime, out[k].OperationTime = TimesOf(&took[k].msgs), TimesOf(&took[k].ops)
 	}
-	slices.SortStableFunc(out, func(a, b ProcessInfo) int {
+	sortStable(out, func(a, b ProcessInfo) int {
 		return cmp.Or(cmp.Compare(a.Owner.PID, b.Owner.PID), cmp.Compare(a.Owner.Name, b.Owner.Name))
 	})
 	return out

@@ -11,6 +11,11 @@ func Sort[T any](rows []T, compare func(a, b T) int) {
 	sort.Sort(&ordered[T]{rows, compare})
 }
 
+// sortStable is Sort for rows of which equal ones keep their order.
+func sortStable[T any](rows []T, compare func(a, b T) int) {
+	sort.Stable(&ordered[T]{rows, compare})
+}
+
 type ordered[T any] struct {
 	rows    []T
 	compare func(a, b T) int

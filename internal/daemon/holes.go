@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/quota"
@@ -244,8 +245,13 @@ func (a *admission) handOverHoled(s *handover.State) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.dropHoled(now)
-	users := slices.SortedFunc(maps.Keys(a.holed), config.Account.Compare)
-	users = slices.DeleteFunc(users, func(u config.Account) bool { return !quota.HandedOver(s, u) })
+	var users []config.Account
+	for u := range a.holed {
+		if quota.HandedOver(s, u) {
+			users = append(users, u)
+		}
+	}
+	ctl.Sort(users, config.Account.Compare)
 	for i := range s.Count(len(users), mostSessions, 4+4+4) {
 		u := handover.Nth(s, users, i)
 		h := a.holed[u]

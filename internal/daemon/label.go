@@ -13,7 +13,7 @@ import (
 // labels gives processes the labels of their cgroups (quota.accounts).
 type labels struct {
 	cgroupOf func(*ipc.Conn) ([]byte, error) // in which the process that made a connection is: its /proc/PID/cgroup
-	warning atomic.Pointer[string] // for the status: why the first process without a readable cgroup has no label; nil: there is none
+	warning  atomic.Pointer[string]          // for the status: why the first process without a readable cgroup has no label; nil: there is none
 }
 
 // label sets the label of the process that has made a connection: that of the cgroup in which

@@ -2,7 +2,8 @@ package engine
 
 import (
 	"cmp"
-	"slices"
+
+	"github.com/rdsd/rdsd/internal/ctl"
 )
 
 // Excess returns the processes that are to end so that what the others have in the state of a
@@ -24,7 +25,7 @@ func (e *Engine) Excess(most int) (end []*Client) {
 		return nil
 	}
 	for _, ps := range of {
-		slices.SortFunc(ps, func(a, b process) int { return cmp.Compare(b.n, a.n) })
+		ctl.Sort(ps, func(a, b process) int { return cmp.Compare(b.n, a.n) })
 	}
 	for all > most {
 		var a *account

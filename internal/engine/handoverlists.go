@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"maps"
 	"slices"
 
-	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 )
@@ -57,11 +55,12 @@ func (x *crossing) handOverLists() {
 
 // withClients are the accounts with processes, in order.
 func (e *Engine) withClients() (all []*account) {
-	for _, of := range slices.SortedFunc(maps.Keys(e.users.accounts), config.Account.Compare) {
-		if a := e.users.accounts[of]; a.clients > 0 {
+	for _, a := range e.users.accounts { // they are sorted
+		if a.clients > 0 {
 			all = append(all, a)
 		}
 	}
+	slices.SortFunc(all, func(a, b *account) int { return a.of.Compare(b.of) })
 	return all
 }
 
