@@ -29,7 +29,7 @@ func (d *Daemon) label(c *ipc.Conn, id *ipc.Cred) {
 		return
 	}
 	if errors.Is(err, ipc.ErrPeerEnded) { // which a process can cause at will
-		d.summed.write(time.Now(), slog.LevelInfo, id.UID, "a process counts for its user: its cgroup is not known", "pid", id.PID, "err", err)
+		d.summed.write(time.Now(), slog.LevelInfo, id.UID, "no account", "pid", id.PID, "err", err)
 		return
 	}
 	w := fmt.Sprintf("quota.accounts: processes whose cgroup cannot be read count for their users: %v", err)
