@@ -16,9 +16,11 @@ type assembly struct {
 	v      Verdict     // of a skipped message
 	h      wire.Header // of the first fragment
 	atomic wire.Atomic // that it carries, with wire.FlagAtomic
-	dst    []byte
-	got    int
-	token  any
+
+	traceparent wire.Traceparent // that it has, if h.Traced: each fragment has the same
+	dst         []byte
+	got         int
+	token       any
 }
 
 // recvFragment takes a fragment, which is all of its SEND.
@@ -30,7 +32,8 @@ func (c *Conn) recvFragment(h *wire.Header, piece []byte) error {
 		}
 	} else if h.Seq != a.h.Seq || h.Len != a.h.Len || h.SPort != a.h.SPort || h.DPort != a.h.DPort ||
 		h.Flags != a.h.Flags || h.SrcInc != a.h.SrcInc || h.DstInc != a.h.DstInc ||
-		h.Flags&wire.FlagAtomic != 0 && c.in.atomic != a.atomic {
+		h.Flags&wire.FlagAtomic != 0 && c.in.atomic != a.atomic ||
+		h.Traced() != a.h.Traced() || h.Traced() && c.in.traceparent != a.traceparent {
 		return fmt.Errorf("fragment of sequence %d between those of %d", h.Seq, a.h.Seq)
 	}
 	want := min(int(h.Len)-a.got, c.link.maxSend-headLen(h))
@@ -78,7 +81,7 @@ func (c *Conn) beginAssembly(h *wire.Header) error {
 	if err != nil {
 		return err
 	}
-	c.in.asm = assembly{active: true, old: old, skip: old, h: *h, atomic: c.in.atomic}
+	c.in.asm = assembly{active: true, old: old, skip: old, h: *h, atomic: c.in.atomic, traceparent: c.in.traceparent}
 	a := &c.in.asm
 	if old {
 		return nil

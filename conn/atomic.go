@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/rdsd/rdsd/conn/msg"
@@ -21,34 +20,6 @@ func (c *Conn) carrying() bool { return c.link.hello.Features&wire.FeatureCarrie
 
 // carries says that m, which was not posted yet, will carry its atomic.
 func (c *Conn) carries(m *msg.Msg) bool { return c.carrying() && m.Atomic() != nil }
-
-// headLen is the length of what is ahead of the payload in a frame with header h.
-func headLen(h *wire.Header) int {
-	if h.Flags&wire.FlagAtomic != 0 {
-		return wire.HeaderLen + wire.AtomicLen
-	}
-	return wire.HeaderLen
-}
-
-// putHead writes c.out.h, m's header, and the request behind it to b.
-func (c *Conn) putHead(b []byte, m *msg.Msg) {
-	c.out.h.Put(b)
-	if m.Carried() {
-		r := m.Atomic().Request()
-		r.Put(b[wire.HeaderLen:])
-	}
-}
-
-// parseAtomic takes the request behind header h from the frame b.
-func (c *Conn) parseAtomic(h *wire.Header, b []byte) error {
-	switch {
-	case features(c.cfg.Attr.Caps)&wire.FeatureCarried == 0:
-		return errors.New("a message with an atomic, which our HELLO did not offer")
-	case h.Flags&(wire.FlagCong|wire.FlagRun|wire.FlagInternal) != 0:
-		return fmt.Errorf("flags %#x with an atomic", h.Flags)
-	}
-	return wire.ParseAtomic(b[wire.HeaderLen:], &c.in.atomic)
-}
 
 // deliverAtomic takes a whole message that carries an atomic. The atomic runs if the message
 // is accepted, and the message is handed up if the atomic may run.

@@ -44,6 +44,11 @@ func FuzzRecv(f *testing.F) {
 	add(frame(carries, append(req, "last"...)))
 	carries.Len = 20_000
 	add(frame(carries, append(req, make([]byte, 16<<10-104)...)), frame(carries, append(req, make([]byte, 20_000-(16<<10-104))...)))
+	carries.AddExtTraceparent()
+	carries.Len = 4
+	add(frame(carries, append(append(req, make([]byte, wire.TraceparentRoom)...), "last"...)))
+	carries.Flags, carries.Len = 0, 20_000
+	add(frame(carries, make([]byte, 16<<10-48)), frame(carries, make([]byte, 32+20_000-(16<<10-80))))
 	for _, st := range []wire.AtomicStatus{wire.AtomicDone, wire.AtomicAccess} {
 		r := wire.Result{Notice: wire.Notice{Seq: 103, DPort: 4, SPort: 3, SrcInc: 5}, Status: st, Old: 9}
 		add(frame(wire.Header{Seq: 600, DPort: uint16(wire.TypeResult), Flags: wire.FlagInternal}, r.Append(nil)), frame(wire.Header{Ack: 103}, nil))

@@ -15,7 +15,7 @@ func (c *Conn) sendHello() bool {
 	notice := c.out.announce()
 	h := wire.Hello{
 		Version:   wire.HelloVersion,
-		Features:  features(c.cfg.Attr.Caps) | wire.FeatureAsk,
+		Features:  features(c.cfg.Attr.Caps) | wire.FeatureAsk | wire.FeatureTraceparent,
 		Instance:  c.cfg.Instance,
 		Ack:       c.in.last,
 		AckInst:   c.peer,

@@ -53,7 +53,7 @@ func (c *Conn) sendOps() bool {
 				return false
 			}
 		}
-		need := m.HeadLen() + len(m.Data)
+		need := c.headOf(m) + len(m.Data)
 		if b.n > 0 && (b.off+need > min(c.link.maxSend, len(b.buf.Mem)) || b.bytes >= batchBytes || b.n == batchOps) {
 			break
 		}

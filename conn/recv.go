@@ -11,12 +11,14 @@ import (
 
 // receiver is the receiving side of a connection.
 type receiver struct {
-	last     uint64      // highest sequence received
-	h        wire.Header // of the frame that is being looked at
-	atomic   wire.Atomic // that it carries, with wire.FlagAtomic
-	asm      assembly
-	refusing map[uint16]struct{} // ports that refused a message: see preDeliver
-	arrived  Arrived
+	last   uint64      // highest sequence received
+	h      wire.Header // of the frame that is being looked at
+	atomic wire.Atomic // that it carries, with wire.FlagAtomic
+
+	traceparent wire.Traceparent // that it has, if h.Traced
+	asm         assembly
+	refusing    map[uint16]struct{} // ports that refused a message: see preDeliver
+	arrived     Arrived
 }
 
 // HandleRecv takes one received SEND, whose bytes are buf[:wc.ByteLen]. The
@@ -92,7 +94,7 @@ func (c *Conn) recvFrames(b []byte) error {
 		}
 		head := headLen(h)
 		if head != wire.HeaderLen {
-			if err := c.parseAtomic(h, b[off:]); err != nil {
+			if err := c.parseHead(h, b[off:], head); err != nil {
 				return err
 			}
 		}

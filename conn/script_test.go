@@ -43,6 +43,7 @@ type script struct {
 	aborts    int
 	hold      bool   // the Conn's requests stay posted
 	onDone    func() // in MsgDone
+	onTook    func(h *wire.Header)
 }
 
 func newScript(t *testing.T, change ...func(*Config)) *script {
@@ -86,6 +87,9 @@ func (s *script) Commit(c *Conn, h *wire.Header, token any) uint32 {
 func (s *script) took(h *wire.Header, b []byte) {
 	s.delivered = append(s.delivered, string(b))
 	s.headers = append(s.headers, *h)
+	if s.onTook != nil {
+		s.onTook(h)
+	}
 	if n, _ := h.Run(); n > 0 {
 		sum, _ := frames.Check(b, n)
 		s.c.TookRun(sum.Bytes)

@@ -100,7 +100,7 @@ func (c *Conn) head() *msg.Msg {
 // small says that m is copied into a SEND, with others if possible. It fits into one with its header.
 func (c *Conn) small(m *msg.Msg) bool {
 	n := len(m.Data)
-	return (n <= copyMax || m.LKey == 0) && m.HeadLen()+n <= c.link.maxSend
+	return (n <= copyMax || m.LKey == 0) && c.headOf(m)+n <= c.link.maxSend
 }
 
 // take moves m from its queue to the unacked list and gives it a sequence.
@@ -158,6 +158,9 @@ func (c *Conn) header(m *msg.Msg) {
 	if m.Carried() {
 		h.Flags |= wire.FlagAtomic
 	}
+	if c.traces(m) {
+		h.AddExtTraceparent()
+	}
 	if m.AckNow || m.Op != nil {
 		h.Flags |= wire.FlagAckRequired
 	}
@@ -171,7 +174,7 @@ func (c *Conn) header(m *msg.Msg) {
 func (c *Conn) put(b []byte, m *msg.Msg) int {
 	c.header(m)
 	c.putHead(b, m)
-	head := m.HeadLen()
+	head := c.headOf(m)
 	n := head + len(m.Data)
 	end := wire.Pad(n)
 	if end <= len(b) {
@@ -225,7 +228,7 @@ func (c *Conn) sendSmall() bool {
 		end = off
 	}
 	for m := c.head(); m != nil && !m.OpNew() && c.small(m); m = c.head() {
-		n := m.HeadLen() + len(m.Data)
+		n := c.headOf(m) + len(m.Data)
 		if off+n > limit {
 			break
 		}
@@ -262,7 +265,7 @@ func (c *Conn) sendPiece() bool {
 // registered memory is not copied.
 func (c *Conn) postPiece(rec sendRec, flags verbs.SendFlags) bool {
 	m := c.out.frag
-	head := m.HeadLen()
+	head := c.headOf(m)
 	n := min(len(m.Data)-m.Track.Sent, c.link.maxSend-head)
 	piece := m.Data[m.Track.Sent : m.Track.Sent+n]
 	var buf *SendBuf

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -23,8 +24,8 @@ const (
 	CtlLen = 32 * ctlPartLen
 
 	// ctlPartLen is the part of the control buffer that a SEND may have: for the
-	// header of a payload that is sent from its place, for an ack or HELLO.
-	ctlPartLen = 128
+	// header of a payload that is sent from its place with what follows it, for an ack or HELLO.
+	ctlPartLen = wire.HeaderLen + wire.AtomicLen + wire.TraceparentRoom
 
 	// A connection has records for firstRecs SENDs, and for more, up to
 	// mostRecs, when it had so many on their way.

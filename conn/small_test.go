@@ -24,7 +24,7 @@ func TestSmallFits(t *testing.T) {
 		c1.link.maxSend = wire.HeaderLen + copyMax
 		m.Data = make([]byte, c.data)
 		if got := c1.small(m); got != c.want {
-			t.Errorf("%d bytes behind %d in a SEND of %d: small is %v", c.data, m.HeadLen(), c1.link.maxSend, got)
+			t.Errorf("%d bytes behind %d in a SEND of %d: small is %v", c.data, c1.headOf(m), c1.link.maxSend, got)
 		}
 	}
 }

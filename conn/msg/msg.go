@@ -55,14 +55,17 @@ type Msg struct {
 	// While a run is sent to a Linux kernel, Data and Run are what is left of it, see Whole.
 	// At MsgDone they are what they were.
 	Run, Payload int
-	DestCookie   uint64            // RDMA_DEST extension header to attach, 0 = none
-	Op           *rdmaop.Op        // operation to post ahead of the message, or nil
-	Op2          *rdmaop.Op        // with Op: a second one, posted behind it
-	Silent       bool              // with Op: the peer's socket is not told
-	AckNow       bool              // ask for an ack at once (Op implies it)
-	Watched      bool              // Config.Posted is called whenever it is posted
-	Internal     wire.InternalType // 0 for datagrams
-	At           int64             // when the host took it in, by the connection's clock; only Info.Oldest depends on it
+	// Traceparent goes along, unless it is nil or the peer does not know it. A message with
+	// Run, Silent or Internal has none.
+	Traceparent *wire.Traceparent
+	DestCookie  uint64            // RDMA_DEST extension header to attach, 0 = none
+	Op          *rdmaop.Op        // operation to post ahead of the message, or nil
+	Op2         *rdmaop.Op        // with Op: a second one, posted behind it
+	Silent      bool              // with Op: the peer's socket is not told
+	AckNow      bool              // ask for an ack at once (Op implies it)
+	Watched     bool              // Config.Posted is called whenever it is posted
+	Internal    wire.InternalType // 0 for datagrams
+	At          int64             // when the host took it in, by the connection's clock; only Info.Oldest depends on it
 
 	// WCStatus says why operation Bad failed, with OpFailed, and why it was refused,
 	// with an OpRefused that CanPost did not ask for: WCLocQPOpErr, this device or

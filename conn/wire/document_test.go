@@ -43,6 +43,7 @@ var layouts = map[string]frameLayout{
 	"NOSOCK":        {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
 	"REFUSED":       {NoticeLen, 0, encodeNotice, []string{"sequence", "port", "source port", "source incarnation"}},
 	"ATOMIC":        {AtomicLen, HeaderLen, encodeAtomic, []string{"rkey", "region", "address", "kind", "compare or add", "swap", "compare mask", "swap mask"}},
+	"TRACEPARENT":   {TraceparentRoom, HeaderLen, encodeTraceparent, []string{"version", "trace id", "parent id", "trace flags"}},
 	"ATOMIC_RESULT": {ResultLen, 0, encodeResult, []string{"sequence", "port", "source port", "source incarnation", "status", "old value"}},
 	"BOUND":         {BoundLen, 0, encodeBound, []string{"sequence", "port", "source port", "source incarnation", "incarnation"}},
 }
@@ -268,6 +269,17 @@ func encodeAtomic(set string) []byte {
 	}
 	b := make([]byte, HeaderLen+AtomicLen)
 	a.Put(b[HeaderLen:])
+	return b
+}
+
+func encodeTraceparent(set string) []byte {
+	var p Traceparent
+	p[0], p[25] = ones[uint8](set, "version"), ones[uint8](set, "trace flags")
+	for i := range p[1:25] {
+		p[1+i] = ones[uint8](set, map[bool]string{true: "trace id", false: "parent id"}[i < 16])
+	}
+	b := make([]byte, HeaderLen+TraceparentRoom)
+	p.Put(b[HeaderLen:])
 	return b
 }
 

@@ -9,12 +9,15 @@ const (
 	extVersion  = 1
 	extRDMA     = 2
 	extRDMADest = 3
-	extRun      = 15 // ours: how many datagrams a run has
+
+	// rdsd's. To a kernel they are types without data.
+	extTraceparent = 14 // a Traceparent follows the header; ahead of all others
+	extRun         = 15 // how many datagrams a run has
 )
 
 // extLen is the data length of each known type (kernel: rds_exthdr_size). The
-// kernel takes an unknown type below 16 as empty and stops at any other. To a kernel
-// extRun is such a type. In a header of rdsd no other extension header is beside it.
+// kernel takes an unknown type below 16 as empty and stops at any other. In a header of
+// rdsd no other extension header is beside extRun.
 var extLen = [16]int{1: 4, 2: 4, 3: 8, 4: 8, 5: 2, 6: 4, 7: 4, 8: 1, 9: 5}
 
 // Exts are the extension headers that a message may carry.

@@ -71,6 +71,8 @@ const (
 	// plain and masked.
 	FeatureCarried uint32 = 1 << 2
 	FeatureAsk     uint32 = 1 << 3 // it answers ASK
+	// FeatureTraceparent: it takes messages with a Traceparent.
+	FeatureTraceparent uint32 = 1 << 4
 )
 
 // Hello is the first frame each way on a connection.
