@@ -19,7 +19,7 @@ func TestHelloGatesEverything(t *testing.T) {
 		t.Fatalf("before the peer's HELLO: %+v", f)
 	}
 	h, err := wire.ParseHello(f[0].body)
-	want := wire.Hello{Version: wire.HelloVersion, Features: wire.FeatureAtomics | wire.FeatureMasked | wire.FeatureAsk, Instance: 10, MaxSend: 32 << 10, Credits: 64, ReadDepth: 16}
+	want := wire.Hello{Version: wire.HelloVersion, Features: wire.FeatureAtomics | wire.FeatureMasked | wire.FeatureAsk | wire.FeatureTraceparent, Instance: 10, MaxSend: 32 << 10, Credits: 64, ReadDepth: 16}
 	if err != nil || h != want {
 		t.Errorf("HELLO %+v, %v", h, err)
 	}

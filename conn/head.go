@@ -14,7 +14,7 @@ import (
 
 // traces says that m's frames on this connection have its Traceparent.
 func (c *Conn) traces(m *msg.Msg) bool {
-	return m.Traceparent != nil && c.link.hello.Features&wire.FeatureTraceparent != 0
+	return m.Traceparent != nil && !m.Silent && c.link.hello.Features&wire.FeatureTraceparent != 0
 }
 
 // headOf is the length of the head of m's frames.
@@ -70,7 +70,7 @@ func (c *Conn) parseHead(h *wire.Header, b []byte, n int) error {
 }
 
 // Traceparent returns the Traceparent that the message with header h has brought, or nil. The
-// Host calls it from inside Deliver or Commit. What the peer has sent is not checked.
+// Host calls it from inside Deliver, Begin or Commit. What the peer has sent is not checked.
 func (c *Conn) Traceparent(h *wire.Header) *wire.Traceparent {
 	if !h.Traced() {
 		return nil

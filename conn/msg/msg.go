@@ -55,8 +55,8 @@ type Msg struct {
 	// While a run is sent to a Linux kernel, Data and Run are what is left of it, see Whole.
 	// At MsgDone they are what they were.
 	Run, Payload int
-	// Traceparent goes along, unless it is nil or the peer does not know it. A message with
-	// Run, Silent or Internal has none.
+	// Traceparent goes along, unless it is nil, the message is Silent or the peer does not know
+	// it. A run has none.
 	Traceparent *wire.Traceparent
 	DestCookie  uint64            // RDMA_DEST extension header to attach, 0 = none
 	Op          *rdmaop.Op        // operation to post ahead of the message, or nil

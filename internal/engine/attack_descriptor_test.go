@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
@@ -27,10 +28,14 @@ func descriptorAttacks() []attack {
 			a.post(a.sub(func(s *shm.Sub) { s.Kind, s.Flags = shm.KindSendOp, shm.SubTwoOps }), a.op(abi.OpWrite, 5, 0))
 		}, "descriptor missing"},
 		{"two operations of a plain message", message(func(s *shm.Sub) { s.Flags = shm.SubTwoOps }), ""},
-		{"flags nobody knows", message(func(s *shm.Sub) { s.Flags = 0xf0 }), ""},
+		{"flags nobody knows", message(func(s *shm.Sub) { s.Flags = 0xe0 }), ""},
 		{"a status of a message with operations", func(a *attacker) {
 			a.post(a.sub(func(s *shm.Sub) { s.Kind, s.Flags = shm.KindSendOp, shm.SubNotify }), a.op(abi.OpWrite, 5, 0))
 		}, "which have their own"},
+		{"a traceparent outside the arena", message(func(s *shm.Sub) { s.Flags, s.Chunk, s.Len = shm.SubTraceparent, 1<<30, 0 }), "a traceparent behind 0 bytes"},
+		{"a traceparent over the window's end", message(func(s *shm.Sub) {
+			s.Flags, s.Chunk, s.Len = shm.SubTraceparent, shm.WindowSize/shm.Unit-1, shm.Unit-wire.TraceparentLen+1
+		}), "a traceparent behind 39 bytes"},
 		{"message id out of range", message(func(s *shm.Sub) { s.MsgID = 256 }), "message id 256"},
 		{"message id at the end of numbers", message(func(s *shm.Sub) { s.MsgID = ^uint32(0) }), "message id"},
 		{"message id in use", func(a *attacker) { m := a.sub(none[shm.Sub]); a.post(m, m) }, "out of range or in use"},

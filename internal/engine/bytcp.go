@@ -148,12 +148,12 @@ func (e *Engine) newTCP(p *peer) {
 
 // Deliver, Begin, Commit and Abort are the up-calls of arriving messages.
 func (t *tcpSide) Deliver(c *tcp.Conn, h *wire.Header, payload []byte) conn.Verdict {
-	v, _, _ := t.e.rx.deliverFrom(tcpPeerOf(c), h, payload) // nobody there asks who has it, and no runs come
+	v, _, _ := t.e.rx.deliverFrom(tcpPeerOf(c), h, payload, nil) // nobody there asks who has it, and no runs come
 	return v
 }
 
 func (t *tcpSide) Begin(c *tcp.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
-	return t.e.rx.beginFrom(tcpPeerOf(c), h)
+	return t.e.rx.beginFrom(tcpPeerOf(c), h, nil)
 }
 
 func (t *tcpSide) Commit(c *tcp.Conn, h *wire.Header, token any) {

@@ -119,6 +119,7 @@ type rxEntry struct {
 	n     uint32
 	at    uint32 // when it was told: ms of unix time, modulo
 	sport uint16
+	tail  int        // as in arrival, before it is told
 	told  bool       // its event was written: the client may give it back
 	run   int        // as in rxMsg
 	steps int        // of a run: how many more parts of it may be given back ahead of it

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/wire"
@@ -45,14 +46,16 @@ type arrival struct {
 	sport  uint16
 	srcInc uint32
 	cookie uint64
-	at     Wall   // when it was whole
-	asm    uint32 // ns since its header arrived
-	n      int
-	run    int        // datagrams that it is said to have, if it is a run, else 0
-	sum    frames.Sum // what it holds, once it is whole
-	traced trace.Set  // the traces that follow it
-	seq    uint64     // if it is traced
-	must   bool       // it must be taken: its sender takes nothing back
+	at     Wall              // when it was whole
+	asm    uint32            // ns since its header arrived
+	n      int               // bytes that it takes, its Traceparent among them
+	tail   int               // of its Traceparent, 0: it has none
+	parent *wire.Traceparent // where that is until fill has put it behind the payload
+	run    int               // datagrams that it is said to have, if it is a run, else 0
+	sum    frames.Sum        // what it holds, once it is whole
+	traced trace.Set         // the traces that follow it
+	seq    uint64            // if it is traced
+	must   bool              // it must be taken: its sender takes nothing back
 }
 
 // holdsIn looks at what arrived, where it has been copied to, and notes what it holds.
@@ -61,11 +64,32 @@ type arrival struct {
 // nothing that follows depends on the frames.
 func (a *arrival) holdsIn(mem []byte) (ok bool) {
 	if a.run == 0 {
-		a.sum = frames.Sum{Datagrams: 1, NonEmpty: min(a.n, 1), Bytes: a.n}
+		a.sum = frames.Sum{Datagrams: 1, NonEmpty: min(a.payload(), 1), Bytes: a.payload()}
 		return true
 	}
 	a.sum, ok = frames.Check(mem, a.run)
 	return ok
+}
+
+// belongs notes that what arrives belongs to the trace p, if that is one. What leaves no room for
+// p in the largest chunk is delivered without it.
+func (a *arrival) belongs(p *wire.Traceparent) {
+	if p != nil && a.n <= abi.MaxMessage-wire.TraceparentLen && p.Check() == nil {
+		a.parent, a.tail, a.n = p, wire.TraceparentLen, a.n+wire.TraceparentLen
+	}
+}
+
+// payload is how many bytes of a are payload, or the frames of a run.
+func (a *arrival) payload() int { return a.n - a.tail }
+
+// fill writes what arrived to mem, which has a.n bytes. Payload that comes in fragments is empty
+// here.
+func (a *arrival) fill(mem, payload []byte) {
+	copy(mem, payload)
+	if a.parent != nil {
+		copy(mem[a.payload():], a.parent[:])
+		a.parent = nil
+	}
 }
 
 // badRun counts a run whose frames are not what its sender said. A process can change what
@@ -103,7 +127,7 @@ func (rx *receiver) deliver(s *socket, a *arrival, payload []byte) conn.Verdict 
 			var mem []byte
 			if a.n > 0 {
 				mem = c.recv.Bytes(chunk, a.n)
-				copy(mem, payload)
+				a.fill(mem, payload)
 			}
 			if !a.holdsIn(mem) {
 				e.clients.freeRxID(c, id)
@@ -118,7 +142,7 @@ func (rx *receiver) deliver(s *socket, a *arrival, payload []byte) conn.Verdict 
 	if m == nil {
 		return rx.noMemory(s, a)
 	}
-	copy(m.mem(), payload)
+	m.fill(m.mem(), payload)
 	if !a.holdsIn(m.mem()) {
 		rx.freeRx(m)
 		return rx.badRun()
@@ -136,7 +160,10 @@ func (rx *receiver) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	ev := s.cl.ev.Reserve().Event()
 	*ev = shm.Event{}
 	ev.Kind, ev.DstPort, ev.Sock, ev.RxID = shm.EvData, s.port, s.handle, rxid
-	ev.Chunk, ev.Len = chunk, uint32(a.n)
+	ev.Chunk, ev.Len = chunk, uint32(a.payload())
+	if a.tail > 0 {
+		ev.Flags = shm.EventTraceparent
+	}
 	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
 	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, int64(a.at), a.asm
 	r := &s.cl.rx[rxid]
@@ -239,7 +266,7 @@ func (r *rxEntry) step() frames.Sum {
 
 // Deliver is the connection's up-call for a whole message.
 func (u *qpHost) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.Verdict, met uint32) {
-	v, met, took := u.e.rx.deliverFrom(u.p, h, payload)
+	v, met, took := u.e.rx.deliverFrom(u.p, h, payload, c.Traceparent(h))
 	if took > 0 {
 		c.TookRun(took)
 	}
@@ -248,7 +275,7 @@ func (u *qpHost) Deliver(c *conn.Conn, h *wire.Header, payload []byte) (v conn.V
 
 // deliverFrom delivers a whole message; met is the incarnation of the socket that
 // accepted it, and took how many bytes of payload if it is a run.
-func (rx *receiver) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn.Verdict, met uint32, took int) {
+func (rx *receiver) deliverFrom(p *peer, h *wire.Header, payload []byte, parent *wire.Traceparent) (v conn.Verdict, met uint32, took int) {
 	e := rx.e
 	s := e.dests.meant(p.local, h.DPort, h.DstInc)
 	if s == nil {
@@ -265,6 +292,7 @@ func (rx *receiver) deliverFrom(p *peer, h *wire.Header, payload []byte) (v conn
 	}
 	var a arrival
 	a.set(p, h)
+	a.belongs(parent)
 	var x wire.Exts
 	if a.run == 0 {
 		x = h.Exts()

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/lists"
@@ -74,6 +75,8 @@ type pools struct {
 
 	longs  lists.Pool[long]
 	pieces lists.Pool[piece]
+
+	parents lists.Pool[wire.Traceparent]
 }
 
 // New makes an engine on dev, which it owns from now on. st receives the

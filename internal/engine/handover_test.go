@@ -76,7 +76,8 @@ func (h *handedOver) delivered(a, b *opSide) {
 
 // waiting leaves b full, with messages in overflow and others that were refused: a long one
 // with a limit, a run, an operation that is done up to its message, one that is not begun,
-// and one from a buffer, whose status is wanted. Another socket of a has another lane.
+// and one from a buffer, whose status is wanted and that belongs to a trace, as does one in
+// overflow. Another socket of a has another lane.
 func (h *handedOver) waiting(a, b *opSide) {
 	addr := b.e.addrs.all[0].addr
 	b.must(&ipc.SetRcvBuf{Sock: b.sock, Bytes: 4000})
@@ -85,7 +86,7 @@ func (h *handedOver) waiting(a, b *opSide) {
 	}
 	b.cl.ev.Publish()
 	a.submit(shm.Sub{Len: 1000})
-	a.submit(shm.Sub{Len: 1500, Chunk: 1})
+	a.traced(shm.Sub{Len: 1500, Chunk: 1})
 	h.run()
 	a.open(a.sock, 1, 0, addr, b.port)
 	a.open(a.sock, 2, 0, addr, b.port)
@@ -97,7 +98,7 @@ func (h *handedOver) waiting(a, b *opSide) {
 	a.submit(shm.Sub{Slot: 1, Len: 3000}, op)
 	plain := b.expose(128, 64, abi.RightWrite|abi.RightAtomic, a)
 	a.submit(shm.Sub{Slot: 1, Len: 1}, a.op(abi.OpWrite, plain.Cookie, 8), a.args(a.op(abi.OpFetchAdd, plain.Cookie, 0), shm.AtomicEntry{CompareAdd: 1}))
-	a.submit(shm.Sub{Slot: 2, Len: 4000, Flags: shm.SubFromBuf | shm.SubNotify, Buf: a.buf, Off: 100, DstInc: b.cl.socks[b.sock].inc})
+	a.traced(shm.Sub{Slot: 2, Len: 4000, Chunk: 40, Flags: shm.SubFromBuf | shm.SubNotify, Buf: a.buf, Off: 100, DstInc: b.cl.socks[b.sock].inc})
 	other := a.bind(12)
 	a.openLane(other, 3, addr, b.port, 2)
 	h.run()

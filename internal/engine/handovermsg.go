@@ -6,6 +6,7 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/handover"
 )
 
@@ -117,10 +118,30 @@ func (x *crossing) handOverMessage(t *txMsg) {
 	if s.Version() >= 5 {
 		s.Bool(&t.notify)
 	}
+	if s.Version() >= 6 {
+		x.handOverTraceparent(t, st.done)
+	}
 	s.Begin(handover.TagOperations)
 	x.handOverOps(t, &st)
 	if s.End(); s.Reads() && s.Err() == nil {
 		x.messageAgain(t, &st, f)
+	}
+}
+
+// handOverTraceparent has the trace go over that t belongs to. An older daemon sends t without.
+func (x *crossing) handOverTraceparent(t *txMsg, done bool) {
+	var b []byte
+	if p := t.m.Traceparent; !x.s.Reads() && p != nil && !done {
+		b = p[:]
+	}
+	if x.s.Blob(&b, wire.TraceparentLen); !x.s.Reads() || len(b) == 0 || x.s.Err() != nil {
+		return
+	}
+	if len(b) == wire.TraceparentLen {
+		x.tx.belongs(t, b)
+	}
+	if t.m.Traceparent == nil || t.m.Run != 0 {
+		x.s.Fail("message %d has a traceparent of %d bytes, a run of %d", t.id, len(b), t.m.Run)
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -37,8 +38,14 @@ func (x *crossing) handOverArrived() {
 func (x *crossing) handOverRxs(c *Client) {
 	s, id := x.s, uint32(0)
 	x.part(c)
-	for range s.Count(len(c.rx)-len(c.rxFree), len(c.rx), 4+4+4+4+1) {
-		for !s.Reads() && c.rx[id].sock == nil {
+	have := len(c.rx) - len(c.rxFree)
+	for i := range c.rx {
+		if x.flattens(c.rx[i].tail) && !c.rx[i].told {
+			have--
+		}
+	}
+	for range s.Count(have, len(c.rx), 4+4+4+4+1) {
+		for !s.Reads() && (c.rx[id].sock == nil || x.flattens(c.rx[id].tail) && !c.rx[id].told) {
 			id++
 		}
 		if x.handOverRx(c, id); s.Err() != nil {
@@ -56,6 +63,12 @@ func (x *crossing) handOverRxs(c *Client) {
 			c.rxFree = append(c.rxFree, uint32(id))
 		}
 	}
+}
+
+// flattens reports whether an arrived message of which tail bytes are a Traceparent goes over as
+// its payload alone. An older daemon would take all that it has for payload.
+func (x *crossing) flattens(tail int) bool {
+	return tail > 0 && !x.s.Reads() && x.s.Version() < 6
 }
 
 // handOverRx has a message in c's receive arena go over: with that id, if it is written.
@@ -140,10 +153,20 @@ func (x *crossing) handOverOver(so *socket, m *rxMsg) {
 	s.U32(&m.asm)
 	s.Int(&m.run, frames.MaxLen)
 	x.handOverSum(&m.sum)
+	if s.Version() >= 6 {
+		traced := m.tail > 0
+		if s.Bool(&traced); traced {
+			m.tail = wire.TraceparentLen
+		}
+	}
 	var payload []byte
-	if s.Bool(&m.inOver); m.inOver {
+	inOver := m.inOver || x.flattens(m.tail)
+	if s.Bool(&inOver); inOver {
 		if !s.Reads() {
 			payload = m.mem()
+		}
+		if x.flattens(m.tail) {
+			payload = payload[:m.payload()]
 		}
 		s.Blob(&payload, abi.MaxMessage)
 	} else {
@@ -152,7 +175,7 @@ func (x *crossing) handOverOver(so *socket, m *rxMsg) {
 	if !s.Reads() {
 		return
 	}
-	if m.inOver {
+	if m.inOver = inOver; inOver {
 		m = x.overAgain(m, payload)
 	} else {
 		m = x.inArenaAgain(m)
@@ -160,7 +183,7 @@ func (x *crossing) handOverOver(so *socket, m *rxMsg) {
 	if s.Err() != nil {
 		return
 	}
-	if so.closed || m.sum.Bytes > m.n || m.sum.Datagrams != max(m.run, 1) {
+	if so.closed || m.sum.Bytes > m.payload() || m.tail > 0 && m.run != 0 || m.sum.Datagrams != max(m.run, 1) {
 		s.Fail("%d bytes in %d wait at a socket, a run of %d", m.sum.Bytes, m.n, m.run)
 		return
 	}
@@ -207,7 +230,7 @@ func (x *crossing) inArenaAgain(m *rxMsg) *rxMsg {
 	}
 	e := &c.rx[id]
 	x.used[e] = true
-	m.n, m.chunk = int(e.n), e.chunk
+	m.n, m.chunk, e.tail = int(e.n), e.chunk, m.tail
 	own := x.pools.rxs.Get()
 	*own = *m
 	return own

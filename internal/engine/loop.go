@@ -36,7 +36,7 @@ type loop struct {
 func (l *loop) passOn(c *Client, s *socket, sl *slot, d *shm.Sub, pay *payload) bool {
 	e := l.e
 	here, is := sl.way.(*localAddr)
-	if !is || e.traces.On || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 || d.Flags&shm.SubNotify != 0 {
+	if !is || e.traces.On || sl.q.N > 0 || sl.waitOn != nil || sl.port == 0 || d.Cookie != 0 || d.GiveUp != 0 || d.Flags&(shm.SubNotify|shm.SubTraceparent) != 0 {
 		return false
 	}
 	to := e.dests.meant(here, sl.port, sl.pin.means(d.DstInc))
@@ -95,6 +95,7 @@ func (l *localAddr) deliver(t *txMsg) bool {
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie,
 		n: len(t.m.Data), run: t.m.Run}
+	a.belongs(t.m.Traceparent)
 	if t.m.Watched {
 		e.traces.onHost(t, s, &a)
 	}

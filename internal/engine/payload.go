@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -48,6 +49,30 @@ func (c *Client) payload(d *shm.Sub) (p payload, err error) {
 	}
 	p.mem, p.addr, p.lkey = mem, addr, w.mr.LKey()
 	return p, nil
+}
+
+// traceparent finds the trace of the message d in the send arena, see shm.SubTraceparent.
+func (c *Client) traceparent(d *shm.Sub) ([]byte, error) {
+	addr := uint64(d.Chunk) * shm.Unit
+	if d.Flags&shm.SubFromBuf == 0 {
+		addr += uint64(d.Len)
+	}
+	mem, w := c.sent(addr, wire.TraceparentLen)
+	if w == nil {
+		return nil, fmt.Errorf("a traceparent behind %d bytes at chunk %d is outside the send arena", d.Len, d.Chunk)
+	}
+	return mem, nil
+}
+
+// belongs notes that t belongs to the trace in mem, unless mem, which t's process can write to,
+// names none.
+func (tx *sender) belongs(t *txMsg, mem []byte) {
+	p := tx.e.pools.parents.Get()
+	if *p = wire.Traceparent(mem); p.Check() != nil {
+		tx.e.pools.parents.Put(p)
+		return
+	}
+	t.m.Traceparent = p
 }
 
 // takeRun closes the run that d names, and finds what it holds.

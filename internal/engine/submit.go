@@ -164,6 +164,13 @@ func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 		e.clients.kill(c, "payload: %w", err)
 		return 0
 	}
+	var parent []byte
+	if d.Flags&shm.SubTraceparent != 0 {
+		if parent, err = c.traceparent(&d); err != nil {
+			e.clients.kill(c, "payload: %w", err)
+			return 0
+		}
+	}
 	s := c.sock(d.Sock)
 	var sl *slot
 	if d.Slot < uint32(len(c.slots)) {
@@ -204,6 +211,9 @@ func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	t.notify = d.Flags&shm.SubNotify != 0
 	m.AckNow, m.DestCookie, m.At, m.Watched = d.Flags&shm.SubAckNow != 0, d.Cookie, e.now, e.traces.On
 	t.sum, t.buf = pay.sum, pay.buf
+	if parent != nil {
+		tx.belongs(t, parent)
+	}
 	c.msgs[d.MsgID] = t
 	c.refs++
 	t.nth = e.peers.tick()
@@ -348,6 +358,9 @@ func (tx *sender) freeMsg(t *txMsg) {
 	for i, o := range t.ops() {
 		t.opv[i] = nil
 		tx.freeOp(c, o)
+	}
+	if p := t.m.Traceparent; p != nil {
+		e.pools.parents.Put(p)
 	}
 	t.m = msg.Msg{}
 	t.sock, t.slot, t.pin, t.asked = nil, nil, nil, nil

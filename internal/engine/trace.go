@@ -128,7 +128,7 @@ func (t *tracing) nobody(p *peer, h *wire.Header) {
 
 // came is an event of a message that came for s.
 func came(s *socket, a *arrival, step trace.Step) trace.Event {
-	ev := trace.Event{Local: netip.AddrPortFrom(s.local.addr, s.port), Seq: a.seq, Datagrams: uint32(max(a.run, 1)), Bytes: uint32(a.n),
+	ev := trace.Event{Local: netip.AddrPortFrom(s.local.addr, s.port), Seq: a.seq, Datagrams: uint32(max(a.run, 1)), Bytes: uint32(a.payload()),
 		Lane: s.lane, Step: step}
 	if a.src != nil {
 		ev.Remote = netip.AddrPortFrom(netip.AddrFrom16(*a.src).Unmap(), a.sport)

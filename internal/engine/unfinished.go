@@ -30,11 +30,11 @@ func (rx *receiver) mayBegin(p *peer, c *Client, n int) (may, inArena bool) {
 }
 
 // Begin finds memory for a message that arrives in pieces.
-func (u *qpHost) Begin(_ *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
-	return u.e.rx.beginFrom(u.p, h)
+func (u *qpHost) Begin(c *conn.Conn, h *wire.Header) ([]byte, any, conn.Verdict) {
+	return u.e.rx.beginFrom(u.p, h, c.Traceparent(h))
 }
 
-func (rx *receiver) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdict) {
+func (rx *receiver) beginFrom(p *peer, h *wire.Header, parent *wire.Traceparent) ([]byte, any, conn.Verdict) {
 	e := rx.e
 	s := e.dests.meant(p.local, h.DPort, h.DstInc)
 	if s == nil || s.ping != nil {
@@ -42,6 +42,7 @@ func (rx *receiver) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdic
 	}
 	var a arrival
 	a.set(p, h)
+	a.belongs(parent)
 	if v := rx.admit(s, a.n, a.must); v != conn.Accepted {
 		return nil, nil, v
 	}
@@ -54,6 +55,7 @@ func (rx *receiver) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdic
 		if id, chunk, ok := cl.takeRx(s, a.n, s.rxIDs == 0); ok {
 			m := e.pools.rxs.Get()
 			*m = rxMsg{arrival: a, sock: s, chunk: chunk, rxid: id, began: e.now}
+			cl.rx[id].tail = a.tail
 			rx.beginPartial(p, m)
 			return m.mem(), m, conn.Accepted
 		}
@@ -68,13 +70,14 @@ func (rx *receiver) beginFrom(p *peer, h *wire.Header) ([]byte, any, conn.Verdic
 
 func (rx *receiver) beginPartial(p *peer, m *rxMsg) {
 	e := rx.e
+	m.fill(m.mem(), nil)
 	p.partials++
 	m.sock.partials.Add(&m.inSock, m)
 	p.unfinished += m.n
 	if !m.inOver {
 		m.sock.cl.unfinished += m.n
 	}
-	m.from, m.missing, m.looked = p, m.n, e.now
+	m.from, m.missing, m.looked = p, m.payload(), e.now
 	rx.unfinished.Add(&m.stall, m)
 	e.due.by(e.now + unfinishedNs)
 }

@@ -68,7 +68,7 @@ package handover
 //	   not admitted because of holes in memory (daemon)
 //	4  which regions are open, questions for keys (engine)
 //	5  which messages are to have a status, and that one found no socket (engine, rdmaop)
-//	6  labels of accounts (engine, daemon)
+//	6  labels of accounts (engine, daemon), traceparents of messages (engine)
 const (
 	Newest uint16 = 6
 	Oldest uint16 = 1

@@ -46,6 +46,10 @@ const (
 	SubTwoOps  uint8 = 2 // KindSendOp: an RDMA operation, then an atomic
 	SubFromBuf uint8 = 4 // the payload is Len bytes at Off of buffer Buf, not in the arena
 	SubNotify  uint8 = 8 // KindSend: tell how the message ended, see EventStatus
+	// SubTraceparent says that the trace which the message belongs to, a wire.Traceparent, is
+	// behind the payload in the send arena; with SubFromBuf it is at Chunk. A daemon that does
+	// not know the flag sends the message without.
+	SubTraceparent uint8 = 16
 )
 
 // Sub submits a datagram. The daemon returns MsgID on the send-return ring when the
@@ -140,6 +144,8 @@ const (
 	// another quarter of these bytes was read, the client may put RxID|RxStep on the
 	// receive-return ring, so that senders get room before it has read all.
 	EventRun uint8 = 1
+	// EventTraceparent says that a valid wire.Traceparent follows the Len bytes at Chunk.
+	EventTraceparent uint8 = 2
 )
 
 // Event is a received message. The client returns RxID on the receive-return ring when it
