@@ -89,7 +89,7 @@ func (s *Socket) Messages(ctx context.Context) iter.Seq2[*Received, error] {
 		for {
 			n, err := 0, ctx.Err()
 			if err == nil {
-				n, err = s.recv(ctx, receive{p: buf, e: &e, whole: true, woken: true})
+				n, err = s.recv(ctx, receive{p: buf, e: &e, trace: &m.Traceparent, whole: true, woken: true})
 			}
 			switch {
 			case err == errLonger:
@@ -99,7 +99,7 @@ func (s *Socket) Messages(ctx context.Context) iter.Seq2[*Received, error] {
 				yield(nil, recvError(err))
 				return
 			}
-			m = Received{Payload: buf[:n]}
+			m = Received{Payload: buf[:n], Traceparent: m.Traceparent}
 			if describe(&m, &e, n); !yield(&m, nil) {
 				return
 			}

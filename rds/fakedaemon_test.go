@@ -57,7 +57,7 @@ type fakeDaemon struct {
 	noGrow    bool
 	grown     int
 	features  uint64          // besides ipc.FeatureAddrs
-	older     bool            // know nothing of shm.SubNotify
+	older     bool            // know nothing of shm.SubNotify and shm.SubTraceparent
 	record    bool            // note in taken what is taken in
 	taken     []int           // datagrams of each run, 0: a message that is none
 	steps     []uint32        // receive ids of which a part came back

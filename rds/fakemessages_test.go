@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -22,7 +23,8 @@ type fakeMsg struct {
 	ops  []shm.SubOp
 	slot *fakeSlot
 	data []byte
-	run  int // datagrams, if data is a run
+	run  int    // datagrams, if data is a run
+	tail []byte // its traceparent
 }
 
 // datagrams is how many m is.
@@ -79,6 +81,13 @@ func (d *fakeDaemon) submit(sub shm.Sub, ops []shm.SubOp) {
 	}
 	if d.record {
 		d.taken = append(d.taken, m.run)
+	}
+	if sub.Flags&shm.SubTraceparent != 0 && !d.older {
+		n := int(sub.Len)
+		if sub.Flags&shm.SubFromBuf != 0 {
+			n = 0
+		}
+		m.tail = d.at(sub.Chunk, n+wire.TraceparentLen)[n:]
 	}
 	for i := range ops {
 		if sl.cell.last++; ops[i].OpID != sl.cell.last {
@@ -191,19 +200,23 @@ func (d *fakeDaemon) deliver(t *fakeSock, m fakeMsg) {
 	e := shm.Event{Kind: shm.EvData, DstPort: t.addr.Port(), Sock: t.handle, RxID: id, Len: uint32(len(m.data)),
 		SrcInc: m.slot.sock.inc, SrcAddr: m.slot.sock.addr.Addr().As16(), SrcPort: m.slot.sock.addr.Port(),
 		Cookie: m.sub.Cookie, Assembly: 1234, RecvTime: 1_700_000_000_000_000_000}
-	if len(m.data) > 0 {
-		chunk, ok := d.recv.Alloc(len(m.data))
+	size := len(m.data) + len(m.tail)
+	if size > 0 {
+		chunk, ok := d.recv.Alloc(size)
 		if !ok {
 			panic("fake daemon: out of receive memory")
 		}
-		copy(d.recv.Bytes(chunk, len(m.data)), m.data)
+		copy(d.recv.Bytes(chunk, size)[copy(d.recv.Bytes(chunk, size), m.data):], m.tail)
 		e.Chunk = chunk
 	}
-	d.rx[id] = fakeRx{sock: t, chunk: e.Chunk, n: len(m.data)}
+	d.rx[id] = fakeRx{sock: t, chunk: e.Chunk, n: size}
+	if m.tail != nil {
+		e.Flags = shm.EventTraceparent
+	}
 	if m.run > 0 {
 		e.Flags, d.rx[id].steps = shm.EventRun, shm.RunSteps-1
 	}
-	t.used += len(m.data)
+	t.used += size
 	if t.used > t.limit {
 		d.setCongested(t, true)
 	}

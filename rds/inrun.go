@@ -78,15 +78,16 @@ func (r *rx) takeMore(s *Socket, ms []Received) (n int, err error) {
 		}
 		k := copy(m.Payload, f)
 		m.N, m.Len = k, len(f)
-		m.Addr, m.SrcInc, m.Cookie, m.Time = in.from, in.ev.SrcInc, 0, in.at
+		m.Addr, m.SrcInc, m.Cookie, m.Time, m.Traceparent = in.from, in.ev.SrcInc, 0, in.at, ""
 		r.pass(s, rest)
 	}
 	return n, nil
 }
 
 // takeNext takes the next message of s if there is one: its event into e, and as much of
-// its payload as fits into p. mu is held; for a large payload it is released inside.
-func (s *Socket) takeNext(p []byte, e *shm.Event) (n int, ok bool, err error) {
+// its payload as fits into p, and its traceparent, unless parent is nil. mu is held; for a
+// large payload it is released inside.
+func (s *Socket) takeNext(p []byte, e *shm.Event, parent *string) (n int, ok bool, err error) {
 	r := &s.c.rx
 	if s.in.rest == nil {
 		switch {
@@ -94,6 +95,9 @@ func (s *Socket) takeNext(p []byte, e *shm.Event) (n int, ok bool, err error) {
 			return 0, false, nil
 		case e.Flags&shm.EventRun == 0:
 			epoch := r.epoch
+			if err := r.traceparent(e, parent); err != nil {
+				return 0, false, err
+			}
 			if n, err = s.take(p, e); err != nil {
 				return 0, false, err
 			}
@@ -113,6 +117,7 @@ func (s *Socket) takeNext(p []byte, e *shm.Event) (n int, ok bool, err error) {
 	*e = s.in.ev
 	e.Len = uint32(len(f))
 	n = copy(p, f)
+	_ = r.traceparent(e, parent) // a run has none
 	r.pass(s, rest)
 	return n, true, nil
 }

@@ -105,7 +105,7 @@ func TestRunReadiness(t *testing.T) {
 			} else { // the receiver takes it from the ring
 				b.c.rx.mu.Lock()
 				sendRun(t, d, a, b, "1", "2", "3")
-				n, ok, err := b.takeNext(make([]byte, 1), new(shm.Event))
+				n, ok, err := b.takeNext(make([]byte, 1), new(shm.Event), nil)
 				b.passOn()
 				b.c.rx.mu.Unlock()
 				if n != 1 || !ok || err != nil {

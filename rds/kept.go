@@ -43,7 +43,7 @@ func (r *rx) payload(e *shm.Event, what string) ([]byte, error) {
 		return r.arena.Bytes(e.Chunk, int(e.Len)), nil
 	}
 	if e.RxID >= keptRx {
-		return r.kept[e.RxID], nil
+		return r.kept[e.RxID][:e.Len], nil
 	}
 	return nil, r.c.broken("%s %d of %d bytes at chunk %d is outside the receive arena", what, e.RxID, e.Len, e.Chunk)
 }
@@ -75,15 +75,11 @@ func (r *rx) keepAll() {
 			if e.RxID >= keptRx {
 				continue
 			}
-			if !r.arena.Valid(e.Chunk, int(e.Len)) && e.Len > 0 {
-				_ = r.c.broken("message %d of %d bytes at chunk %d is outside the receive arena", e.RxID, e.Len, e.Chunk)
+			p, err := r.toKeep(e)
+			if err != nil {
 				return
 			}
-			var p []byte
-			if e.Len > 0 {
-				p = append(p, r.arena.Bytes(e.Chunk, int(e.Len))...)
-			}
-			e.RxID = r.keep(p)
+			e.RxID = r.keep(append([]byte(nil), p...))
 		}
 		if s.closed.Load() {
 			r.drop(s)

@@ -62,6 +62,11 @@ type Message struct {
 	// NoSocket and Lost come as well. A daemon of an older version cannot: EOPNOTSUPP.
 	Notify bool
 	Token  uint64
+	// Traceparent is the trace that the message belongs to, the value of a traceparent header of
+	// W3C Trace Context: 00-<trace id>-<parent id>-<flags>. "" is none. The receiver finds it
+	// in its Received, if both daemons know it and Payload leaves room: MaxMessage less 26
+	// bytes. Else the message arrives without. So it does at a Linux kernel and over RDS/TCP.
+	Traceparent string
 }
 
 // Received is one datagram that was received. The caller sets Payload, a receive the rest.
@@ -77,11 +82,13 @@ type Received struct {
 	SrcInc uint32
 	Cookie Cookie    // of a region of the sender, if the message carried one
 	Time   time.Time // when the message reached this host's daemon, by this host's wall clock
+	// Traceparent is what the sender's Message has, "" if nothing came. It is well formed.
+	Traceparent string
 }
 
 // plain reports that m is only a payload to send.
 func (m *Message) plain() bool {
-	return m.Op == nil && m.Atomic == nil && m.Cookie == 0 && m.From.Buf == nil && m.From.Len == 0 && !m.ZeroCopy && !m.Notify && m.GiveUpAfter == 0 && m.DstInc == 0
+	return m.Op == nil && m.Atomic == nil && m.Cookie == 0 && m.From.Buf == nil && m.From.Len == 0 && !m.ZeroCopy && !m.Notify && m.Traceparent == "" && m.GiveUpAfter == 0 && m.DstInc == 0
 }
 
 // freed reports that a Buffer that m names has been freed. tx.mu is held.

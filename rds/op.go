@@ -59,6 +59,11 @@ func (t *tx) checkExtras(s *Socket, m *Message) error {
 			settles++
 		}
 	}
+	if m.Traceparent != "" {
+		if err := m.checkTraceparent(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case m.Cookie != 0 && (m.Op != nil || m.Atomic != nil):
 		return invalid("a message carries either a cookie or operations")
@@ -172,6 +177,9 @@ func (t *tx) commitExtras(s *Socket, m *outMsg, x *txMsg, sub *shm.Sub) {
 	}
 	if e.Op != nil && e.Atomic != nil {
 		sub.Flags |= shm.SubTwoOps
+	}
+	if e.tail() > 0 {
+		sub.Flags |= shm.SubTraceparent
 	}
 	ce := m.dest.cell
 	if e.Notify {

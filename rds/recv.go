@@ -12,6 +12,7 @@ import (
 type receive struct {
 	p     []byte
 	e     *shm.Event
+	trace *string // nil: its traceparent is not wanted
 	peek  bool
 	whole bool // a message longer than p stays in the queue: errLonger
 	woken bool // the caller sees to it that the end of the context wakes the receivers
@@ -78,7 +79,7 @@ func (s *Socket) tryRecv(a receive) (n int, done bool, err error) {
 		return 0, false, errRecvDeadline
 	}
 	if a.peek {
-		return s.peek(a.p, a.e)
+		return s.peek(a)
 	}
 	if a.whole {
 		if n, err = s.nextLen(a.e); err == nil && n > len(a.p) {
@@ -92,7 +93,7 @@ func (s *Socket) tryRecv(a receive) (n int, done bool, err error) {
 	}
 	var ok bool
 	if !a.whole || s.unread() { // a message that has come since may be a longer one
-		n, ok, err = s.takeNext(a.p, a.e)
+		n, ok, err = s.takeNext(a.p, a.e, a.trace)
 	}
 	if err != nil {
 		r.mu.Unlock()
@@ -120,8 +121,8 @@ func (s *Socket) passOn() {
 
 // peek copies the first message and leaves it in the queue. rx.mu is held, and
 // released inside.
-func (s *Socket) peek(p []byte, e *shm.Event) (n int, done bool, err error) {
-	r := &s.c.rx
+func (s *Socket) peek(a receive) (n int, done bool, err error) {
+	r, e := &s.c.rx, a.e
 	defer r.mu.Unlock()
 	r.takeEvents()
 	if !s.unread() {
@@ -135,10 +136,13 @@ func (s *Socket) peek(p []byte, e *shm.Event) (n int, done bool, err error) {
 		f, _, err = s.first()
 		*e = s.in.ev
 		e.Len = uint32(len(f))
-		n = copy(p, f)
+		n = copy(a.p, f)
 	} else {
 		*e = *s.rxq.at(0)
-		n, err = s.copyOut(p, e)
+		n, err = s.copyOut(a.p, e)
+	}
+	if err == nil {
+		err = r.traceparent(e, a.trace)
 	}
 	s.passOn()
 	return n, err == nil, err
@@ -233,7 +237,7 @@ func (s *Socket) Recv(ctx context.Context, m *Received) error {
 // recvInto is Recv, of a message that stays in the queue if peek is set.
 func (s *Socket) recvInto(ctx context.Context, m *Received, peek bool) (assembly time.Duration, err error) {
 	var e shm.Event
-	n, err := s.recv(ctx, receive{p: m.Payload, e: &e, peek: peek})
+	n, err := s.recv(ctx, receive{p: m.Payload, e: &e, trace: &m.Traceparent, peek: peek})
 	if err != nil {
 		return 0, recvError(err)
 	}
@@ -259,7 +263,7 @@ func (s *Socket) RecvBatch(ctx context.Context, ms []Received) (int, error) {
 		if n += more; err != nil || n == len(ms) {
 			break
 		}
-		k, ok, err := s.takeNext(ms[n].Payload, &e)
+		k, ok, err := s.takeNext(ms[n].Payload, &e, &ms[n].Traceparent)
 		if !ok || err != nil {
 			break
 		}

@@ -136,12 +136,13 @@ func TestReopenUnread(t *testing.T) {
 	l := openLives(t, Options{})
 	a, b := bindFake(t, l.c, "127.0.0.1:4000"), bindFake(t, l.c, "127.0.0.1:4001")
 	size := func(i int) int { return []int{3, 9000, 0, 100, 50000, 7}[i%6] }
+	trace := func(i int) string { return []string{"", traceText, traceText, "", ""}[i%5] }
 	sent, got := 0, 0
 	send := func(n int) {
 		t.Helper()
 		ms := make([]Message, n)
 		for i := range ms {
-			ms[i] = Message{Addr: b.LocalAddrPort(), Payload: fmt.Appendf(make([]byte, size(sent)), "%d", sent)}
+			ms[i] = Message{Addr: b.LocalAddrPort(), Payload: fmt.Appendf(make([]byte, size(sent)), "%d", sent), Traceparent: trace(sent)}
 			sent++
 		}
 		if _, err := a.SendBatch(context.Background(), ms); err != nil {
@@ -159,7 +160,7 @@ func TestReopenUnread(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := fmt.Appendf(make([]byte, size(got)), "%d", got)
-			if got++; string(m.Payload[:m.N]) != string(want) || m.Addr != a.LocalAddrPort() {
+			if got++; string(m.Payload[:m.N]) != string(want) || m.Traceparent != trace(got-1) || m.Addr != a.LocalAddrPort() {
 				t.Fatalf("message %d: %d bytes from %v, want %d", got-1, m.N, m.Addr, len(want))
 			}
 		}

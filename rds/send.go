@@ -242,11 +242,11 @@ func (t *tx) starve(m *outMsg) error {
 
 // setAside takes an id and memory for m and charges its payload.
 func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
-	n, opSize := len(m.p), 0
+	n, size, opSize := len(m.p), len(m.p)+m.x.tail(), 0
 	if m.x != nil {
 		opSize = m.x.opMemory()
 	}
-	if n+opSize > 0 && t.memOver(d) {
+	if size+opSize > 0 && t.memOver(d) {
 		switch t.reap(); {
 		case !t.memOver(d):
 		case t.full:
@@ -258,27 +258,30 @@ func (t *tx) setAside(s *Socket, m *outMsg, d *dest) error {
 	var chunk, opMem uint32
 	var ok bool
 	before := t.arena.InUse()
-	if n > 0 {
-		if chunk, ok = t.alloc(n, &before); !ok {
+	if size > 0 {
+		if chunk, ok = t.alloc(size, &before); !ok {
 			return t.starve(m)
 		}
 	}
 	if opSize > 0 {
 		if opMem, ok = t.alloc(opSize, &before); !ok {
-			if n > 0 {
-				t.arena.Free(chunk, n)
+			if size > 0 {
+				t.arena.Free(chunk, size)
 			}
 			return t.starve(m)
 		}
 	}
 	id := t.takeID(d)
 	x := &t.msgs[id] // zero, see giveBack
-	x.sock, x.dest, x.chunk, x.size = s, d, chunk, uint32(n)
+	x.sock, x.dest, x.chunk, x.size = s, d, chunk, uint32(size)
 	x.opMem, x.opSize, x.mem = opMem, uint32(opSize), uint32(t.arena.InUse()-before)
 	d.mem += int(x.mem)
 	m.id, m.dest, m.epoch = id, d, t.epoch
-	if n > 0 {
-		m.dst = t.arena.Bytes(chunk, n)
+	if size > 0 {
+		m.dst = t.arena.Bytes(chunk, size)
+	}
+	if size > n {
+		m.x.putTail(m.dst[n:])
 	}
 	if opSize > 0 {
 		m.x.putOpMemory(t.arena.Bytes(opMem, opSize))
