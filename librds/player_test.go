@@ -175,6 +175,9 @@ func msgText(m *rds.Received) string {
 			s += f.text
 		}
 	}
+	if m.Traceparent != "" {
+		s += " of " + m.Traceparent
+	}
 	return s
 }
 

@@ -42,6 +42,7 @@ func (p *player) sendMsg() string {
 		m.Notify = true
 		m.Token, _ = strconv.ParseUint(token, 0, 64)
 	}
+	m.Traceparent = p.option(4, "trace")
 	if p.option(4, "cookie") != "" {
 		m.Cookie = p.regions[p.option(4, "cookie")].Cookie()
 	}

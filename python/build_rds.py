@@ -36,6 +36,7 @@ struct rdspy_got {
     uint32_t src_inc, off, end, len, assembly_ns;
     uint64_t cookie;
     int64_t time_ns;
+    char traceparent[56];
 };
 """
 
@@ -58,7 +59,7 @@ static ssize_t rdspy_recv(rds_socket *s, void *mem, size_t size, size_t least, s
     size_t i = 0, used = 0;
     for (; i < count && (i == 0 || size - used >= least); i++) {
         struct iovec iov = {(char *)mem + used, size - used};
-        struct rds_msg m = {.iov = &iov, .iovlen = 1, .flags = i ? flags | RDS_DONTWAIT : flags};
+        struct rds_msg m = {.iov = &iov, .iovlen = 1, .flags = i ? flags | RDS_DONTWAIT : flags, .traceparent = got[i].traceparent};
         int err = rds_recvmsg(s, &m);
         if (err)
             return i ? (ssize_t)i : err;

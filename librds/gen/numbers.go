@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -49,7 +50,7 @@ func descriptors() []number {
 		{"SHM_KIND_OPEN_DEST", uint64(shm.KindOpenDest)}, {"SHM_KIND_CLOSE_DEST", uint64(shm.KindCloseDest)},
 		{"SHM_KIND_CANCEL", uint64(shm.KindCancel)}, {"SHM_KIND_RUN", uint64(shm.KindRun)},
 		{"SHM_SUB_ACK_NOW", uint64(shm.SubAckNow)}, {"SHM_SUB_TWO_OPS", uint64(shm.SubTwoOps)}, {"SHM_SUB_FROM_BUF", uint64(shm.SubFromBuf)},
-		{"SHM_SUB_NOTIFY", uint64(shm.SubNotify)}, {"SHM_NO_SLOT", uint64(shm.NoSlot)},
+		{"SHM_SUB_NOTIFY", uint64(shm.SubNotify)}, {"SHM_SUB_TRACEPARENT", uint64(shm.SubTraceparent)}, {"SHM_NO_SLOT", uint64(shm.NoSlot)},
 		{"SHM_WANT_RELIEF", uint64(shm.WantRelief)}, {"SHM_WANT_CROWDED", uint64(shm.WantCrowded)},
 		{"SHM_SLOT_NO_RDMA", uint64(shm.SlotNoRDMA)},
 	}
@@ -59,7 +60,8 @@ func events() []number {
 	return []number{
 		{"SHM_EV_DATA", uint64(shm.EvData)}, {"SHM_EV_STATUS", uint64(shm.EvStatus)}, {"SHM_EV_NOTICE", uint64(shm.EvNotice)},
 		{"SHM_EV_BARRIER", uint64(shm.EvBarrier)}, {"SHM_EV_RELIEF", uint64(shm.EvRelief)}, {"SHM_EV_CROWDED", uint64(shm.EvCrowded)},
-		{"SHM_EV_OVERRUN", uint64(shm.EvOverrun)}, {"SHM_EVENT_RUN", uint64(shm.EventRun)},
+		{"SHM_EV_OVERRUN", uint64(shm.EvOverrun)}, {"SHM_EVENT_RUN", uint64(shm.EventRun)}, {"SHM_EVENT_TRACEPARENT", uint64(shm.EventTraceparent)},
+		{"SHM_TRACEPARENT_LEN", wire.TraceparentLen},
 		{"SHM_NOTICE_LOST", uint64(shm.NoticeLost)}, {"SHM_NOTICE_NO_SOCKET", uint64(shm.NoticeNoSocket)},
 		{"SHM_NOTICE_PEER_DOWN", uint64(shm.NoticePeerDown)}, {"SHM_NOTICE_PEER_UP", uint64(shm.NoticePeerUp)},
 		{"SHM_NOTICE_GAVE_UP", uint64(shm.NoticeGaveUp)}, {"SHM_NOTICE_UNREACHABLE", uint64(shm.NoticeUnreachable)},

@@ -6,11 +6,13 @@
 #include <stdlib.h>
 
 #include "rx.h"
+#include "trace.h"
 
 /* A slot of a socket is one datagram that it lent. Guarded by rx.mu. */
 struct rdsi_lent {
 	uint32_t rx_id;
 	uint32_t times; /* that the slot was returned */
+	const uint8_t *parent; /* its traceparent, NULL: it has none */
 	uint32_t next;  /* free slot behind this one, NONE: there is none; OUT: it is lent */
 };
 
@@ -66,13 +68,14 @@ static int ready(rds_socket *s)
 }
 
 /* lend notes that a datagram of e is borrowed. There is room. */
-static void lend(rds_socket *s, struct rds_borrowed *b, const struct shm_event *e, const uint8_t *p, size_t n)
+static void lend(rds_socket *s, struct rds_borrowed *b, const struct shm_event *e, const uint8_t *p, size_t n, const uint8_t *parent)
 {
 	uint32_t i = s->lent_free;
 	struct rdsi_lent *l = &s->lent[i];
 	s->lent_free = l->next;
 	l->next = OUT;
 	l->rx_id = e->rx_id;
+	l->parent = parent;
 	*b = (struct rds_borrowed){.data = p, .len = n, .src_inc = e->src_inc, .time_ns = e->recv_time, .assembly_ns = e->assembly,
 		.cookie = e->flags & SHM_EVENT_RUN ? 0 : e->cookie, .id = (uint64_t)l->times << 32 | i, .lender = s->lender};
 	memcpy(b->addr.ip, e->src_addr, sizeof b->addr.ip);
@@ -92,7 +95,7 @@ static int lend_frame(rds_socket *s, struct rds_borrowed *b)
 	in->lent = true;
 	in->told = 0;
 	s->c->rx.lent[in->ev.rx_id]++;
-	lend(s, b, &in->ev, p, n);
+	lend(s, b, &in->ev, p, n, NULL);
 	rdsi_run_pass(s, size);
 	return 1;
 }
@@ -100,7 +103,7 @@ static int lend_frame(rds_socket *s, struct rds_borrowed *b)
 int rdsi_lend_next(rds_socket *s, struct rds_borrowed *b)
 {
 	struct shm_event e;
-	const uint8_t *p;
+	const uint8_t *p, *parent;
 	int err = ready(s);
 	if (err)
 		return err;
@@ -108,11 +111,11 @@ int rdsi_lend_next(rds_socket *s, struct rds_borrowed *b)
 		if (!rdsi_rx_next(s, &e))
 			return 0;
 		if (!(e.flags & SHM_EVENT_RUN)) {
-			if (!(err = rdsi_payload(s->c, &e, &p)))
+			if (!(err = rdsi_payload(s->c, &e, &p)) && !(err = rdsi_trace_find(s->c, &e, &parent)))
 				err = hold(s->c, e.rx_id);
 			if (err)
 				return err;
-			lend(s, b, &e, p, e.len);
+			lend(s, b, &e, p, e.len, parent);
 			return 1;
 		}
 		if ((err = rdsi_run_begin(s, &e)))
@@ -153,6 +156,19 @@ int rds_return(rds_socket *s, const struct rds_borrowed *b)
 	int64_t i = c->rx.dead ? -EBADF : find(s, b);
 	if (i >= 0)
 		take_back(s, (uint32_t)i);
+	rdsi_rx_unlock(c);
+	return i < 0 ? (int)i : 0;
+}
+
+int rds_borrowed_traceparent(rds_socket *s, const struct rds_borrowed *b, char *text)
+{
+	rds_client *c = s->c;
+	if (rdsi_forked(c))
+		return -ESTALE;
+	pthread_mutex_lock(&c->rx.mu);
+	int64_t i = c->rx.dead ? -EBADF : find(s, b);
+	if (i >= 0)
+		rdsi_trace_text(text, s->lent[i].parent);
 	rdsi_rx_unlock(c);
 	return i < 0 ? (int)i : 0;
 }

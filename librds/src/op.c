@@ -1,6 +1,7 @@
 /* What a message has besides a payload: operations, a cookie, a payload in a buffer, a limit. */
 #include "buffer.h"
 #include "op.h"
+#include "trace.h"
 #include "tx.h"
 
 _Static_assert(RDS_OP_WRITE == ABI_OP_WRITE && RDS_OP_READ == ABI_OP_READ, "kinds");
@@ -74,6 +75,9 @@ int rdsi_check_extras(rds_socket *s, struct rds_msg *m)
 			return -EOPNOTSUPP;
 		count++;
 	}
+	uint8_t parent[SHM_TRACEPARENT_LEN];
+	if (rdsi_traced(m) && (err = rdsi_trace_parse(m->traceparent, parent)))
+		return err;
 	if (m->from.buffer || m->from.len) {
 		size_t n;
 		if (rdsi_iov_len(m->iov, m->iovlen, &n) || n)
@@ -212,6 +216,8 @@ void rdsi_commit_extras(rds_socket *s, struct rdsi_out *m, struct rdsi_tx_msg *x
 		atomic_fetch_add(&s->promised, 1);
 		rdsi_promise_outcome(s, ce, m->id, e->token);
 	}
+	if (x->size > m->len)
+		sub->flags |= SHM_SUB_TRACEPARENT;
 	if (e->op || e->atomic)
 		sub->kind = SHM_KIND_SEND_OP;
 	if (e->op && e->atomic)

@@ -112,6 +112,7 @@
 #define SHM_SUB_TWO_OPS 2u
 #define SHM_SUB_FROM_BUF 4u
 #define SHM_SUB_NOTIFY 8u
+#define SHM_SUB_TRACEPARENT 16u
 #define SHM_NO_SLOT 0xffffffffu
 #define SHM_WANT_RELIEF 1u
 #define SHM_WANT_CROWDED 2u
@@ -126,6 +127,8 @@
 #define SHM_EV_CROWDED 6u
 #define SHM_EV_OVERRUN 7u
 #define SHM_EVENT_RUN 1u
+#define SHM_EVENT_TRACEPARENT 2u
+#define SHM_TRACEPARENT_LEN 26u
 #define SHM_NOTICE_LOST 1u
 #define SHM_NOTICE_NO_SOCKET 2u
 #define SHM_NOTICE_PEER_DOWN 3u

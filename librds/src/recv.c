@@ -2,6 +2,7 @@
 #include "notice.h"
 #include "pollfd.h"
 #include "rx.h"
+#include "trace.h"
 
 int rdsi_payload(rds_client *c, const struct shm_event *e, const uint8_t **p)
 {
@@ -29,8 +30,10 @@ static int scatter(const struct iovec *iov, size_t iovlen, const uint8_t *p, siz
 }
 
 /* describe sets the fields of m that a receive sets. */
-static void describe(struct rds_msg *m, const struct shm_event *e, size_t len, size_t n)
+static void describe(struct rds_msg *m, const struct shm_event *e, const uint8_t *parent, size_t len, size_t n)
 {
+	if (m->traceparent)
+		rdsi_trace_text(m->traceparent, parent);
 	m->n = n;
 	m->len = len;
 	m->flags = n < len ? m->flags | RDS_TRUNC : m->flags & ~RDS_TRUNC;
@@ -46,9 +49,11 @@ static void describe(struct rds_msg *m, const struct shm_event *e, size_t len, s
  * may. rx.mu is held. */
 static int copy_out(rds_client *c, struct rds_msg *m, const struct shm_event *e, bool may)
 {
-	const uint8_t *p;
+	const uint8_t *p, *parent;
 	size_t n = 0;
 	int err = rdsi_payload(c, e, &p);
+	if (!err)
+		err = rdsi_trace_find(c, e, &parent);
 	if (err)
 		return err;
 	may = may && e->len > RDSI_INLINE_COPY;
@@ -62,7 +67,7 @@ static int copy_out(rds_client *c, struct rds_msg *m, const struct shm_event *e,
 		pthread_mutex_lock(&c->rx.mu);
 	}
 	if (!err)
-		describe(m, e, e->len, n);
+		describe(m, e, parent, e->len, n);
 	return err;
 }
 
@@ -76,7 +81,7 @@ static int take_datagram(rds_socket *s, struct rds_msg *m, bool peek)
 	int err = scatter(m->iov, m->iovlen, p, n, &stored);
 	if (err)
 		return err;
-	describe(m, &s->in.ev, n, stored);
+	describe(m, &s->in.ev, NULL, n, stored);
 	if (!peek)
 		rdsi_run_pass(s, size);
 	return 0;

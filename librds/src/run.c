@@ -8,6 +8,7 @@
  * Until then the daemon does not see them and may take the run without them. Then they go into
  * another run.
  */
+#include "trace.h"
 #include "tx.h"
 
 enum {
@@ -19,7 +20,7 @@ enum {
 
 bool rdsi_plain(const struct rds_msg *m)
 {
-	return !m->op && !m->atomic && !m->cookie && !m->from.buffer && !m->from.len && !(m->flags & (RDS_ZERO_COPY | RDS_NOTIFY)) && !m->give_up_ms && !m->dst_inc;
+	return !m->op && !m->atomic && !m->cookie && !m->from.buffer && !m->from.len && !(m->flags & (RDS_ZERO_COPY | RDS_NOTIFY)) && !m->give_up_ms && !m->dst_inc && !rdsi_traced(m);
 }
 
 /* rdsi_in_run reports whether m goes into a run. A ping, which is for port 0, does not. */

@@ -1,4 +1,5 @@
 /* A message on its way into the submission ring. */
+#include "trace.h"
 #include "tx.h"
 
 int rdsi_iov_len(const struct iovec *iov, size_t iovlen, size_t *len)
@@ -89,15 +90,15 @@ bool rdsi_arena_take(rds_client *c, size_t n, size_t *used, uint32_t *chunk)
 static bool take_memory(rds_client *c, struct rdsi_out *m, struct rdsi_tx_msg *x, size_t op_size)
 {
 	struct rdsi_arena *a = &c->tx.arena;
-	size_t before = a->in_use;
-	if (m->len && !rdsi_arena_take(c, m->len, &before, &x->chunk))
+	size_t before = a->in_use, size = m->len + rdsi_trace_tail(m->x, m->len);
+	if (size && !rdsi_arena_take(c, size, &before, &x->chunk))
 		return false;
 	if (op_size && !rdsi_arena_take(c, op_size, &before, &x->op_mem)) {
-		if (m->len)
-			rdsi_arena_release(a, x->chunk, m->len);
+		if (size)
+			rdsi_arena_release(a, x->chunk, size);
 		return false;
 	}
-	x->size = (uint32_t)m->len;
+	x->size = (uint32_t)size;
 	x->op_size = (uint32_t)op_size;
 	x->mem = (uint32_t)(a->in_use - before);
 	return true;
@@ -109,7 +110,7 @@ static int set_aside(rds_socket *s, struct rdsi_out *m, struct rdsi_dest *d)
 	rds_client *c = s->c;
 	struct rdsi_tx *t = &c->tx;
 	size_t op_size = m->x ? rdsi_op_memory(m->x) : 0;
-	if (m->len + op_size > 0 && rdsi_mem_over(d)) {
+	if (m->len + rdsi_trace_tail(m->x, m->len) + op_size > 0 && rdsi_mem_over(d)) {
 		rdsi_tx_reap(c);
 		if (rdsi_mem_over(d))
 			return t->full ? rdsi_refuse(d) : rdsi_starve(c, m);
@@ -124,8 +125,10 @@ static int set_aside(rds_socket *s, struct rdsi_out *m, struct rdsi_dest *d)
 	t->msgs[m->id] = x;
 	d->mem += x.mem;
 	rdsi_charge(d, &x.sum);
-	if (m->len)
+	if (x.size)
 		m->dst = rdsi_arena_mem(&t->arena, x.chunk);
+	if (x.size > m->len)
+		rdsi_trace_parse(m->x->traceparent, m->dst + m->len);
 	if (op_size)
 		rdsi_put_op_memory(m->x, rdsi_arena_mem(&t->arena, x.op_mem));
 	return 0;

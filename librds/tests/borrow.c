@@ -79,6 +79,19 @@ static void errors(void)
 	send_one(b, &at, 100, 3);
 	CHECK(rds_borrow(a, &none, 0) == 0 && rds_return(a, &x) == -EALREADY && whole(&none, 100, 3));
 	CHECK(rds_return(a, &none) == 0 && rds_return(a, &y) == 0);
+	/* What has a traceparent, and what has none. */
+	static char sends[RDS_TRACEPARENT_SIZE] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+	char gets[RDS_TRACEPARENT_SIZE];
+	struct iovec iov = {sent, 100};
+	struct rds_msg m = {.addr = at, .iov = &iov, .iovlen = 1, .traceparent = sends};
+	fill(sent, 100, 4);
+	CHECK(rds_sendmsg(b, &m) == 0);
+	send_one(b, &at, 100, 5);
+	CHECK(rds_borrow(a, &x, 0) == 0 && whole(&x, 100, 4) && rds_borrow(a, &y, 0) == 0 && whole(&y, 100, 5));
+	CHECK(rds_borrowed_traceparent(a, &x, gets) == 0 && !strcmp(gets, sends));
+	CHECK(rds_borrowed_traceparent(a, &y, gets) == 0 && !*gets);
+	CHECK(rds_return(a, &x) == 0 && rds_return(a, &y) == 0 && rds_borrowed_traceparent(a, &x, gets) == -EALREADY);
+	CHECK(rds_borrowed_traceparent(b, &y, gets) == -EINVAL);
 	/* A receive and a borrow may take turns within a run. */
 	for (unsigned i = 0; i < 40; i++)
 		send_one(b, &at, 8, i);

@@ -250,6 +250,8 @@ static void say_msg(const struct rds_msg *m)
 	say("] from ");
 	say_addr(&m->addr);
 	say(" n %zu len %zu%s%s%s", m->n, m->len, m->flags & RDS_TRUNC ? " truncated" : "", m->cookie ? " cookie" : "", m->src_inc ? " inc" : "");
+	if (*m->traceparent)
+		say(" of %s", m->traceparent);
 }
 
 static uint32_t last_inc; /* of the sender of the last message that recv returned */
@@ -258,7 +260,8 @@ static void cmd_recv(void)
 {
 	static char p[2 << 20];
 	struct iovec iov = {p, words > 2 && number(2) ? (size_t)number(2) : sizeof p};
-	struct rds_msg m = {.iov = &iov, .iovlen = 1, .flags = flags(2)};
+	char trace[RDS_TRACEPARENT_SIZE] = "";
+	struct rds_msg m = {.iov = &iov, .iovlen = 1, .flags = flags(2), .traceparent = trace};
 	int err = rds_recvmsg(sock(1), &m);
 	if (err) {
 		result(err);
@@ -273,11 +276,11 @@ static void cmd_recvall(void)
 {
 	struct rds_msg m[WORDS] = {0};
 	struct iovec iov[WORDS];
-	static char p[WORDS][4096];
+	static char p[WORDS][4096], trace[WORDS][RDS_TRACEPARENT_SIZE];
 	for (int64_t want = number(2), got = 0; got < want;) {
 		for (int i = 0; i < WORDS; i++) {
 			iov[i] = (struct iovec){p[i], sizeof p[i]};
-			m[i] = (struct rds_msg){.iov = &iov[i], .iovlen = 1};
+			m[i] = (struct rds_msg){.iov = &iov[i], .iovlen = 1, .traceparent = trace[i]};
 		}
 		ssize_t n = rds_recvmsgs(sock(1), m, want - got < WORDS ? (size_t)(want - got) : WORDS);
 		if (n < 0) {

@@ -22,7 +22,7 @@ static uint32_t give_up(int i)
 	return ms ? (uint32_t)strtoul(ms, NULL, 0) : 0;
 }
 
-/* cmd_sendmsg: sendmsg SOCK TO TEXT [giveup=MS] [inc=N] [notify=TOKEN] [cookie=REGION] */
+/* cmd_sendmsg: sendmsg SOCK TO TEXT [giveup=MS] [inc=N] [notify=TOKEN] [cookie=REGION] [trace=TEXT] */
 static void cmd_sendmsg(void)
 {
 	static char p[2 << 20];
@@ -33,6 +33,7 @@ static void cmd_sendmsg(void)
 		m.flags |= RDS_NOTIFY;
 		m.token = strtoull(token, NULL, 0);
 	}
+	m.traceparent = (char *)option_of(4, "trace");
 	if (region)
 		m.cookie = rds_region_cookie(get(region)->region);
 	result(rds_sendmsg(sock(1), &m));

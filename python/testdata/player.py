@@ -50,7 +50,7 @@ def bytes_text(b):
 def msg_text(m):
     n = len(m.payload)
     return (f"[{bytes_text(m.payload)}] from {addr_text(m.addr)} n {n} len {m.len}" + " truncated" * (n < m.len) + " cookie" * bool(m.cookie)
-            + " inc" * bool(m.src_inc))
+            + " inc" * bool(m.src_inc) + (" of " + m.traceparent if m.traceparent else ""))
 
 def named(words, name):
     return next((w[len(name) + 1:] for w in words if w.startswith(name + "=")), None)
@@ -315,7 +315,7 @@ def two(sock, to, region, roff, buf, off, size, aoff, add, text, write_flag, ato
 def sendmsg(sock, to, text, *how):
     token, region = named(how, "notify"), named(how, "cookie")
     things[sock].send(rds.Message(payload(text), address(to), **limits(how), cookie=cookie(region) if region else 0, notify=token is not None,
-                                  token=int(token or "0", 0)), dontwait="dontwait" in how)
+                                  token=int(token or "0", 0), traceparent=named(how, "trace") or ""), dontwait="dontwait" in how)
 
 @command
 def hwm(sock, to):

@@ -230,8 +230,13 @@ struct rds_msg {
 	uint32_t assembly_ns; /* set by a receive: from the message's header to time_ns */
 	uint32_t reserved0;
 	uint64_t token;       /* send: with RDS_NOTIFY, comes back in the completion */
-	uint32_t reserved[2];
+	/* The trace that the message belongs to: the text of a traceparent header of W3C Trace Context,
+	 * 55 characters. send: NULL or "" is none; the message arrives without if one of the daemons
+	 * does not know it, at a Linux kernel, over RDS/TCP and with more than 1 MiB less 26 bytes
+	 * in iov. receive: unless NULL, RDS_TRACEPARENT_SIZE bytes for what came, "" if nothing did. */
+	char *traceparent;
 };
+#define RDS_TRACEPARENT_SIZE 56
 
 /*
  * rds_send queues len bytes for delivery to the socket at to, or to the connected
@@ -252,7 +257,7 @@ RDS_API ssize_t rds_send(rds_socket *socket, const void *data, size_t len, const
 /*
  * rds_sendmsg queues one message and returns 0. It sets msg->op_id and msg->atomic_id.
  * Errors: those of rds_send; -EINVAL a malformed operation or segment, a cookie that is not
- * of this client, RDS_NOTIFY with operations; -EFAULT an atomic whose local memory is not 8 bytes at a multiple of 8;
+ * of this client, RDS_NOTIFY with operations, a malformed traceparent; -EFAULT an atomic whose local memory is not 8 bytes at a multiple of 8;
  * -ENOSPC no room for one more completion or zero-copy cookie, also on a blocking socket;
  * -EOPNOTSUPP a cookie for a host without RDMA, RDS_NOTIFY to a daemon of an older version. What only the daemon can check becomes the
  * status of the operation.
@@ -317,6 +322,10 @@ RDS_API int rds_borrow(rds_socket *socket, struct rds_borrowed *borrowed, unsign
  * -EALREADY it was returned before; -EINVAL it was not borrowed from this socket; -EBADF the
  * client was closed. */
 RDS_API int rds_return(rds_socket *socket, const struct rds_borrowed *borrowed);
+
+/* rds_borrowed_traceparent stores the traceparent of a borrowed datagram at text, which has
+ * RDS_TRACEPARENT_SIZE bytes; "" if it has none. Errors: those of rds_return. */
+RDS_API int rds_borrowed_traceparent(rds_socket *socket, const struct rds_borrowed *borrowed, char *text);
 
 /* rds_cancel withdraws everything that the socket has queued or sent to the socket at to.
  * Messages already sent may still be delivered. Operations end with RDS_CANCELED. */

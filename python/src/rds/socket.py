@@ -18,7 +18,7 @@ Condition = Union[Until, UntilKind]
 
 # A message is always received into as much memory as the longest needs, and a batch ends where less is left.
 _BATCH = 1024
-_GOT = struct.Struct("=18s2xIIIIIQq")
+_GOT = struct.Struct("=18s2xIIIIIQq55sx")
 _idle: list[tuple[Any, Any]] = []  # memory to receive into that no call uses
 _uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 
@@ -94,6 +94,9 @@ def _fill(c: Any, m: Message, flags: int) -> list[Any]:
     if m.notify:
         c.flags |= lib.RDS_NOTIFY
         c.token = m.token
+    if m.traceparent:
+        keep.append(ffi.new("char[]", m.traceparent.encode()))
+        c.traceparent = keep[-1]
     return keep
 
 
@@ -237,8 +240,8 @@ class Socket:
         try:
             n = call("receive", lib.rdspy_recv, self._h, mem, min(size, len(mem)), MAX_MESSAGE, got, min(count, _BATCH), flags)
             data, new = ffi.buffer(mem), tuple.__new__  # Received() takes as long as all the rest
-            return [new(Received, (data[off:end], _addr(source), inc, length, cookie, time_ns, assembly_ns))
-                    for source, inc, off, end, length, assembly_ns, cookie, time_ns in _GOT.iter_unpack(ffi.buffer(got, n * _GOT.size))]
+            return [new(Received, (data[off:end], _addr(source), inc, length, cookie, time_ns, assembly_ns, trace.decode() if trace[0] else ""))
+                    for source, inc, off, end, length, assembly_ns, cookie, time_ns, trace in _GOT.iter_unpack(ffi.buffer(got, n * _GOT.size))]
         finally:
             _idle.append((mem, got))
 
@@ -249,7 +252,7 @@ class Socket:
         got = ffi.new("struct rdspy_got[1]")
         call("receive", lib.rdspy_recv, self._h, data, len(data), 0, got, 1, _flags(dontwait))
         g = got[0]
-        return Received(view[:g.end], _addr(ffi.buffer(got)[:18]), g.src_inc, g.len, g.cookie, g.time_ns, g.assembly_ns)
+        return Received(view[:g.end], _addr(ffi.buffer(got)[:18]), g.src_inc, g.len, g.cookie, g.time_ns, g.assembly_ns, ffi.string(g.traceparent).decode())
 
     def cancel(self, to: AddrLike) -> None:
         """Withdraws everything that was queued or sent to the socket at to."""

@@ -219,7 +219,8 @@ class Message:
     """One datagram to send, and what goes with it. Without addr it goes where the socket is connected to.
     A payload is copied. from_ is sent from where it lies; zero_copy_done returns its
     zero_copy_cookie when the memory is the caller's again. With notify, a message without operations gets a
-    Completion with its token. A send sets op_id and atomic_id."""
+    Completion with its token. traceparent is the trace that the message belongs to, the text of that header of
+    W3C Trace Context. A send sets op_id and atomic_id."""
 
     payload: Any = b""
     addr: Optional[AddrLike] = None
@@ -232,12 +233,14 @@ class Message:
     zero_copy_cookie: Optional[int] = None
     notify: bool = False
     token: int = 0
+    traceparent: str = ""
     op_id: int = 0
     atomic_id: int = 0
 
 
 class Received(NamedTuple):
-    """One datagram that was received. len is more than len(payload) if a size given was too small for it."""
+    """One datagram that was received. len is more than len(payload) if a size given was too small for it.
+    traceparent is the sender's, "" if nothing came."""
 
     payload: Union[bytes, memoryview]
     addr: Optional[Addr]
@@ -246,6 +249,7 @@ class Received(NamedTuple):
     cookie: int
     time_ns: int
     assembly_ns: int
+    traceparent: str = ""
 
 
 class Completion(NamedTuple):
