@@ -54,6 +54,7 @@ type message struct {
 	asks      bool  // for its status, which has come if fate is not nil
 	forgotten bool  // that it asks: the sender's daemon was replaced by an older one
 	fate      *rds.Completion
+	untraced  bool // its traceparent may be lost: a daemon was replaced by an older one
 }
 
 // expired reports whether the message's limit has passed.
@@ -187,6 +188,7 @@ func (e *endpoint) send(dst netip.AddrPort, n int, x extra) *message {
 	if asks(id, &x) {
 		m.Notify, m.Token = true, ofMessage|id
 	}
+	m.Traceparent = traceOf(id)
 	if e.monitored {
 		e.takeRelief()
 	}
@@ -287,6 +289,7 @@ func (e *endpoint) received(m *rds.Received) {
 	case x.silent:
 		broken("silent", "message %d, whose operations are silent, was delivered", x.id)
 	}
+	x.traced(m)
 	x.takenBy(e)
 	x.delivered = true
 	f.last = x.idx

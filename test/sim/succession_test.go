@@ -65,6 +65,9 @@ func (h *host) succeed(version uint16) {
 	if version < 5 {
 		w.forgetAsked(h)
 	}
+	if version < 6 {
+		w.forgetTraces(h)
+	}
 	w.log(h, "succeed", int64(len(state.Bytes())), 0, 0)
 }
 
