@@ -58,7 +58,7 @@ func (c *Conn) parseHead(h *wire.Header, b []byte, n int) error {
 	case h.Flags&(wire.FlagCong|wire.FlagRun|wire.FlagInternal) != 0:
 		return fmt.Errorf("flags %#x with an atomic or a traceparent", h.Flags)
 	case len(b) < n:
-		return fmt.Errorf("a frame of %d bytes, its head has %d", len(b), n)
+		return wire.ErrShort
 	}
 	if h.Traced() {
 		c.in.traceparent = wire.Traceparent(b[n-wire.TraceparentRoom:])

@@ -25,25 +25,24 @@ type script struct {
 	raw  [][]byte // SENDs the peer received
 	how  []verbs.SendFlags
 
-	seq       uint64 // the peer's last
-	delivered []string
-	headers   []wire.Header
-	verdict   func(h *wire.Header) Verdict
-	done      map[*msg.Msg]msg.Outcome
-	local     map[*msg.Msg]bool
-	placed    map[*msg.Msg]bool
-	refuse    map[*msg.Msg]bool
-	internals []wire.InternalType
-	ups       []bool
-	downs     []error
-	congs     int
-	met       uint32 // the socket that takes what is delivered
-	bounds    []bound
-	part      []byte
-	aborts    int
-	hold      bool   // the Conn's requests stay posted
-	onDone    func() // in MsgDone
-	onTook    func(h *wire.Header)
+	seq            uint64 // the peer's last
+	delivered      []string
+	headers        []wire.Header
+	parents        []*wire.Traceparent
+	verdict        func(h *wire.Header) Verdict
+	done           map[*msg.Msg]msg.Outcome
+	local          map[*msg.Msg]bool
+	placed, refuse map[*msg.Msg]bool
+	internals      []wire.InternalType
+	ups            []bool
+	downs          []error
+	congs          int
+	met            uint32 // the socket that takes what is delivered
+	bounds         []bound
+	part           []byte
+	aborts         int
+	hold           bool   // the Conn's requests stay posted
+	onDone         func() // in MsgDone
 }
 
 func newScript(t *testing.T, change ...func(*Config)) *script {
@@ -86,10 +85,7 @@ func (s *script) Commit(c *Conn, h *wire.Header, token any) uint32 {
 }
 func (s *script) took(h *wire.Header, b []byte) {
 	s.delivered = append(s.delivered, string(b))
-	s.headers = append(s.headers, *h)
-	if s.onTook != nil {
-		s.onTook(h)
-	}
+	s.headers, s.parents = append(s.headers, *h), append(s.parents, s.c.Traceparent(h))
 	if n, _ := h.Run(); n > 0 {
 		sum, _ := frames.Check(b, n)
 		s.c.TookRun(sum.Bytes)

@@ -43,7 +43,7 @@ func (r *rx) traceparent(e *shm.Event, text *string) error {
 		return err
 	}
 	p := wire.Traceparent(b[e.Len:])
-	*text = p.String()
+	*text = wire.TraceparentText(&p)
 	return nil
 }
 

@@ -63,8 +63,8 @@ func (p *Traceparent) Check() error {
 	return nil
 }
 
-// String returns the text of p, which a traceparent header has.
-func (p *Traceparent) String() string {
+// TraceparentText returns the text of p, which a traceparent header has.
+func TraceparentText(p *Traceparent) string {
 	var digits [2 * TraceparentLen]byte
 	hex.Encode(digits[:], p[:])
 	text := make([]byte, 0, textLen)

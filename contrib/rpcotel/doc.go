@@ -13,6 +13,15 @@
 //
 // # What travels
 //
+// A plain message of package rds carries a trace in rds.Message.Traceparent. The program puts it there
+// and takes it out:
+//
+//	carrier := propagation.MapCarrier{}
+//	propagation.TraceContext{}.Inject(ctx, carrier)
+//	m.Traceparent = carrier["traceparent"]
+//
+//	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": received.Traceparent})
+//
 // A call carries its trace in the headers traceparent and tracestate, as W3C Trace Context
 // says, so either end may be another library that sets or reads rpc.Header. Headers make a
 // request one of version 2, which servers of release 0.2 refuse. Then the request, which did

@@ -50,7 +50,7 @@ type arrival struct {
 	asm    uint32            // ns since its header arrived
 	n      int               // bytes that it takes, its Traceparent among them
 	tail   int               // of its Traceparent, 0: it has none
-	parent *wire.Traceparent // where that is until fill has put it behind the payload
+	parent *wire.Traceparent // where that is until putTail has put it behind the payload
 	run    int               // datagrams that it is said to have, if it is a run, else 0
 	sum    frames.Sum        // what it holds, once it is whole
 	traced trace.Set         // the traces that follow it
@@ -72,9 +72,11 @@ func (a *arrival) holdsIn(mem []byte) (ok bool) {
 }
 
 // belongs notes that what arrives belongs to the trace p, if that is one. What leaves no room for
-// p in the largest chunk is delivered without it.
+// p in the largest chunk is delivered without it. It is rare, so its callers stay small.
+//
+//go:noinline
 func (a *arrival) belongs(p *wire.Traceparent) {
-	if p != nil && a.n <= abi.MaxMessage-wire.TraceparentLen && p.Check() == nil {
+	if a.n <= abi.MaxMessage-wire.TraceparentLen && p.Check() == nil {
 		a.parent, a.tail, a.n = p, wire.TraceparentLen, a.n+wire.TraceparentLen
 	}
 }
@@ -82,14 +84,12 @@ func (a *arrival) belongs(p *wire.Traceparent) {
 // payload is how many bytes of a are payload, or the frames of a run.
 func (a *arrival) payload() int { return a.n - a.tail }
 
-// fill writes what arrived to mem, which has a.n bytes. Payload that comes in fragments is empty
-// here.
-func (a *arrival) fill(mem, payload []byte) {
-	copy(mem, payload)
-	if a.parent != nil {
-		copy(mem[a.payload():], a.parent[:])
-		a.parent = nil
-	}
+// putTail writes the Traceparent behind the payload in mem, which has a.n bytes.
+//
+//go:noinline
+func (a *arrival) putTail(mem []byte) {
+	copy(mem[a.payload():], a.parent[:])
+	a.parent = nil
 }
 
 // badRun counts a run whose frames are not what its sender said. A process can change what
@@ -127,7 +127,10 @@ func (rx *receiver) deliver(s *socket, a *arrival, payload []byte) conn.Verdict 
 			var mem []byte
 			if a.n > 0 {
 				mem = c.recv.Bytes(chunk, a.n)
-				a.fill(mem, payload)
+				copy(mem, payload)
+			}
+			if a.parent != nil {
+				a.putTail(mem)
 			}
 			if !a.holdsIn(mem) {
 				e.clients.freeRxID(c, id)
@@ -142,7 +145,10 @@ func (rx *receiver) deliver(s *socket, a *arrival, payload []byte) conn.Verdict 
 	if m == nil {
 		return rx.noMemory(s, a)
 	}
-	m.fill(m.mem(), payload)
+	copy(m.mem(), payload)
+	if m.parent != nil {
+		m.putTail(m.mem())
+	}
 	if !a.holdsIn(m.mem()) {
 		rx.freeRx(m)
 		return rx.badRun()
@@ -292,7 +298,9 @@ func (rx *receiver) deliverFrom(p *peer, h *wire.Header, payload []byte, parent 
 	}
 	var a arrival
 	a.set(p, h)
-	a.belongs(parent)
+	if parent != nil {
+		a.belongs(parent)
+	}
 	var x wire.Exts
 	if a.run == 0 {
 		x = h.Exts()

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 
 	"github.com/rdsd/rdsd/conn"
-	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/lists"
@@ -75,8 +74,6 @@ type pools struct {
 
 	longs  lists.Pool[long]
 	pieces lists.Pool[piece]
-
-	parents lists.Pool[wire.Traceparent]
 }
 
 // New makes an engine on dev, which it owns from now on. st receives the

@@ -137,12 +137,11 @@ func (x *crossing) handOverTraceparent(t *txMsg, done bool) {
 	if x.s.Blob(&b, wire.TraceparentLen); !x.s.Reads() || len(b) == 0 || x.s.Err() != nil {
 		return
 	}
-	if len(b) == wire.TraceparentLen {
-		x.tx.belongs(t, b)
+	if len(b) < wire.TraceparentLen || t.m.Run != 0 {
+		x.s.Fail("a traceparent that is cut off, or of a run")
+		return
 	}
-	if t.m.Traceparent == nil || t.m.Run != 0 {
-		x.s.Fail("message %d has a traceparent of %d bytes, a run of %d", t.id, len(b), t.m.Run)
-	}
+	t.belongs(b)
 }
 
 // adoptMessage enters a message that was read up to its payload. It returns false after an error.

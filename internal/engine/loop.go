@@ -95,7 +95,9 @@ func (l *localAddr) deliver(t *txMsg) bool {
 	}
 	a := arrival{src: &t.sock.local.addr16, sport: t.sock.port, srcInc: t.sock.inc, cookie: t.m.DestCookie,
 		n: len(t.m.Data), run: t.m.Run}
-	a.belongs(t.m.Traceparent)
+	if t.m.Traceparent != nil {
+		a.belongs(t.m.Traceparent)
+	}
 	if t.m.Watched {
 		e.traces.onHost(t, s, &a)
 	}

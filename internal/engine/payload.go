@@ -24,6 +24,11 @@ type payload struct {
 // library has checked, and it keeps a buffer until the message is returned.
 func (c *Client) payload(d *shm.Sub) (p payload, err error) {
 	p.sum = frames.Sum{Datagrams: 1, Bytes: int(d.Len)}
+	if d.Flags&shm.SubTraceparent != 0 && d.Kind != shm.KindRun {
+		if c.traceparent(d) == nil {
+			return p, errors.New("a traceparent outside the send arena")
+		}
+	}
 	switch {
 	case d.Kind == shm.KindRun:
 		return c.takeRun(d)
@@ -51,28 +56,22 @@ func (c *Client) payload(d *shm.Sub) (p payload, err error) {
 	return p, nil
 }
 
-// traceparent finds the trace of the message d in the send arena, see shm.SubTraceparent.
-func (c *Client) traceparent(d *shm.Sub) ([]byte, error) {
+// traceparent finds the trace of the message d, see shm.SubTraceparent. It returns nil if it would be
+// outside the send arena.
+func (c *Client) traceparent(d *shm.Sub) []byte {
 	addr := uint64(d.Chunk) * shm.Unit
 	if d.Flags&shm.SubFromBuf == 0 {
 		addr += uint64(d.Len)
 	}
-	mem, w := c.sent(addr, wire.TraceparentLen)
-	if w == nil {
-		return nil, fmt.Errorf("a traceparent behind %d bytes at chunk %d is outside the send arena", d.Len, d.Chunk)
-	}
-	return mem, nil
+	mem, _ := c.sent(addr, wire.TraceparentLen)
+	return mem
 }
 
-// belongs notes that t belongs to the trace in mem, unless mem, which t's process can write to,
-// names none.
-func (tx *sender) belongs(t *txMsg, mem []byte) {
-	p := tx.e.pools.parents.Get()
-	if *p = wire.Traceparent(mem); p.Check() != nil {
-		tx.e.pools.parents.Put(p)
-		return
-	}
-	t.m.Traceparent = p
+// belongs notes that t belongs to the trace in mem, to which t's process can write. Whoever t
+// arrives at checks it.
+func (t *txMsg) belongs(mem []byte) {
+	copy(t.parent[:], mem)
+	t.m.Traceparent = &t.parent
 }
 
 // takeRun closes the run that d names, and finds what it holds.

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
@@ -39,8 +40,9 @@ type txMsg struct {
 	pin    *pin   // of slot, when it was submitted
 	name   uint32 // incarnation of the destination that the application named, 0: none
 	id     uint32
-	sum    frames.Sum // what it has, as its client says: NonEmpty is not known
-	nth    uint64     // Engine.clock then
+	sum    frames.Sum       // what it has, as its client says: NonEmpty is not known
+	nth    uint64           // Engine.clock then
+	parent wire.Traceparent // m's, if it has one
 
 	buf *buffer // its payload is in there, nil: in the send arena
 
@@ -164,13 +166,6 @@ func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 		e.clients.kill(c, "payload: %w", err)
 		return 0
 	}
-	var parent []byte
-	if d.Flags&shm.SubTraceparent != 0 {
-		if parent, err = c.traceparent(&d); err != nil {
-			e.clients.kill(c, "payload: %w", err)
-			return 0
-		}
-	}
 	s := c.sock(d.Sock)
 	var sl *slot
 	if d.Slot < uint32(len(c.slots)) {
@@ -211,8 +206,8 @@ func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	t.notify = d.Flags&shm.SubNotify != 0
 	m.AckNow, m.DestCookie, m.At, m.Watched = d.Flags&shm.SubAckNow != 0, d.Cookie, e.now, e.traces.On
 	t.sum, t.buf = pay.sum, pay.buf
-	if parent != nil {
-		tx.belongs(t, parent)
+	if d.Flags&shm.SubTraceparent != 0 {
+		t.belongs(c.traceparent(&d))
 	}
 	c.msgs[d.MsgID] = t
 	c.refs++
@@ -358,9 +353,6 @@ func (tx *sender) freeMsg(t *txMsg) {
 	for i, o := range t.ops() {
 		t.opv[i] = nil
 		tx.freeOp(c, o)
-	}
-	if p := t.m.Traceparent; p != nil {
-		e.pools.parents.Put(p)
 	}
 	t.m = msg.Msg{}
 	t.sock, t.slot, t.pin, t.asked = nil, nil, nil, nil

@@ -42,7 +42,9 @@ func (rx *receiver) beginFrom(p *peer, h *wire.Header, parent *wire.Traceparent)
 	}
 	var a arrival
 	a.set(p, h)
-	a.belongs(parent)
+	if parent != nil {
+		a.belongs(parent)
+	}
 	if v := rx.admit(s, a.n, a.must); v != conn.Accepted {
 		return nil, nil, v
 	}
@@ -70,7 +72,9 @@ func (rx *receiver) beginFrom(p *peer, h *wire.Header, parent *wire.Traceparent)
 
 func (rx *receiver) beginPartial(p *peer, m *rxMsg) {
 	e := rx.e
-	m.fill(m.mem(), nil)
+	if m.parent != nil {
+		m.putTail(m.mem())
+	}
 	p.partials++
 	m.sock.partials.Add(&m.inSock, m)
 	p.unfinished += m.n

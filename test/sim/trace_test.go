@@ -14,19 +14,19 @@ func traceOf(id uint64) string {
 	return fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319c-%016x-01", id)
 }
 
-// traced checks the traceparent with which x was received. A message too short for an id may be
+// traced checks the traceparent with which m was received. A message too short for an id may be
 // taken for another one.
-func (x *message) traced(m *rds.Received) {
-	switch want := traceOf(x.id); {
-	case x.n < idLen:
-	case m.Traceparent == want:
+func (m *message) traced(r *rds.Received) {
+	switch want := traceOf(m.id); {
+	case m.n < idLen:
+	case r.Traceparent == want:
 		if want != "" {
-			x.flow.src.w.saw("traceparent")
+			m.flow.src.w.saw("traceparent")
 		}
-	case m.Traceparent != "":
-		broken("traceparent", "message %d came with %s", x.id, m.Traceparent)
-	case !x.untraced && !x.flow.byTCP() && x.n <= rds.MaxMessage-26:
-		broken("traceparent", "message %d came without", x.id)
+	case r.Traceparent != "":
+		broken("traceparent", "message %d came with %s", m.id, r.Traceparent)
+	case !m.untraced && !m.flow.byTCP() && m.n <= rds.MaxMessage-26:
+		broken("traceparent", "message %d came without", m.id)
 	}
 }
 

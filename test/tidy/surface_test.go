@@ -204,7 +204,7 @@ func TestPublicSurface(t *testing.T) {
 // What package rds shows is at most so much: each name is promised for good.
 const (
 	maxNames  = 119
-	maxFields = 93
+	maxFields = 95
 )
 
 // face counts what a package shows: names are its exported constants, variables, functions and
