@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -121,7 +122,8 @@ func (x *crossing) adoptRemote(local, addr netip.Addr, who verbs.PeerKey, us, in
 // handOverPast has the lanes go over that were forgotten: past, if they are written.
 func (x *crossing) handOverPast(h *remote, past map[uint8]conn.Past) {
 	s := x.s
-	lanes := slices.Sorted(maps.Keys(past))
+	lanes := slices.Collect(maps.Keys(past))
+	ctl.Sort(lanes, cmp.Compare)
 	for i := range s.Count(len(lanes), keysEach, 1+8+8+8) {
 		lane := handover.Nth(s, lanes, i)
 		p := past[lane]

@@ -166,7 +166,7 @@ func TestUsers(t *testing.T) {
 	src.Users = func() ([]ctl.User, error) {
 		users := []ctl.User{{UID: new(uint32(0)), Sockets: ctl.Usage{Used: 3}}}
 		for uid := uint32(MaxUsers + 2); uid > 0; uid-- {
-			users = append(users, ctl.User{UID: new(uint32(uid)), Sockets: ctl.Usage{Used: 5, Quota: &quota}, QueuedBytes: ctl.Usage{Used: 6}})
+			users = append(users, ctl.User{UID: new(uid), Sockets: ctl.Usage{Used: 5, Quota: &quota}, QueuedBytes: ctl.Usage{Used: 6}})
 		}
 		return users, nil
 	}
