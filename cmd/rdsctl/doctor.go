@@ -143,7 +143,7 @@ func (d *doctor) daemon() *ctl.Status {
 	case exitPermission:
 		fix = "run as root, or as a user whom socket_mode and the group of the socket let in"
 	case exitTimeout:
-		fix = "rdsctl status -offline; a daemon that stays stuck has to be restarted: rdsctl bundle first"
+		fix = "what follows says whether it is stopped by a signal: then kill -CONT; a daemon that is stuck has to be restarted: rdsctl bundle first"
 	case exitVersion:
 		fix = "use the rdsctl that came with the daemon"
 	}
@@ -168,11 +168,8 @@ func (d *doctor) status(s *ctl.Status) {
 	if c := s.Congestion; c.Why != "" && c.Wanted != c.Used && c.Used != "" {
 		d.say(findNote, "congestion", "as root: sysctl net.ipv4.tcp_available_congestion_control, and allow it with tcp_allowed_congestion_control", "%s", congestion(c))
 	}
-	switch t := s.TLS; {
-	case t.Subject == "" && t.Mode != "off":
+	if t := s.TLS; t.Subject == "" && t.Mode != "off" {
 		d.say(findNote, "tls", "on a network that others use: tls.cert, tls.key and tls.ca", "no certificate: connections are plain")
-	case t.Failed > 0:
-		d.say(findNote, "tls", "rdsctl errors -filter event~TLS", "%d handshakes failed", t.Failed)
 	}
 }
 

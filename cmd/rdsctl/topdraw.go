@@ -131,7 +131,7 @@ func (t *topState) concerns() []string {
 	var lines []string
 	for i := range list {
 		c := &list[i]
-		lines = append(lines, t.paint("● "+cell(c.Line(f.Now), "")+t.dim("  "+cell(c.Who, "")+"  "+c.Do), levelTone(c.Level)))
+		lines = append(lines, t.paint("● "+cell(c.Line(f.Now), "")+t.dim("; "+cell(remedy(c), "")), levelTone(c.Level)))
 	}
 	return lines
 }

@@ -174,6 +174,8 @@ func TestCures(t *testing.T) {
 		{&os.PathError{Op: "listen", Path: "/x", Err: syscall.ENOENT}, "make the directory (mkdir -p /run/user/1000)"},
 		{fmt.Errorf("shared memory \"x\" of 1 bytes: open /proc/self/fd/3: %w: /proc has to be mounted", syscall.ENOENT), ""},
 		{syscall.EACCES, "use paths this user may write"},
+		{fmt.Errorf("tls.cert: %w", &os.PathError{Op: "open", Path: "/x", Err: syscall.ENOENT}), ""},
+		{fmt.Errorf("tls.key: %w", &os.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}), ""},
 		{syscall.ENOSPC, "free some memory or space"},
 		{syscall.EMFILE, "raise the limit of open files"},
 		{errors.New("something else"), ""},

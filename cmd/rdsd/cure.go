@@ -18,6 +18,8 @@ func cure(err error, cfg *config.Config) string {
 	switch {
 	case strings.Contains(err.Error(), "--socket"), strings.HasPrefix(err.Error(), "shared memory "):
 		return "" // the error names the flag to use, or what the memory lacks
+	case strings.HasPrefix(err.Error(), "tls."):
+		return "" // the error names the key and the file
 	case errors.Is(err, stats.ErrInUse):
 		return "stop that daemon, or give this one other paths with -socket and -stats"
 	case errors.Is(err, syscall.EADDRINUSE):

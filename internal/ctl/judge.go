@@ -45,7 +45,7 @@ const (
 const (
 	FindEngine   = "engine"   // it does not turn
 	FindWarning  = "warning"  // the daemon's own warnings: log, metrics, certificates, names, drain
-	FindPeer     = "peer"     // a peer that is wanted is not reached
+	FindPeer     = "peer"     // a peer that is wanted, or was lately, is not reached
 	FindRefused  = "refused"  // this daemon turns another host away
 	FindUnacked  = "unacked"  // something has no ack
 	FindReceiver = "receiver" // a sender here waits for a receiver on another host
@@ -103,12 +103,17 @@ func Judge(f *Facts) []Finding {
 	j.engine()
 	j.peers()
 	j.refused()
+	j.exhausted()
 	j.congested()
 	j.backlog()
 	j.limits()
 	for _, w := range f.Status.Warnings { // TLS among them, unless tls.warn is off
 		if !slices.ContainsFunc(j.out, func(c Finding) bool { return c.Text == w }) {
-			j.out = append(j.out, Finding{Level: LevelWarn, Check: FindWarning, Text: w, Who: here, Do: "rdsctl errors"})
+			f := Finding{Level: LevelWarn, Check: FindWarning, Text: w, Who: here, Do: "rdsctl errors"}
+			if strings.HasPrefix(w, "drained: ") || strings.Contains(w, " drained, ") {
+				f.Fix, f.Do = "whoever drained it ends that with the command that this names", "rdsctl backlog"
+			}
+			j.out = append(j.out, f)
 		}
 	}
 	for kind, n := range j.more {
@@ -199,37 +204,8 @@ func (j *judgement) unreached(p *PeerInfo) *Finding {
 	if p.QueuedMessages+p.UnackedMessages > 0 {
 		f.Level, f.Text = LevelError, fmt.Sprintf("messages wait for %v, which cannot be reached", p.Remote)
 	}
-	text := strings.ToLower(f.Error)
-	for _, c := range causes {
-		if strings.Contains(text, c.text) {
-			f.Who, f.Fix = strings.ReplaceAll(c.who, "ADDR", p.Remote.String()), strings.ReplaceAll(c.fix, "ADDR", p.Remote.String())
-			break
-		}
-	}
+	f.blame(p.Remote)
 	return &f
-}
-
-const (
-	there     = "the administrator of ADDR"
-	bothHosts = "the administrators of both hosts"
-	certFix   = "both hosts need certificates of one authority for their addresses, the same tls.mode, and right clocks"
-)
-
-// causes say what the last error of a connection usually means. The first that fits counts.
-var causes = []struct{ text, who, fix string }{
-	{"not in peers.allow", here, "add ADDR to peers.allow, then rdsctl config reload"},
-	{"its peers.allow does not name", there, "add this host to peers.allow there, then rdsctl config reload there"},
-	{"without a word", there, "rdsctl doctor there; mostly its peers.allow does not name this host"},
-	{"is no rdsd", there, "see what listens at that port there, and that port is the same on both hosts"},
-	{"version", bothHosts, "install the same release on both hosts"},
-	{"tls", bothHosts, certFix},
-	{"certificate", bothHosts, certFix},
-	{"rejected", there, "rdsctl doctor there says why; mostly its peers.allow does not name this host"},
-	{"refused", there, "see that rdsd runs there, at this address and the same port (listen in rdsctl status)"},
-	{"no route", "the administrator of the network", "ip route get ADDR"},
-	{"unreachable", "the administrator of the network", "ip route get ADDR"},
-	{"no answer", there, "see that the host is up, and that firewalls let TCP through to rdsd's port"},
-	{"time", there, "see that the host is up, and that firewalls let TCP through to rdsd's port"},
 }
 
 // unacked judges what is in progress on a connection that is up.
@@ -251,29 +227,6 @@ func (j *judgement) unacked(p *PeerInfo) *Finding {
 		f.Text, f.Who, f.Do = fmt.Sprintf("messages to %v wait to be sent", p.Remote), "whoever rdsctl backlog names", "rdsctl backlog"
 	}
 	return &f
-}
-
-// TurnsAway reports whether an event says that this daemon did not take a host's connection.
-func TurnsAway(event string) bool {
-	return strings.HasPrefix(event, "request rejected") || strings.Contains(event, "connection refused")
-}
-
-// refused judges the hosts that this daemon has turned away lately. One that is connected by now is none of them.
-func (j *judgement) refused() {
-	seen := map[netip.Addr]bool{}
-	list := slices.Clone(j.Errors)
-	sortStable(list, func(a, b ErrorInfo) int { return b.Last.Compare(a.Last) })
-	for i := range list {
-		e := &list[i]
-		if !TurnsAway(e.Event) || !e.Peer.IsValid() || seen[e.Peer] || j.Now.Sub(e.Last) >= refusedFor ||
-			slices.ContainsFunc(j.Peers, func(p PeerInfo) bool { return p.Remote == e.Peer && p.State == "up" && p.Since.After(e.Last) }) {
-			continue
-		}
-		seen[e.Peer] = true
-		j.add(Finding{Level: LevelWarn, Check: FindRefused, About: e.Peer.String(), Text: fmt.Sprintf("%v was turned away", e.Peer),
-			Error: cmp.Or(e.Error, e.Event), ErrorAt: e.Last, Who: here, Do: fmt.Sprintf("rdsctl errors -filter peer=%v", e.Peer),
-			Fix: "if that host belongs here: name it in peers.allow, and see to the certificates, version and tls.mode of both hosts"})
-	}
 }
 
 // congested judges ports that are full.
@@ -343,9 +296,9 @@ func (j *judgement) limits() {
 			use  *Usage
 			do   string
 		}{{"clients", &u.Clients, "processes"}, {"sockets", &u.Sockets, "sockets"}, {"destinations", &u.Destinations, "backlog"}, {"operations", &u.Operations, "backlog"},
-			{"grants", &u.Grants, "keys"}, {"registered bytes", &u.RegisteredBytes, "processes"}, {"queued bytes", &u.QueuedBytes, "processes"}} {
+			{"grants", &u.Grants, "keys"}, {"registered_bytes", &u.RegisteredBytes, "processes"}, {"queued_bytes", &u.QueuedBytes, "processes"}} {
 			if r.use.Quota != nil && *r.use.Quota > 0 && nearly(r.use.Used, *r.use.Quota) {
-				j.add(Finding{Level: LevelWarn, Check: FindQuota, About: name, Text: fmt.Sprintf("%s has nine tenths or more of its quota of %s", name, r.name),
+				j.add(Finding{Level: LevelWarn, Check: FindQuota, About: name, Text: fmt.Sprintf("%s uses nine tenths or more of its quota.%s of %d", name, r.name, *r.use.Quota),
 					Who: name + ", or " + here, Fix: "raise it in quota.overrides if that use is right", Do: "rdsctl " + r.do})
 			}
 		}

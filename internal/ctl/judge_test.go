@@ -54,7 +54,15 @@ func TestJudge(t *testing.T) {
 		"forbade long ago":      {Facts{Errors: []ErrorInfo{{Event: "request rejected", Peer: a, Last: ago(refusedFor)}}}, nil},
 		"TLS mismatch": {Facts{Peers: []PeerInfo{down("TLS: EOF")}, Errors: []ErrorInfo{turned("connection refused: TLS", "begins without TLS"), turned("up", "none")}},
 			[]string{"warn peer: 10.0.0.2 is wanted and cannot be reached: TLS: EOF (2s ago) | the administrators of both hosts",
-				"warn refused: 10.0.0.2 was turned away: begins without TLS (1m0s ago) | the administrator of this host"}},
+				"warn refused: 10.0.0.2 was turned away: begins without TLS (1m0s ago) | the administrators of both hosts"}},
+		"wanted lately": {Facts{Errors: []ErrorInfo{turned("connect failed", "its peers.allow does not name this host"), {Event: "connect failed", Peer: a, Error: "older", Last: ago(2 * time.Minute)}}},
+			[]string{"warn peer: 10.0.0.2 was wanted and could not be reached: its peers.allow does not name this host (1m0s ago) | the administrator of 10.0.0.2"}},
+		"wanted lately, and still": {Facts{Errors: []ErrorInfo{turned("connect failed", "older")}, Peers: []PeerInfo{down("not in peers.allow")}},
+			[]string{"warn peer: 10.0.0.2 is wanted and cannot be reached: not in peers.allow (2s ago) | the administrator of this host"}},
+		"wanted lately, and it is up": {Facts{Errors: []ErrorInfo{turned("connect failed", "older")}, Peers: []PeerInfo{{Remote: a, State: "up", Since: ago(time.Second)}}}, nil},
+		"wanted long ago":             {Facts{Errors: []ErrorInfo{{Event: "connect failed", Peer: a, Last: ago(refusedFor)}}}, nil},
+		"no descriptors": {Facts{Errors: []ErrorInfo{{Event: "control socket", Error: "accept4: too many open files", Last: ago(time.Minute)}, {Event: "control socket", Error: "accept4: too many open files", Last: ago(refusedFor)}}},
+			[]string{"error warning: the daemon had no descriptors left, and refused processes or connections | the administrator of this host"}},
 		"other version": {Facts{Peers: []PeerInfo{down("rejected: the peer's rdsd speaks extension version 1, this one 2")}},
 			[]string{"warn peer: 10.0.0.2 is wanted and cannot be reached: rejected: the peer's rdsd speaks extension version 1, this one 2 (2s ago) | the administrators of both hosts"}},
 		"nothing is heard while it is connected to": {Facts{Peers: []PeerInfo{{Remote: a, State: "connecting", Since: ago(3 * time.Second)}}},
@@ -78,7 +86,7 @@ func TestJudge(t *testing.T) {
 		"no room": {Facts{Backlog: []BacklogInfo{{Addr: b, Port: 5, Owner: *owner, Oldest: LateAfter, WaitsFor: WaitsForRoom}, {Addr: b, Port: 5, Owner: *owner, Oldest: LateAfter, WaitsFor: WaitsForQuota}}},
 			[]string{"warn quota: messages of app[12] wait: the daemon has as many peers as it can have, for 10s | the administrator of this host",
 				"warn quota: messages of app[12] wait: those to other destinations use all of quota.destinations of uid 0, for 10s | the administrator of this host"}},
-		"quota reached":  {Facts{Status: &Status{Users: quota(9, 10)}}, []string{"warn quota: uid 7 has nine tenths or more of its quota of sockets | uid 7, or the administrator of this host"}},
+		"quota reached":  {Facts{Status: &Status{Users: quota(9, 10)}}, []string{"warn quota: uid 7 uses nine tenths or more of its quota.sockets of 10 | uid 7, or the administrator of this host"}},
 		"quota in reach": {Facts{Status: &Status{Users: quota(8, 10)}}, nil},
 		"descriptors": {Facts{Status: &Status{Users: []User{{UID: new(uint32(8)), Unreceived: Usage{Used: 18, Quota: new(uint64(20))}}}}},
 			[]string{"error quota: processes of uid 8 leave so many descriptors unreceived that its next processes and buffers are refused | uid 8"}},
@@ -111,6 +119,34 @@ func TestJudgeMany(t *testing.T) {
 	}
 	got := Judge(&f)
 	if len(got) != mostOf+2 || got[mostOf].Level != LevelError || got[mostOf].Text != "3 more findings as this one: messages wait for 10.0.0.0, which cannot be reached" || got[mostOf+1].Text != "drained" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestCauses: what an error says decides who has to act.
+func TestCauses(t *testing.T) {
+	for text, want := range map[string]string{
+		"TLS: tls: failed to verify certificate: x509: certificate has expired or is not yet valid":              there,
+		"TLS: the peer does not accept this host's certificate: it has expired, or the peer's clock is wrong":    here,
+		"TLS: tls: failed to verify certificate: x509: certificate signed by unknown authority":                  bothHosts,
+		"TLS: the peer's certificate is not for its address (IP SAN, or its name of tls.names): x509":            there,
+		"the peer has no TLS for our address (its tls.mode, tls.cert)":                                           bothHosts,
+		"the peer begins with TLS, which is off here for its address (tls.mode, tls.cert)":                       bothHosts,
+		"TLS: the peer does not accept this host's certificate: it is not for this host's address: bad":          bothHosts,
+		"TLS: the peer does not accept this host's certificate: tls.ca there does not have its authority: alert": bothHosts,
+	} {
+		f := Finding{Error: text}
+		f.blame(netip.MustParseAddr("10.0.0.2"))
+		if f.Who != strings.ReplaceAll(want, "ADDR", "10.0.0.2") || f.Fix == "" || f.Fix == certFix || strings.Contains(f.Fix, "ADDR") {
+			t.Errorf("%s:\n%s | %s, want %s", text, f.Who, f.Fix, want)
+		}
+	}
+}
+
+// TestDrained: the finding of a drain names how it ends, and what waits.
+func TestDrained(t *testing.T) {
+	got := Judge(&Facts{Status: &Status{Warnings: []string{"drained: senders wait and no socket is bound until rdsctl daemon resume"}}})
+	if len(got) != 1 || got[0].Fix == "" || got[0].Do != "rdsctl backlog" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -158,7 +158,7 @@ function failure(text, at, now) { return text && at ? `${text} (${span(Math.max(
 function healthItem(h, now) {
 	const error = h.error ? ": " + failure(h.error, h.error_at, now) : "";
 	const since = h.since ? `, for ${span((now - Date.parse(h.since)) / 1000)}` : "";
-	return el("li", { class: h.level, title: h.fix }, h.text + error + since, el("span", {}, h.who), el("code", {}, h.do));
+	return el("li", { class: h.level }, h.text + error + since, el("span", {}, h.fix ? h.who + ": " + h.fix : h.who), el("code", {}, h.do));
 }
 function show(p) {
 	const now = Date.parse(p.time);

@@ -48,7 +48,7 @@ func alertOf(err error) (tls.AlertError, bool) {
 
 // alerts say what the peer's alert about our certificate means (RFC 8446 section 6.2).
 var alerts = map[tls.AlertError]string{
-	42:  "it is not for this host's address (IP SAN, or its name of tls.names there), not of an authority of tls.ca there, or not good for both ends",
+	42:  "it is not for this host's address (IP SAN, or its name of tls.names there), not of an authority of tls.ca there, expired, or not good for both ends",
 	43:  "it is of a kind that the peer does not support",
 	44:  "it was revoked",
 	45:  "it has expired, or the peer's clock is wrong",
