@@ -33,7 +33,7 @@ func TestTables(t *testing.T) {
 	}{
 		{[]string{"status"}, `warning: 127.0.0.1:4000 is full: db[12] does not read, for 1m5s
 warning: senders here wait for 127.0.0.2:5000, which is full
-warning: uid 1000 has nine tenths or more of its quota of clients
+warning: uid 1000 uses nine tenths or more of its quota.clients of 1
 warning: beware?[31m
 daemon      rdsd v0.1.0, pid 4711, up 1m30s, instance 0000000000000abc
 socket      /run/rdsd/rdsd.sock

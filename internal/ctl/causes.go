@@ -106,7 +106,7 @@ func (j *judgement) refused() {
 func (j *judgement) exhausted() {
 	for i := range j.Errors {
 		if e := &j.Errors[i]; strings.Contains(e.Error, "too many open files") && j.Now.Sub(e.Last) < refusedFor {
-			j.add(Finding{Level: LevelError, Check: FindWarning, Text: "the daemon had no descriptors left, and refused processes or connections", Who: here,
+			j.add(Finding{Level: LevelWarn, Check: FindWarning, Text: "the daemon had no descriptors left, and refused processes or connections", Who: here,
 				Fix: "raise LimitNOFILE= of rdsd.service (ulimit -n), or fs.file-max, and restart rdsd", Do: "rdsctl errors"})
 			return
 		}

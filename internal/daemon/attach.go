@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -21,7 +22,7 @@ func (s *session) attach(id uint32, hello *ipc.Hello) (err error) {
 		return err
 	}
 	if err := s.memory.makeFor(s.params); err != nil {
-		return err
+		return fmt.Errorf("in the daemon: %w", err) // the process reads it, and has limits of its own
 	}
 	c, windows, err := s.client()
 	if err != nil {

@@ -158,12 +158,23 @@ function failure(text, at, now) { return text && at ? `${text} (${span(Math.max(
 function healthItem(h, now) {
 	const error = h.error ? ": " + failure(h.error, h.error_at, now) : "";
 	const since = h.since ? `, for ${span((now - Date.parse(h.since)) / 1000)}` : "";
-	return el("li", { class: h.level }, h.text + error + since, el("span", {}, h.fix ? h.who + ": " + h.fix : h.who), el("code", {}, h.do));
+	return el("li", { class: h.level }, h.text + error + since, el("span", {}, h.fix ? `${h.who}: ${h.fix}` : h.who), el("code", {}, h.do));
+}
+// distinct has the latest of each kind of event, with their number.
+function distinct(events) {
+	const kinds = new Map();
+	for (const e of events) {
+		const key = JSON.stringify([e.event, e.peer, e.error]), same = kinds.get(key);
+		if (same) same.count++;
+		else kinds.set(key, { ...e, count: 1 });
+	}
+	return [...kinds.values()];
 }
 function show(p) {
 	const now = Date.parse(p.time);
 	remember(p);
-	document.getElementById("version").textContent = p.version;
+	document.title = `rdsd on ${p.host}`;
+	document.getElementById("version").textContent = `${p.version} on ${p.host}`;
 	document.getElementById("health").replaceChildren(...(p.health.length ? p.health.map(h => healthItem(h, now)) : [el("li", { class: "ok" }, "all is well")]));
 	document.getElementById("summary").textContent = `pid ${p.pid}, instance ${p.instance}, up ${span(p.uptime_ns / 1e9)}; engine ${p.engine.state}, ` +
 		`turns p99 below ${seconds(p.engine.turn_p99_ns / 1e9)}, longest ${seconds(p.engine.turn_max_ns / 1e9)}, ${p.engine.stalls} stalls`;
@@ -174,7 +185,7 @@ function show(p) {
 	fill("peers", p.peers.map(x => peerRow(x, now)), false);
 	fill("backlog", p.stalls.map(s => row([s.remote], [s.lane, "n"], [actors[s.waits_for] ?? s.waits_for, s.oldest_ns > 5e9 ? "warn" : ""], [time(s.oldest_ns), "n"],
 		[`${count(s.queued_messages)} / ${bytes(s.queued_bytes)}`, "n"], [`${count(s.unacked_messages)} / ${bytes(s.unacked_bytes)}`, "n"], [failure(s.last_error, s.last_error_at, now), "long"])));
-	fill("events", p.events.map(e => row([new Date(e.time).toLocaleTimeString("en-GB")], [e.event, e.level === "info" ? "" : e.level], [e.peer ?? ""], [e.error, "long"])));
+	fill("events", distinct(p.events).map(e => row([new Date(e.time).toLocaleTimeString("en-GB")], [e.count > 1 ? `${e.event} (${e.count} times)` : e.event, e.level === "info" ? "" : e.level], [e.peer ?? ""], [e.error, "long"])));
 	document.getElementById("gauges").replaceChildren(...gauges.map(([name, f]) => [name, f(p.counters)]).filter(([, text]) => !/^0( B)?$/.test(text))
 		.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));
 }

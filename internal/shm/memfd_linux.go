@@ -239,7 +239,7 @@ func explain(call string, err error) error {
 		errno error
 		cure  string
 	}{
-		{unix.EMFILE, "this process is at its limit of open files; raise ulimit -n (LimitNOFILE=)"},
+		{unix.EMFILE, "at the limit of open files of the process; raise ulimit -n (LimitNOFILE=)"},
 		{unix.ENFILE, "the system is at its limit of open files; raise fs.file-max"},
 		{unix.ENOMEM, "not enough memory, or at the limit of the control group (MemoryMax=) or of mappings (vm.max_map_count)"},
 		{unix.EFAULT, "not enough memory, or at the limit of the control group (MemoryMax=)"},

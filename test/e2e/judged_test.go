@@ -232,7 +232,7 @@ func TestJudgedQuota(t *testing.T) {
 		u.do("bind "+h.at(4000).String(), "bound")
 		h.judged(state{})
 		u.do("bind "+h.at(4001).String(), "bound")
-		h.judged(state{ctl.FindQuota, ctl.LevelWarn, fmt.Sprintf("uid %d has nine tenths or more of its quota of sockets", nobody), ""})
+		h.judged(state{ctl.FindQuota, ctl.LevelWarn, fmt.Sprintf("uid %d uses nine tenths or more of its quota.sockets of 2", nobody), ""})
 		u.Kill()
 		h.judged(state{})
 	})
