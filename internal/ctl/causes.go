@@ -13,6 +13,7 @@ const (
 	bothHosts  = "the administrators of both hosts"
 	theNetwork = "the administrator of the network"
 	certFix    = "both hosts need certificates of one authority for their addresses, the same tls.mode, and right clocks"
+	modeFix    = "the same tls.mode on both hosts, and certificates if it is on"
 	upFix      = "see that the host is up, and that firewalls let TCP through to rdsd's port"
 )
 
@@ -24,16 +25,16 @@ var causes = []struct{ text, who, fix string }{
 	{"without a word", there, "rdsctl doctor there; mostly its peers.allow does not name this host"},
 	{"is no rdsd", there, "see what listens at that port there, and that port is the same on both hosts"},
 	{"version", bothHosts, "install the same release on both hosts"},
-	{"certificate has expired", there, "a new certificate there; if it is valid, the clocks of both hosts"},
-	{"it has expired", here, "a new certificate here; if it is valid, the clocks of both hosts"},
+	{"certificate has expired", there, "a new certificate there, or right clocks"},
+	{"it has expired", here, "a new certificate here, or right clocks"},
 	{"unknown authority", bothHosts, "certificates of one authority: that of ADDR's certificate is not in tls.ca here"},
 	{"does not have its authority", bothHosts, "certificates of one authority: that of this host's certificate is not in tls.ca of ADDR"},
 	{"peer's certificate is not for its address", there, "a certificate there that has ADDR as an IP SAN, or the same tls.names on both hosts"},
 	{"does not accept this host's certificate", bothHosts, "rdsctl doctor on ADDR says what is wrong with the certificate of this host"},
-	{"has no tls", bothHosts, "the same tls.mode on both hosts: TLS is on here and off at ADDR"},
-	{"begins with tls", bothHosts, "the same tls.mode on both hosts: TLS is off here and on at ADDR"},
-	{"wants tls", bothHosts, "the same tls.mode on both hosts: TLS is off here and on at ADDR"},
-	{"begins without tls", bothHosts, "the same tls.mode on both hosts: TLS is on here and off at ADDR"},
+	{"has no tls", bothHosts, modeFix},
+	{"begins with tls", bothHosts, modeFix},
+	{"wants tls", bothHosts, modeFix},
+	{"begins without tls", bothHosts, modeFix},
 	{"tls", bothHosts, certFix},
 	{"certificate", bothHosts, certFix},
 	{"rejected", there, "rdsctl doctor there says why; mostly its peers.allow does not name this host"},
@@ -60,16 +61,18 @@ func TurnsAway(event string) bool {
 	return strings.HasPrefix(event, "request rejected") || strings.Contains(event, "connection refused")
 }
 
+// told is a kind of finding about a host.
+type told struct {
+	check string
+	addr  netip.Addr
+}
+
 // connectFailed is the event of a peer that this daemon did not reach.
 const connectFailed = "connect failed"
 
 // refused judges the hosts that this daemon has turned away lately, and those that it did not reach while somebody wanted
 // them. A program that has given up leaves nothing else. A host that is connected by now is none of them.
 func (j *judgement) refused() {
-	type told struct {
-		check string
-		addr  netip.Addr
-	}
 	seen := map[told]bool{}
 	for i := range j.out {
 		if addr, err := netip.ParseAddr(j.out[i].About); err == nil {
@@ -99,16 +102,5 @@ func (j *judgement) refused() {
 			f.Fix = "if that host belongs here: " + f.Fix
 		}
 		j.add(f)
-	}
-}
-
-// exhausted judges whether the daemon has lately had no descriptor for a process or connection.
-func (j *judgement) exhausted() {
-	for i := range j.Errors {
-		if e := &j.Errors[i]; strings.Contains(e.Error, "too many open files") && j.Now.Sub(e.Last) < refusedFor {
-			j.add(Finding{Level: LevelWarn, Check: FindWarning, Text: "the daemon had no descriptors left, and refused processes or connections", Who: here,
-				Fix: "raise LimitNOFILE= of rdsd.service (ulimit -n), or fs.file-max, and restart rdsd", Do: "rdsctl errors"})
-			return
-		}
 	}
 }

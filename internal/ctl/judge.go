@@ -103,7 +103,6 @@ func Judge(f *Facts) []Finding {
 	j.engine()
 	j.peers()
 	j.refused()
-	j.exhausted()
 	j.congested()
 	j.backlog()
 	j.limits()
@@ -157,10 +156,6 @@ func (j *judgement) peers() {
 	sortStable(list, func(a, b PeerInfo) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(b.OldestUnacked, a.OldestUnacked))
 	})
-	type told struct {
-		check string
-		addr  netip.Addr
-	}
 	seen := map[told]bool{}
 	for i := range list {
 		for _, f := range []*Finding{j.path(&list[i]), j.unreached(&list[i]), j.unacked(&list[i])} {

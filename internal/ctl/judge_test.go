@@ -61,8 +61,6 @@ func TestJudge(t *testing.T) {
 			[]string{"warn peer: 10.0.0.2 is wanted and cannot be reached: not in peers.allow (2s ago) | the administrator of this host"}},
 		"wanted lately, and it is up": {Facts{Errors: []ErrorInfo{turned("connect failed", "older")}, Peers: []PeerInfo{{Remote: a, State: "up", Since: ago(time.Second)}}}, nil},
 		"wanted long ago":             {Facts{Errors: []ErrorInfo{{Event: "connect failed", Peer: a, Last: ago(refusedFor)}}}, nil},
-		"no descriptors": {Facts{Errors: []ErrorInfo{{Event: "control socket", Error: "accept4: too many open files", Last: ago(time.Minute)}, {Event: "control socket", Error: "accept4: too many open files", Last: ago(refusedFor)}}},
-			[]string{"warn warning: the daemon had no descriptors left, and refused processes or connections | the administrator of this host"}},
 		"other version": {Facts{Peers: []PeerInfo{down("rejected: the peer's rdsd speaks extension version 1, this one 2")}},
 			[]string{"warn peer: 10.0.0.2 is wanted and cannot be reached: rejected: the peer's rdsd speaks extension version 1, this one 2 (2s ago) | the administrators of both hosts"}},
 		"nothing is heard while it is connected to": {Facts{Peers: []PeerInfo{{Remote: a, State: "connecting", Since: ago(3 * time.Second)}}},

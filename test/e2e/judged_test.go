@@ -122,7 +122,7 @@ func TestJudgedUnreached(t *testing.T) {
 					there.judged(state{})
 				}
 				s.Close()
-				here.judged(state{}) // nobody wants it any more
+				here.judged(state{ctl.FindPeer, ctl.LevelWarn, there.addr().String() + " was wanted and could not be reached", tc.is.why}) // nobody wants it any more
 			})
 		}
 	})
