@@ -1,7 +1,7 @@
 package rdmadev
 
 import (
-	"cmp"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,8 +40,14 @@ func counters(device string, port int) (out []Counter) {
 // sorted puts counters into the order of their names, without the second of two and those beyond
 // maxCounters.
 func sorted(out []Counter) []Counter {
-	slices.SortFunc(out, func(a, b Counter) int { return cmp.Compare(a.Name, b.Name) })
-	out = slices.CompactFunc(out, func(a, b Counter) bool { return a.Name == b.Name })
+	by := map[string]uint64{}
+	for _, c := range slices.Backward(out) {
+		by[c.Name] = c.Value
+	}
+	out = nil
+	for _, name := range slices.Sorted(maps.Keys(by)) { // as strings: a sort of counters is eight kilobytes more
+		out = append(out, Counter{name, by[name]})
+	}
 	return out[:min(len(out), maxCounters)]
 }
 
