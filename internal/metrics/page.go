@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,7 @@ type page struct {
 	Schema   string            `json:"schema"`
 	Time     time.Time         `json:"time"`
 	Version  string            `json:"version"`
+	Host     string            `json:"host"` // as uname -n has it, "" = not known
 	PID      int               `json:"pid"`
 	Instance ctl.ID            `json:"instance"`
 	Uptime   time.Duration     `json:"uptime_ns"`
@@ -132,7 +134,8 @@ func (p *pages) data(w http.ResponseWriter, r *http.Request) {
 		users, _ = p.c.askUsers.ask()
 	}
 	s, found := p.c.judge(now, &snap, peers, users)
-	out := page{Schema: PageSchema, Time: now, Version: p.src.Version, PID: s.PID, Instance: s.Instance, Uptime: s.Uptime,
+	host, _ := os.Hostname()
+	out := page{Schema: PageSchema, Time: now, Version: p.src.Version, Host: host, PID: s.PID, Instance: s.Instance, Uptime: s.Uptime,
 		Engine: s.Engine, Counters: make(map[string]uint64, len(snap.Values)), Health: found, Peers: []pagePeer{},
 		Series: seriesNames[:], History: [][]float64{}, Stalls: []ctl.StallInfo{}, Events: []ctl.EventInfo{}}
 	for _, v := range snap.Values {

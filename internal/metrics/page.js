@@ -173,7 +173,8 @@ function distinct(events) {
 function show(p) {
 	const now = Date.parse(p.time);
 	remember(p);
-	document.getElementById("version").textContent = p.version;
+	document.title = p.host ? `rdsd on ${p.host}` : "rdsd";
+	document.getElementById("version").textContent = p.host ? `${p.version} on ${p.host}` : p.version;
 	document.getElementById("health").replaceChildren(...(p.health.length ? p.health.map(h => healthItem(h, now)) : [el("li", { class: "ok" }, "all is well")]));
 	document.getElementById("summary").textContent = `pid ${p.pid}, instance ${p.instance}, up ${span(p.uptime_ns / 1e9)}; engine ${p.engine.state}, ` +
 		`turns p99 below ${seconds(p.engine.turn_p99_ns / 1e9)}, longest ${seconds(p.engine.turn_max_ns / 1e9)}, ${p.engine.stalls} stalls`;

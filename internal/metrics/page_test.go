@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,6 +56,9 @@ func TestPage(t *testing.T) {
 	var p page
 	if err := json.Unmarshal(get(h, "localhost", "/page.json").Body.Bytes(), &p); err != nil {
 		t.Fatal(err)
+	}
+	if host, _ := os.Hostname(); p.Host != host || host == "" {
+		t.Errorf("the page is of %q, this host is %q", p.Host, host)
 	}
 	if p.Schema != PageSchema || p.Version != "v1" || p.PID != 1 || p.Counters["send_queued"] != 7 || len(p.Peers) != 1 || p.Engine.State != "running" || p.Error != "" {
 		t.Errorf("%+v", p)

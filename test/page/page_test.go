@@ -117,7 +117,8 @@ func TestPage(t *testing.T) {
 	traffic(t, watched, other.Bind(t, other.Open(t), 0))
 
 	doc := browse(t, chromium, url, "--virtual-time-budget=12000", "--dump-dom")
-	for _, want := range []string{`<td class="up">up</td>`, other.Addr().String() + "</td>", "1 of 1 up", `<figure aria-label="Messages">`, `<figure aria-label="Messages acked in">`,
+	host, _ := os.Hostname()
+	for _, want := range []string{"<title>rdsd on " + host + "</title>", `<td class="up">up</td>`, other.Addr().String() + "</td>", "1 of 1 up", `<figure aria-label="Messages">`, `<figure aria-label="Messages acked in">`,
 		"<dt>clients</dt><dd>1</dd>", `<li class="ok">all is well</li>`, `<section id="backlog"`, "Nothing in ten minutes: RDMA,"} {
 		if !strings.Contains(doc, want) {
 			t.Errorf("the page lacks %q", want)
