@@ -3,8 +3,10 @@ package page
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -107,6 +109,26 @@ func traffic(t *testing.T, a, b *rds.Socket) {
 	}
 }
 
+// drawable waits until there is enough to draw: the browser's clock runs ahead of the daemon's.
+func drawable(t *testing.T, url string) {
+	t.Helper()
+	for {
+		var p struct{ History [][]float64 }
+		r, err := http.Get(url + "page.json")
+		if err == nil {
+			err = json.NewDecoder(r.Body).Decode(&p)
+			r.Body.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.History) > 2 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // the history goes by the clock
+	}
+}
+
 func TestPage(t *testing.T) {
 	chromium := os.Getenv("RDSD_CHROMIUM")
 	if chromium == "" {
@@ -116,6 +138,7 @@ func TestPage(t *testing.T) {
 	other := rdstest.StartDaemons(t, 1)[0]
 	traffic(t, watched, other.Bind(t, other.Open(t), 0))
 
+	drawable(t, url)
 	doc := browse(t, chromium, url, "--virtual-time-budget=12000", "--dump-dom")
 	host, _ := os.Hostname()
 	for _, want := range []string{"<title>rdsd on " + host + "</title>", `<td class="up">up</td>`, other.Addr().String() + "</td>", "1 of 1 up", `<figure aria-label="Messages">`, `<figure aria-label="Messages acked in">`,
