@@ -147,3 +147,28 @@ func TestLastAck(t *testing.T) {
 		})
 	}
 }
+
+// TestLastAckWaitsForNotice: the ack of a Conn that is closed does not cover a message whose notice has not been posted.
+func TestLastAckWaitsForNotice(t *testing.T) {
+	for name, v := range map[string]Verdict{"no socket": NoSocket, "refused": Refused} {
+		s := newScript(t).up()
+		s.verdict = func(h *wire.Header) Verdict {
+			if h.DPort == 66 {
+				return v
+			}
+			return Accepted
+		}
+		s.post(s.data("fine"), s.data("lost", port(66)), s.data("fine too"))
+		for s.q.deliver() {
+		}
+		for _, w := range s.dev.cq {
+			s.c.HandleRecv(s.now, &w.wc, w.buf)
+		}
+		s.dev.cq = nil
+		s.c.Close(s.now)
+		s.run()
+		if f := s.frames(); len(f) != 1 || f[0].Ack != s.seq-2 || s.c.State() != Down {
+			t.Errorf("%s: %v, %+v; the message before the notice is %d", name, s.c.State(), f, s.seq-2)
+		}
+	}
+}

@@ -196,8 +196,8 @@ func (c *Conn) Reset(now int64, why error) {
 }
 
 // Close ends the connection for good, and every message with Cancelled, at once or
-// when the message's work requests have completed. An ack that is owed goes out before that. Close is
-// complete when State is Down.
+// when the message's work requests have completed. An ack that is owed goes out before that. It does not
+// cover a message whose notice was not posted. Close is complete when State is Down.
 func (c *Conn) Close(now int64) {
 	c.calls.Drive()
 	c.now = now
@@ -205,6 +205,7 @@ func (c *Conn) Close(now int64) {
 		return
 	}
 	c.closed = true
+	stays := c.state == Up && c.lastAck() // with the notices that bound it
 	for _, l := range []*msg.List{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue, &c.out.unacked} {
 		c.endAll(l, msg.Cancelled)
 	}
@@ -216,7 +217,7 @@ func (c *Conn) Close(now int64) {
 	c.rejectPending()
 	switch c.state {
 	case Up:
-		if !c.lastAck() {
+		if !stays {
 			c.fail(ErrClosed)
 		}
 	case Connecting:
