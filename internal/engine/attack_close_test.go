@@ -153,3 +153,27 @@ func TestSentBeforeTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleCloseIsCheap: who closes sockets that have nothing to send, or that there are not, as often as
+// it can, has no turn do more work of others than it would do anyway.
+func TestIdleCloseIsCheap(t *testing.T) {
+	w := newWorld(t, 2, Config{})
+	a, b := w.attach(0, smallParams()), w.attach(0, smallParams())
+	s, idle := a.bind(10), b.bind(11)
+	a.open(s, 0, 0, hostAddr(1), 20)
+	a.sendMsg(s, 0, 0, 10)
+	e := w.es[0]
+	e.chores.Renew()
+	e.tx.pollClient(a.cl)
+	if len(e.dirty.flush) != 1 {
+		t.Fatalf("%d peers have something to send", len(e.dirty.flush))
+	}
+	for _, h := range []uint32{1 << 20, idle} {
+		_, err := e.Serve(b.cl, &ipc.CloseSock{Sock: h}, &RingPlace{})
+		if (err == nil) != (h == idle) || len(e.dirty.flush) != 1 {
+			t.Errorf("socket %#x: %v, %d peers have something to send", h, err, len(e.dirty.flush))
+		}
+	}
+	w.run()
+	w.clean(a, b)
+}

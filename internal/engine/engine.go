@@ -188,7 +188,7 @@ func (e *Engine) finishing() bool {
 // Shutdown ends every connection in order: what is not sent stays unsent, and what has been delivered
 // is acked. What this daemon alone has is lost. So no peer is told then that it has arrived.
 func (e *Engine) Shutdown() {
-	held := e.rx.overflow.used > 0
+	held := e.rx.holds()
 	for len(e.clients.all) > 0 {
 		e.Detach(e.clients.all[0])
 	}

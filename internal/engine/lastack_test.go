@@ -43,16 +43,22 @@ func TestShutdownAcks(t *testing.T) {
 	}
 }
 
-// TestShutdownHolds: what a daemon alone has when it shuts down is lost, and is not acked then.
+// TestShutdownHolds: what a daemon alone has when it shuts down is lost, and is not acked then, in its own memory
+// and in that of a client that has not been told.
 func TestShutdownHolds(t *testing.T) {
-	w, a, b := opPair(t, 2)
-	a.submit(shm.Sub{Len: 4})
-	w.run()
-	w.delivered(a, b, 4)
-	w.es[1].rx.overflow.used++
-	w.es[1].Shutdown()
-	w.run()
-	if a.look(); len(a.back) != 1 || !w.es[1].Quiet() {
-		t.Errorf("returned %v after the shutdown, quiet %v", a.back, w.es[1].Quiet())
+	for name, hold := range map[string]func(e *Engine, s *socket){
+		"its own memory": func(e *Engine, _ *socket) { e.rx.overflow.used++ },
+		"untold":         func(e *Engine, s *socket) { e.rx.queueOver(&rxMsg{sock: s}) },
+	} {
+		w, a, b := opPair(t, 2)
+		a.submit(shm.Sub{Len: 4})
+		w.run()
+		w.delivered(a, b, 4)
+		hold(w.es[1], b.cl.sock(b.sock))
+		w.es[1].Shutdown()
+		w.run()
+		if a.look(); len(a.back) != 1 || !w.es[1].Quiet() {
+			t.Errorf("%s: returned %v after the shutdown, quiet %v", name, a.back, w.es[1].Quiet())
+		}
 	}
 }

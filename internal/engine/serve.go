@@ -73,7 +73,9 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 	case *ipc.CloseSock:
 		if p.closing == nil {
 			p.closing = c.sock(r.Sock)
-			e.sendNow()
+			if p.closing != nil && p.closing.txs.N > 0 { // else it costs others nothing
+				e.sendNow()
+			}
 		}
 		switch s := p.closing; {
 		case s == nil:
