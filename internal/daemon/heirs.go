@@ -78,7 +78,7 @@ func (h *heirs) handOverConn(s *handover.State, f *handover.Files, c *connection
 	if known {
 		id.Label = label
 	} else {
-		h.d.label(conn, &id)
+		h.d.label(conn, &id) // it goes on without, if whoever has made it has ended since
 	}
 	return h.d.newConnection(conn, id)
 }

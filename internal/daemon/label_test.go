@@ -75,8 +75,9 @@ func (d *Daemon) status(t *testing.T) ctl.Status {
 	return s
 }
 
-// TestUnreadableCgroup: a process whose cgroup cannot be read counts for its user. The status
-// warns of it once, but not of processes that have ended.
+// TestUnreadableCgroup: a process whose cgroup cannot be read counts for its user, and the status
+// warns of it once. If it has ended, it is not served: its connection may be another's, who
+// would have no account.
 func TestUnreadableCgroup(t *testing.T) {
 	var cgroup atomic.Pointer[string]
 	d := inCgroup(t, &cgroup, pods)
@@ -97,9 +98,14 @@ func TestUnreadableCgroup(t *testing.T) {
 	d = startDaemonWith(t, func(cfg *config.Config) { _ = cfg.Set(pods[0], pods[1]) }, func(d *Daemon) {
 		d.labels.cgroupOf = func(*ipc.Conn) ([]byte, error) { return nil, ipc.ErrPeerEnded }
 	})
-	attached(t, d)
-	if w := d.labels.warning.Load(); w != nil {
-		t.Error(*w)
+	_, err := dialRaw(t, d).ctl.Recv()
+	d.admission.mu.Lock()
+	defer d.admission.mu.Unlock()
+	if err == nil || d.admission.arrived > 0 {
+		t.Errorf("the connection of a process that has ended is served: %v", err)
+	}
+	if w := d.labels.warning.Load(); w != nil || d.admission.arrivingSince.Load() != 0 {
+		t.Error("a warning, or a connection that arrives for ever")
 	}
 }
 

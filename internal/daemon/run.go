@@ -98,7 +98,11 @@ func (d *Daemon) accept() {
 func (d *Daemon) welcome(c *ipc.Conn) {
 	d.admission.arriving()
 	id := d.credOf(c)
-	d.label(c, &id)
+	if !d.label(c, &id) {
+		d.admission.arrivingSince.Store(0)
+		c.Close()
+		return
+	}
 	s := newSession(d, d.newConnection(c, id))
 	if d.admission.enter(s) {
 		go s.run()

@@ -40,6 +40,9 @@ func (c *Conn) Cgroup() ([]byte, error) {
 	if ended(process) {
 		return nil, ErrPeerEnded
 	}
+	if errors.Is(err, os.ErrNotExist) && unix.Kill(c.peer.PID, 0) == unix.ESRCH {
+		return nil, ErrPeerEnded // an older kernel has not said so
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("%w: the daemon must see the processes of others in /proc (ProtectProc=default in its unit, no hidepid)", err)
 	}
