@@ -68,6 +68,7 @@ func (d *Daemon) sayGoodbye() {
 	d.log.Info("shutting down")
 	d.notify.Stopping()
 	d.listeners.control.Close()
+	d.engine.Do(d.engine.Ends)
 	d.admission.end(errShutdown)
 	d.engine.Do(func() { d.engine.Shutdown() })
 }

@@ -17,6 +17,8 @@ type receiver struct {
 	overflow   overflow
 	unfinished lists.List[rxMsg] // messages in assembly, by when they are looked at
 	congNews   bool              // of a localAddr
+	ends       bool              // the daemon is about to shut down, see Ends
+	lost       bool              // since then something was dropped that its client was not told of
 }
 
 // rxMsg is an arrived message that is not yet in its client's event ring. It is being

@@ -200,6 +200,9 @@ func (cs *clientTable) endSocket(s *socket) bool {
 // endArrived drops what has arrived for s and did not get to its client.
 func (cs *clientTable) endArrived(s *socket) bool {
 	e := cs.e
+	if s.over.N > 0 && e.rx.ends {
+		e.rx.lost = true
+	}
 	for s.over.N > 0 {
 		if !e.chores.MayLook(1) {
 			return false

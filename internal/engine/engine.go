@@ -185,16 +185,20 @@ func (e *Engine) finishing() bool {
 	return e.chores.Open() > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0 || e.tcpBusy()
 }
 
+// Ends says that the daemon is about to shut down, ahead of the end of its sessions: what had arrived for
+// their processes, and these were not told of, is lost.
+func (e *Engine) Ends() { e.rx.ends = true }
+
 // Shutdown ends every connection in order: what is not sent stays unsent, and what has been delivered
 // is acked. What this daemon alone has is lost. So no peer is told then that it has arrived.
 func (e *Engine) Shutdown() {
-	held := e.rx.holds()
+	e.Ends()
 	for len(e.clients.all) > 0 {
 		e.Detach(e.clients.all[0])
 	}
 	e.clients.endAtOnce()
 	for _, p := range e.peers.all {
-		if held && p.c.State() == conn.Up {
+		if e.rx.lost && p.c.State() == conn.Up {
 			p.c.Reset(e.now, conn.ErrClosed)
 		}
 		p.c.Close(e.now)

@@ -43,22 +43,29 @@ func TestShutdownAcks(t *testing.T) {
 	}
 }
 
-// TestShutdownHolds: what a daemon alone has when it shuts down is lost, and is not acked then, in its own memory
-// and in that of a client that has not been told.
+// TestShutdownHolds: what a daemon alone has when it shuts down is lost, and is not acked then, also if the
+// process that it was for has been told to end before.
 func TestShutdownHolds(t *testing.T) {
-	for name, hold := range map[string]func(e *Engine, s *socket){
-		"its own memory": func(e *Engine, _ *socket) { e.rx.overflow.used++ },
-		"untold":         func(e *Engine, s *socket) { e.rx.queueOver(&rxMsg{sock: s}) },
-	} {
+	for _, sessions := range []bool{false, true} {
 		w, a, b := opPair(t, 2)
 		a.submit(shm.Sub{Len: 4})
 		w.run()
 		w.delivered(a, b, 4)
-		hold(w.es[1], b.cl.sock(b.sock))
-		w.es[1].Shutdown()
+		e, s := w.es[1], b.cl.sock(b.sock)
+		e.rx.queueOver(&rxMsg{sock: s})
+		if sessions {
+			e.Ends()
+			b.at.Close()
+			e.chores.Renew()
+			e.chores.Run()
+		}
+		if sessions != (s.over.N == 0) {
+			t.Fatalf("sessions end first %v: %d messages", sessions, s.over.N)
+		}
+		e.Shutdown()
 		w.run()
-		if a.look(); len(a.back) != 1 || !w.es[1].Quiet() {
-			t.Errorf("%s: returned %v after the shutdown, quiet %v", name, a.back, w.es[1].Quiet())
+		if a.look(); len(a.back) != 1 || !e.Quiet() {
+			t.Errorf("sessions end first %v: returned %v after the shutdown, quiet %v", sessions, a.back, e.Quiet())
 		}
 	}
 }

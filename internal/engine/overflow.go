@@ -40,22 +40,6 @@ func (o *overflow) open(mem []byte) {
 	}
 }
 
-// holds reports whether something has arrived that no client has been told of: it may be in daemon
-// memory, or where its client will find it.
-func (rx *receiver) holds() bool {
-	if rx.overflow.used > 0 {
-		return true
-	}
-	for _, c := range rx.e.clients.all {
-		for _, s := range c.socks {
-			if s != nil && s.over.N > 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // newOver takes daemon memory for a message to s, nil when there is none. If
 // all is free a message gets it whatever its length.
 func (rx *receiver) newOver(s *socket, a *arrival) *rxMsg {
