@@ -28,10 +28,11 @@ func withCertificate(t *testing.T, ca, trusted *tlstest.CA) option {
 	}
 }
 
-// absent is an address for documentation, which no host has. Each host of a test has its own.
+// absent is an address for benchmarks (RFC 2544), which no host has. Each host has its own, also beside
+// those of tests that run at the same time: the middle of a host's address is its test's.
 func (h *host) absent() netip.Addr {
 	b := h.own().As4()
-	return netip.AddrFrom4([4]byte{192, 0, 2, b[3]})
+	return netip.AddrFrom4([4]byte{198, 18 + b[1]&1, b[2], b[3]})
 }
 
 // own is the host's first address, which it gets here if it has none yet.
@@ -117,7 +118,7 @@ func turnedAway(t *testing.T, here *host, there netip.Addr, why string, errno sy
 		t.Errorf("rdsctl ping: status %d: %s%s", code, p.stdout(), p.Stderr.Tail())
 	}
 	s.Close()
-	here.judged(state{})
+	here.judged(state{ctl.FindPeer, ctl.LevelWarn, there.String() + " was wanted and could not be reached", why})
 }
 
 // TestJudgedStrangers has something else at the place of a peer: a daemon of another version, one of before versions were named in
