@@ -37,6 +37,8 @@ const (
 	deedRun  = 40
 )
 
+// startDeeds returns when the first round is over. A destination that is opened while its host's daemon
+// is away is told of the connection that comes next, and was not told of the break.
 func startDeeds(t *testing.T, from, to *host) *deeds {
 	t.Helper()
 	d := &deeds{t: t, ctx: t.Context(), stop: make(chan struct{})}
@@ -67,7 +69,10 @@ func startDeeds(t *testing.T, from, to *host) *deeds {
 	if err := d.s.Recv(context.Background(), &rds.Received{Payload: make([]byte, 16)}); err != nil {
 		t.Fatal(err)
 	}
+	first := make(chan struct{})
 	d.ended.Go(func() {
+		over := sync.OnceFunc(func() { close(first) })
+		defer over()
 		for {
 			select {
 			case <-d.stop:
@@ -79,8 +84,10 @@ func startDeeds(t *testing.T, from, to *host) *deeds {
 				return
 			}
 			d.done++
+			over()
 		}
 	})
+	<-first
 	return d
 }
 
