@@ -6,6 +6,7 @@ import (
 	"github.com/rdsd/rdsd/barrier"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 )
@@ -112,6 +113,17 @@ func TestPongFlood(t *testing.T) {
 	w.clean()
 }
 
+// arrived runs the world until r has read all messages, and returns how many: its ring has room for a few.
+func (w *world) arrived(r *raw) (all int) {
+	for {
+		w.run()
+		got := r.read()
+		if all += got; got == 0 {
+			return all
+		}
+	}
+}
+
 // TestSentBeforeTheEnd: what a socket sent before its close, or before the end of its process,
 // arrives if neither the network nor the receiver had to be waited for, also if the engine has
 // not seen it before. What waits for a connection is withdrawn.
@@ -139,13 +151,7 @@ func TestSentBeforeTheEnd(t *testing.T) {
 					a.sendMsg(s, 1, 1+n+id, 100)
 				}
 				f(a, s)
-				w.run()
-				got := b.read()
-				for more := got; more > 0; got += more {
-					w.run() // its ring has room again
-					more = b.read()
-				}
-				if got != n {
+				if got := w.arrived(b); got != n {
 					t.Errorf("%d of %d messages arrived", got, n)
 				}
 				w.clean(a, b)
@@ -175,5 +181,49 @@ func TestIdleCloseIsCheap(t *testing.T) {
 		}
 	}
 	w.run()
+	w.clean(a, b)
+}
+
+// TestClosesInTurns: of sockets that are closed at once with messages that have not gone out, a turn
+// takes a few, and the others wait for another turn. All messages arrive.
+func TestClosesInTurns(t *testing.T) {
+	const n = 10
+	w := newWorld(t, 2, Config{})
+	a, b := w.attach(0, smallParams()), w.attach(1, smallParams())
+	b.must(&ipc.Bind{Addr: hostAddr(1), Port: 20, RcvBuf: 1 << 20})
+	var socks [n]uint32
+	for i := range socks {
+		socks[i] = a.bind(uint16(10 + i))
+		a.open(socks[i], uint32(i), uint32(i), hostAddr(1), 20)
+		a.sendMsg(socks[i], uint32(i), uint32(i), 10)
+	}
+	if got := w.arrived(b); got != n {
+		t.Fatalf("%d of %d messages while the connection is made", got, n)
+	}
+	for i, s := range socks {
+		a.sendMsg(s, uint32(i), uint32(n+i), 10)
+	}
+	var places [n]RingPlace
+	e, first := w.es[0], 0 // behind the first turn the messages of all have gone out
+	for turn, left := 0, n; left > 0; turn++ {
+		e.chores.Renew()
+		left = 0
+		for i, s := range socks {
+			_, err := e.Serve(a.cl, &ipc.CloseSock{Sock: s}, &places[i])
+			switch {
+			case err == errAgain:
+				left++
+			case err != nil && turn == 0:
+				t.Fatal(err)
+			}
+			if turn == 0 && places[i].closing != nil {
+				first++
+			}
+		}
+		w.run()
+	}
+	if got := w.arrived(b); got != n || first == 0 || first > chores.Budget/sendNowCost {
+		t.Errorf("%d of %d messages arrived, %d closes in a turn", got, n, first)
+	}
 	w.clean(a, b)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -58,13 +59,20 @@ func (ks *keyTable) retireIfDead(r *region) bool {
 	return true
 }
 
+// sendNowCost bounds how often a turn does sendNow, which looks at what others have sent, too.
+const sendNowCost = chores.Budget / 4
+
 // sendNow has the connections and the sockets of this host take what they can take at once.
 // What a socket has sent before it closes, or its process ends, is withdrawn only if it had to
 // wait for the network or for its receiver: sendmsg of the kernel transmits in its caller's call
-// (net/rds/send.c rds_send_xmit).
-func (e *Engine) sendNow() {
+// (net/rds/send.c rds_send_xmit). false: not in this turn.
+func (e *Engine) sendNow() bool {
+	if !e.chores.MayLook(sendNowCost) {
+		return false
+	}
 	e.dirty.flushPeers()
 	e.loop.run()
+	return true
 }
 
 // Leave is Detach of a client whose process has ended by itself: what it had submitted goes out
@@ -75,8 +83,9 @@ func (e *Engine) Leave(c *Client, p *RingPlace) error {
 		return err
 	case err != nil: // the engine has ended it
 		return nil
+	case c.refs > 0 && !e.sendNow():
+		return errAgain
 	}
-	e.sendNow()
 	e.Detach(c)
 	return nil
 }

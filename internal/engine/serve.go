@@ -72,10 +72,11 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 		return e.clients.serveBind(c, r)
 	case *ipc.CloseSock:
 		if p.closing == nil {
-			p.closing = c.sock(r.Sock)
-			if p.closing != nil && p.closing.txs.N > 0 { // else it costs others nothing
-				e.sendNow()
+			s := c.sock(r.Sock)
+			if s != nil && s.txs.N > 0 && !e.sendNow() {
+				return nil, errAgain
 			}
+			p.closing = s
 		}
 		switch s := p.closing; {
 		case s == nil:
