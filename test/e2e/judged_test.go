@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -255,8 +256,8 @@ func judgedNet(h *netHost, s state) {
 	})
 }
 
-// TestJudgedHosts has a host that does not allow the other one, and then does, and the other way round. Then no packet passes. The
-// log of one is on a disk that is full.
+// TestJudgedHosts has a host that does not allow the other one, and then does, and the other way round.
+// Then no packet passes.
 func TestJudgedHosts(t *testing.T) {
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("nft is not installed: apt-get install -y --no-install-recommends nftables")
@@ -269,18 +270,35 @@ func TestJudgedHosts(t *testing.T) {
 		h.run("export RDSD_SOCKET=/run/rdsd.sock\ncp bin/* /usr/local/bin/; echo 'peers.allow = [\"10.0.0.9\"]' >/run/rdsd.toml; rdsd -socket /run/rdsd.sock -tls-mode off -tls-warn off " + args + " >/run/rdsd.log 2>&1 &\n" + ready)
 	}
 	allow(a, "10.0.0.2")
-	b.run("bin/rdsctl stress -p 4000 >/run/stress.log 2>&1 & true")
-	a.run("bin/rdsctl stress -s 10.0.0.2 --connect-retries 20 -p 4000 -q 64 -o -T 300 >/run/stress.log 2>&1 & true")
+	c, err := rds.Open(t.Context(), rds.Options{Socket: "/proc/" + a.pid() + "/root/run/rdsd.sock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sock, err := c.Bind(netip.MustParseAddrPort("10.0.0.1:4000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func() {
+		if _, err := sock.SendTo([]byte("x"), netip.MustParseAddrPort("10.0.0.2:4000")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send()
 	judgedNet(a, state{ctl.FindPeer, ctl.LevelError, "messages wait for 10.0.0.2", "reject"})
 	judgedNet(b, state{ctl.FindRefused, ctl.LevelWarn, "10.0.0.1 was turned away", "not in peers.allow"})
 	allow(b, "10.0.0.1")
 	judgedNet(a, state{})
 	judgedNet(b, state{})
+	b.run("pkill -STOP -x rdsd")
+	send() // it has no ack when b is forbidden
 	allow(a, "10.0.0.9")
+	b.run("pkill -CONT -x rdsd")
 	judgedNet(a, state{ctl.FindPeer, ctl.LevelError, "messages wait for 10.0.0.2", "not in peers.allow"})
 	allow(a, "10.0.0.2")
 	judgedNet(a, state{})
 	judgedNet(b, state{})
 	a.run("nft add table ip hole; nft 'add chain ip hole in { type filter hook input priority 0; }'; nft add rule ip hole in iifname wire drop")
+	send()
 	judgedNet(a, state{ctl.FindUnacked, ctl.LevelWarn, "10.0.0.2 does not ack", ""})
 }
