@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ipc"
+	"golang.org/x/sys/unix"
 )
 
 // labels gives processes the labels of their cgroups (quota.accounts).
@@ -18,7 +20,7 @@ type labels struct {
 
 // label sets the label of the process that has made a connection: that of the cgroup in which
 // the process is now. A process whose cgroup cannot be read has none, and counts for its user. label
-// returns false if that is because it has ended, which a process can bring about to have no account.
+// returns false if processes can bring the cause about to have no account: the connection is to be closed.
 func (d *Daemon) label(c *ipc.Conn, id *ipc.Cred) bool {
 	p := d.policy.Load()
 	if len(p.Quotas.Accounts) == 0 || id.Label != "" {
@@ -29,7 +31,7 @@ func (d *Daemon) label(c *ipc.Conn, id *ipc.Cred) bool {
 		id.Label = p.Label(cgroup)
 		return true
 	}
-	if errors.Is(err, ipc.ErrPeerEnded) {
+	if broughtAbout(err) {
 		d.summed.write(time.Now(), slog.LevelInfo, id.UID, "no account", "pid", id.PID, "err", err)
 		return false
 	}
@@ -38,4 +40,10 @@ func (d *Daemon) label(c *ipc.Conn, id *ipc.Cred) bool {
 		d.log.Warn(w)
 	}
 	return true
+}
+
+// broughtAbout reports whether processes can cause err: one of them has ended, or they have used up
+// descriptors or memory.
+func broughtAbout(err error) bool {
+	return slices.ContainsFunc([]error{ipc.ErrPeerEnded, unix.EMFILE, unix.ENFILE, unix.ENOMEM}, func(e error) bool { return errors.Is(err, e) })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"golang.org/x/sys/unix"
 )
 
 // inCgroup starts a daemon whose clients are in the cgroup that the test says.
@@ -76,8 +77,8 @@ func (d *Daemon) status(t *testing.T) ctl.Status {
 }
 
 // TestUnreadableCgroup: a process whose cgroup cannot be read counts for its user, and the status
-// warns of it once. If it has ended, it is not served: its connection may be another's, who
-// would have no account.
+// warns of it once. It is not served if processes can bring the cause about: one that has ended
+// may have given its connection to another, which would have no account.
 func TestUnreadableCgroup(t *testing.T) {
 	var cgroup atomic.Pointer[string]
 	d := inCgroup(t, &cgroup, pods)
@@ -95,17 +96,25 @@ func TestUnreadableCgroup(t *testing.T) {
 	if found != 1 {
 		t.Errorf("%d warnings in %q", found, d.status(t).Warnings)
 	}
-	d = startDaemonWith(t, func(cfg *config.Config) { _ = cfg.Set(pods[0], pods[1]) }, func(d *Daemon) {
-		d.labels.cgroupOf = func(*ipc.Conn) ([]byte, error) { return nil, ipc.ErrPeerEnded }
+	for _, cause := range []error{ipc.ErrPeerEnded, &os.PathError{Op: "open", Err: unix.EMFILE}, fmt.Errorf("SO_PEERPIDFD: %w", unix.ENFILE)} {
+		turnsAway(t, cause)
+	}
+}
+
+// turnsAway: a connection whose cgroup cannot be read because of cause is not served.
+func turnsAway(t *testing.T, cause error) {
+	t.Helper()
+	d := startDaemonWith(t, func(cfg *config.Config) { _ = cfg.Set(pods[0], pods[1]) }, func(d *Daemon) {
+		d.labels.cgroupOf = func(*ipc.Conn) ([]byte, error) { return nil, cause }
 	})
 	_, err := dialRaw(t, d).ctl.Recv()
 	d.admission.mu.Lock()
 	defer d.admission.mu.Unlock()
 	if err == nil || d.admission.arrived > 0 {
-		t.Errorf("the connection of a process that has ended is served: %v", err)
+		t.Errorf("%v: the connection is served: %v", cause, err)
 	}
 	if w := d.labels.warning.Load(); w != nil || d.admission.arrivingSince.Load() != 0 {
-		t.Error("a warning, or a connection that arrives for ever")
+		t.Errorf("%v: a warning, or a connection that arrives for ever", cause)
 	}
 }
 

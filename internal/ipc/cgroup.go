@@ -15,9 +15,11 @@ const mostCgroup = 64 << 10
 // ErrPeerEnded says that the process that made a connection has ended.
 var ErrPeerEnded = errors.New("the process that connected has ended")
 
-// Cgroup returns the /proc/PID/cgroup of the process that made the connection. The process
-// may have handed the connection on and have ended, or be none of this pid namespace. Since
-// Linux 6.5 (SO_PEERPIDFD) the file of a later process with the same pid is never returned.
+// Cgroup returns the /proc/PID/cgroup of the process that made the connection. The error is
+// ErrPeerEnded if the process has ended; it may have handed the connection on. Another error says
+// that the process is of another pid namespace, that /proc does not show it, or what failed, such
+// as EMFILE. Since Linux 6.5 (SO_PEERPIDFD) the file of a later process with the same pid is never
+// returned.
 func (c *Conn) Cgroup() ([]byte, error) {
 	if c.peer.PID <= 0 {
 		return nil, errors.New("the daemon is in another pid namespace: give its container that of the host (hostPID: true, --pid=host)")
@@ -29,15 +31,17 @@ func (c *Conn) Cgroup() ([]byte, error) {
 	process := -1
 	err = raw.Control(func(fd uintptr) { process, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD) })
 	switch {
+	case err == nil:
+		defer unix.Close(process)
 	case errors.Is(err, unix.ENOPROTOOPT): // an older kernel
-	case err != nil: // ESRCH, or EINVAL before Linux 6.16
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ESRCH): // it was reaped; by kernel, one or the other
 		return nil, fmt.Errorf("%w (%w)", ErrPeerEnded, err)
 	default:
-		defer unix.Close(process)
+		return nil, fmt.Errorf("SO_PEERPIDFD: %w", err)
 	}
 	path := fmt.Sprintf("/proc/%d/cgroup", c.peer.PID)
 	text, err := readSome(path, mostCgroup)
-	if ended(process) {
+	if ended(process) || errors.Is(err, unix.ESRCH) {
 		return nil, ErrPeerEnded
 	}
 	if errors.Is(err, os.ErrNotExist) && unix.Kill(c.peer.PID, 0) == unix.ESRCH {
