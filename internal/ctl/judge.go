@@ -263,7 +263,7 @@ func (j *judgement) backlog() {
 		case WaitsForReader:
 			f.Check, f.Text, f.Who, f.Fix = FindReader, fmt.Sprintf("%s does not read %s", who, f.About), who, stoppedFix
 		case WaitsForQuota:
-			f.Check, f.Text, f.Who = FindQuota, fmt.Sprintf("messages of %s wait: those to other destinations use all of quota.destinations of uid %d", who, b.Owner.UID), here
+			f.Check, f.Text, f.Who = FindQuota, fmt.Sprintf("messages of %s wait: those to other destinations use all of quota.destinations of %s", who, b.Owner.charged()), here
 			f.Fix = "raise the quota, or mend what the other messages wait for"
 		case WaitsForRoom:
 			f.Check, f.Text, f.Who = FindQuota, fmt.Sprintf("messages of %s wait: the daemon has as many peers as it can have", who), here

@@ -84,6 +84,8 @@ func TestJudge(t *testing.T) {
 		"no room": {Facts{Backlog: []BacklogInfo{{Addr: b, Port: 5, Owner: *owner, Oldest: LateAfter, WaitsFor: WaitsForRoom}, {Addr: b, Port: 5, Owner: *owner, Oldest: LateAfter, WaitsFor: WaitsForQuota}}},
 			[]string{"warn quota: messages of app[12] wait: the daemon has as many peers as it can have, for 10s | the administrator of this host",
 				"warn quota: messages of app[12] wait: those to other destinations use all of quota.destinations of uid 0, for 10s | the administrator of this host"}},
+		"no room in an account": {Facts{Backlog: []BacklogInfo{{Addr: b, Port: 5, Owner: Owner{PID: 12, Name: "app", Account: "pod7"}, Oldest: LateAfter, WaitsFor: WaitsForQuota}}},
+			[]string{"warn quota: messages of app[12] wait: those to other destinations use all of quota.destinations of account pod7, for 10s | the administrator of this host"}},
 		"quota reached":  {Facts{Status: &Status{Users: quota(9, 10)}}, []string{"warn quota: uid 7 uses nine tenths or more of its quota.sockets of 10 | uid 7, or the administrator of this host"}},
 		"quota in reach": {Facts{Status: &Status{Users: quota(8, 10)}}, nil},
 		"descriptors": {Facts{Status: &Status{Users: []User{{UID: new(uint32(8)), Unreceived: Usage{Used: 18, Quota: new(uint64(20))}}}}},

@@ -15,6 +15,15 @@ func (u *User) Name() string {
 	return fmt.Sprintf("uid %d", *u.UID)
 }
 
+// charged is the user or account that o counts for, in a text.
+func (o *Owner) charged() string {
+	u := User{Account: o.Account}
+	if o.Account == "" {
+		u.UID = &o.UID
+	}
+	return u.Name()
+}
+
 // ByUser orders users by uid, then accounts by label.
 func ByUser(a, b User) int {
 	uid := func(u *User) uint32 {
