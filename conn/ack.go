@@ -45,7 +45,7 @@ func (c *Conn) sendAck() {
 }
 
 // lastAck posts the ack that is owed when the Conn is closed, so that the peer does not take what has
-// arrived for lost. It reports whether the connection stays until then.
+// arrived for lost. It reports whether the connection has to stay until the ack has gone out.
 func (c *Conn) lastAck() bool {
 	owed := c.ack.now || c.ack.at != 0
 	if !owed || !c.link.ready || c.k.on || c.out.frag != nil || !c.canSend() {

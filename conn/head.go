@@ -10,7 +10,7 @@ import (
 
 // The head of a frame is what is ahead of the payload: the header, the request of an atomic
 // that the message carries, and the trace that it belongs to. The last goes to a peer that has
-// said in HELLO that it takes it. To another one the message goes without.
+// said in HELLO that it takes one. To other peers the message goes without.
 
 // traces says that m's frames on this connection have its Traceparent.
 func (c *Conn) traces(m *msg.Msg) bool {

@@ -87,7 +87,7 @@ func (c *Conn) HandleSend(now int64, wc *verbs.WC) {
 	}
 	c.dirty = true
 	if c.closed && c.state == Up && c.sq.emptied() {
-		c.fail(ErrClosed) // lastAck has gone out
+		c.fail(ErrClosed) // the ack of lastAck has gone out
 	}
 }
 

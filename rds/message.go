@@ -63,9 +63,10 @@ type Message struct {
 	Notify bool
 	Token  uint64
 	// Traceparent is the trace that the message belongs to, the value of a traceparent header of
-	// W3C Trace Context: 00-<trace id>-<parent id>-<flags>. "" is none. The receiver finds it
-	// in its Received, if both daemons know it and Payload leaves room: MaxMessage less 26
-	// bytes. Else the message arrives without. So it does at a Linux kernel and over RDS/TCP.
+	// W3C Trace Context: 00-<trace id>-<parent id>-<flags>. "" is none, a malformed one
+	// ErrInvalid. The receiver finds it in its Received if both daemons know it and Payload is
+	// at most MaxMessage less 26 bytes. Else, at a Linux kernel and over RDS/TCP, the message
+	// arrives without it.
 	Traceparent string
 }
 
@@ -82,7 +83,7 @@ type Received struct {
 	SrcInc uint32
 	Cookie Cookie    // of a region of the sender, if the message carried one
 	Time   time.Time // when the message reached this host's daemon, by this host's wall clock
-	// Traceparent is what the sender's Message has, "" if nothing came. It is well formed.
+	// Traceparent is that of the sender's Message, well formed, or "" if none came.
 	Traceparent string
 }
 

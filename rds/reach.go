@@ -93,8 +93,8 @@ func (t *tx) unreachable(s *Socket, d *dest) error {
 	return nil
 }
 
-// complete is Barrier for op, an operation to to. When the host turns out not to be reached, op is
-// withdrawn if it has not gone out, and why says the reason. If op has gone out, it goes on.
+// complete is Barrier for op, an operation to to. If the host turns out not to be reached, why is the
+// Reason, and op is withdrawn unless it has gone out.
 func (s *Socket) complete(ctx context.Context, to netip.AddrPort, op OpRef) (why Reason, err error) {
 	for last, local := Reason(0), false; ; {
 		now := last
@@ -115,7 +115,8 @@ func (s *Socket) complete(ctx context.Context, to netip.AddrPort, op OpRef) (why
 	}
 }
 
-// withdraw has the daemon withdraw op, unless it has gone out. Its status says what became of it.
+// withdraw has the daemon withdraw op, unless op has gone out. The status of op says what became of it.
+// withdraw waits while the submission ring is full.
 func (s *Socket) withdraw(op OpRef) {
 	t := &s.c.tx
 	for done := false; !done; {
@@ -128,8 +129,8 @@ func (s *Socket) withdraw(op OpRef) {
 	}
 }
 
-// withdraw is Socket.withdraw; false: the ring has no room. The id of a message whose status has not
-// come is not another's yet. mu is held.
+// withdraw is Socket.withdraw without the wait: it returns false if the ring has no room. As long as
+// the status of op has not come, no other message has the id of op's message. mu is held.
 func (t *tx) withdraw(s *Socket, op OpRef) bool {
 	if t.dead || s.closed.Load() || s.state() != nil {
 		return true

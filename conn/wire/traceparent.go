@@ -27,8 +27,8 @@ var (
 	errTraceZero    = errors.New("a traceparent has no trace id or parent id of zeros")
 )
 
-// ParseTraceparent returns what text says, the value of a traceparent header. The error says
-// what is wrong with it.
+// ParseTraceparent returns the Traceparent in text, the value of a traceparent header. The error says
+// what is wrong with text.
 func ParseTraceparent(text string) (p Traceparent, err error) {
 	if len(text) != textLen {
 		return p, errTraceText
@@ -48,7 +48,7 @@ func ParseTraceparent(text string) (p Traceparent, err error) {
 			return p, errTraceText
 		}
 	}
-	_, _ = hex.Decode(p[:], digits[:]) // which are digits
+	_, _ = hex.Decode(p[:], digits[:]) // they are digits: no error
 	return p, p.Check()
 }
 
@@ -63,7 +63,7 @@ func (p *Traceparent) Check() error {
 	return nil
 }
 
-// TraceparentText returns the text of p, which a traceparent header has.
+// TraceparentText returns p as the value of a traceparent header.
 func TraceparentText(p *Traceparent) string {
 	var digits [2 * TraceparentLen]byte
 	hex.Encode(digits[:], p[:])

@@ -32,12 +32,12 @@ const (
 	KindSendOp    Kind = 2 // Sub, followed by one SubOp entry, two with SubTwoOps
 	KindOpenDest  Kind = 3 // SubDest
 	KindCloseDest Kind = 4 // SubDest: Slot only
-	KindCancel    Kind = 5 // Sub: Sock, Slot: cancel all to the slot's destination; NoSlot: MsgID, see there
+	KindCancel    Kind = 5 // Sub: Sock, Slot: cancel all to the slot's destination; with NoSlot: MsgID alone
 	KindRun       Kind = 6 // Sub: Sock, Slot, MsgID; Chunk, Len: a chunk with a run, see run.go
 )
 
-// NoSlot is the Slot of a KindCancel that withdraws the message MsgID alone, and only if it has not
-// gone out. Then it ends as at its limit, and never comes. A daemon that does not know this does nothing.
+// NoSlot is the Slot of a KindCancel that withdraws the message MsgID alone, and only if the message
+// has not gone out. A message that is withdrawn ends as at its limit. An older daemon does nothing.
 const NoSlot = ^uint32(0)
 
 // Sub flags.

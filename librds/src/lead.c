@@ -153,7 +153,7 @@ static int follow(struct rdsi_waiter *w, uint32_t seen, int64_t deadline)
 	return errno == EINTR || errno == ETIMEDOUT ? -errno : 0;
 }
 
-/* slice is the time at which the wait of w is interrupted for rds_options.interrupt_ms. */
+/* slice returns when rds_options.interrupt_ms ends the wait of w, or RDSI_NEVER. */
 static int64_t slice(const struct rdsi_waiter *w)
 {
 	uint32_t ms = w->client->opts.interrupt_ms;

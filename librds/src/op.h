@@ -23,8 +23,9 @@ void rdsi_settle(rds_socket *s, const struct shm_event_status *e);
  * come, or -EINVAL if none will come. */
 int rdsi_find_status(rds_socket *s, const struct rds_addr *to, uint64_t id);
 
-/* rdsi_message_of finds the message of an operation whose completion is to come: 1; 0 if it has come,
- * or -EINVAL if none will come. While tx.mu is held the id is not another's. rx.mu is taken. */
+/* rdsi_message_of stores the id of the message of an operation and returns 1 if the completion is to
+ * come, 0 if it has come, or -EINVAL if none will come. tx.mu is held: until it is released, no other
+ * message gets the id. rx.mu is taken. */
 int rdsi_message_of(rds_socket *s, const struct rds_addr *to, uint64_t id, uint32_t *msg);
 
 /* rdsi_disown drops the completion of an operation, now or when it comes. It takes rx.mu. */

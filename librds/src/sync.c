@@ -45,8 +45,8 @@ static int post(rds_socket *s, struct rds_msg *m, int64_t deadline, struct rds_a
 	return 0;
 }
 
-/* complete is rdsi_barrier for an operation to to. When the host turns out not to be reached, it is
- * withdrawn if it has not gone out, and *why says the reason. If it has gone out, it goes on. */
+/* complete is rdsi_barrier for an operation to to. If the host turns out not to be reached, *why is
+ * the error that says why, and the operation is withdrawn unless it has gone out. */
 static int complete(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t deadline, int *why)
 {
 	int err = rdsi_barrier_reach(s, to, id, deadline, why);

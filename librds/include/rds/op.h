@@ -137,14 +137,18 @@ RDS_API int rds_transfer(rds_socket *socket, const struct rds_addr *to, const st
  * atomic->local.buffer is NULL the library uses memory of its own. */
 RDS_API int rds_atomic_op(rds_socket *socket, const struct rds_addr *to, const struct rds_atomic *atomic, uint64_t *old, struct rds_completion *completion, int timeout_ms);
 
-/* rds_reach returns 0 if the host of to, a destination of the socket, is reached, or if the daemon
- * does not try to reach it. Else it returns why not: -EACCES, -EHOSTUNREACH, -ECONNREFUSED,
- * -EHOSTDOWN or -EPERM, see enum rds_reason. RDS_UNTIL_UNREACHABLE waits for that. */
+/* rds_reach says whether the host of to is reached. It does not block. It returns 0 if the host is
+ * reached, if the daemon does not try to reach it, or if to is no destination of the socket. Else it
+ * returns why not: -EACCES, -EHOSTUNREACH, -ECONNREFUSED, -EHOSTDOWN or -EPERM, see enum rds_reason.
+ * RDS_UNTIL_UNREACHABLE waits for that. Errors: -EBADF after a close, or the session has ended;
+ * -ESTALE in a child process. */
 RDS_API int rds_reach(rds_socket *socket, const struct rds_addr *to);
 
-/* rds_withdraw withdraws the operation id to the host of to, and its message, if it has not gone out:
- * it never runs, and its completion is RDS_DROPPED. If it has gone out, it goes on. The completion
- * comes in either case; -EINVAL: none will come. A daemon before 0.3 withdraws nothing. */
+/* rds_withdraw withdraws an operation, and its message, if it has not gone out: it never runs, and
+ * its completion is RDS_DROPPED. An operation that has gone out goes on. The completion comes in
+ * either case. rds_withdraw returns 0, also if the completion has come; it blocks while the
+ * submission ring is full. Errors: -EINVAL no completion will come; -EINTR; -EBADF, -ESTALE as
+ * rds_reach; the session's error. A daemon before 0.3 withdraws nothing. */
 RDS_API int rds_withdraw(rds_socket *socket, const struct rds_addr *to, uint64_t id);
 
 /* rds_alloc makes a buffer of size bytes, page aligned and zeroed. It is a call to the

@@ -85,8 +85,10 @@ struct rds_options {
 	int call_timeout_ms;  /* how long the daemon may take to answer; 0: for ever. Beyond it the session ends */
 	struct rds_params params;
 	enum rds_way wait;
-	uint32_t interrupt_ms; /* for runtimes that run signal handlers between their own instructions: waits of the
-	                         process's first thread end with -EINTR after so long, as if a handler had run; 0: not */
+	uint32_t interrupt_ms; /* for runtimes that run signal handlers between their own instructions: a wait of the
+	                         process's first thread ends with -EINTR after so many ms, as if a handler had run;
+	                         0: never. Waits that could not go on afterwards last: rds_transfer, rds_atomic_op,
+	                         sends and receives with a time limit, calls to the daemon */
 	uint64_t reserved[3]; /* 0 */
 };
 

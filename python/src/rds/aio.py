@@ -137,7 +137,7 @@ class AsyncSocket:
         return self.sock.wait_op(to, id, 0)
 
     async def rdma_read(self, to: AddrLike, op: RDMA) -> None:
-        """Reads without a message, and waits for the end. Raises OperationFailed, or what rds_reach says if the host is
+        """Reads without a message, and waits for the end. Raises OperationFailed, or the error of rds_reach if the host is
         not reached. After a cancellation the operation goes on, and its memory is in use until sock.barrier_all returns."""
         await self._transfer("RDMA read", to, replace(op, write=False))
 

@@ -315,7 +315,8 @@ class Socket:
         return _completion(c)
 
     def rdma_read(self, to: AddrLike, op: RDMA, timeout: Optional[float] = None) -> None:
-        """Reads without a message, and waits for the end. Raises OperationFailed, TimedOut or Interrupted."""
+        """Reads without a message, and waits for the end. Raises OperationFailed, TimedOut,
+        Interrupted, or the error of rds_reach if the host is not reached."""
         self._transfer("RDMA read", to, op, False, timeout)
 
     def rdma_write(self, to: AddrLike, op: RDMA, timeout: Optional[float] = None) -> None:
