@@ -57,7 +57,7 @@ func parseCgroupRule(s string) (r CgroupRule, err error) {
 	return r, nil
 }
 
-// String is the rule as it is written in quota.accounts.
+// String returns the rule as quota.accounts has it.
 func (r CgroupRule) String() string { return r.text }
 
 // hierarchies are the controllers of the lines of /proc/PID/cgroup that may name an account,
@@ -66,8 +66,8 @@ func (r CgroupRule) String() string { return r.text }
 var hierarchies = []string{"memory", "", "name=systemd"}
 
 // Label is the label of a process with this /proc/PID/cgroup, "" if no rule matches. The
-// rule that matches the outermost cgroup decides, so that nobody changes a label with
-// cgroups of their own below. Of several, the first decides.
+// rule that matches the outermost cgroup decides, so that a process cannot change its label by
+// a cgroup of its own below. Of several such rules, the first decides.
 func (p *Policy) Label(cgroup []byte) string {
 	if len(p.Quotas.Accounts) == 0 {
 		return ""

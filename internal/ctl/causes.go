@@ -71,7 +71,7 @@ type told struct {
 const connectFailed = "connect failed"
 
 // refused judges the hosts that this daemon has turned away lately, and those that it did not reach while somebody wanted
-// them. A program that has given up leaves nothing else. A host that is connected by now is none of them.
+// them: a program that has given up leaves no other sign. It passes over a host that is connected by now.
 func (j *judgement) refused() {
 	seen := map[told]bool{}
 	for i := range j.out {

@@ -78,7 +78,7 @@ func (h *heirs) handOverConn(s *handover.State, f *handover.Files, c *connection
 	if known {
 		id.Label = label
 	} else {
-		h.d.label(conn, &id) // it goes on without, if whoever has made it has ended since
+		h.d.label(conn, &id) // its session goes on without a label if the process that made it has ended
 	}
 	return h.d.newConnection(conn, id)
 }

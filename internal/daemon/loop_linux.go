@@ -48,7 +48,7 @@ const (
 	maxSleepNs = int64(stats.SleepMost) // the heartbeat's pace when idle
 	beatNs     = 100_000_000            // and at least, when awake without work
 	publishNs  = 10_000_000             // statistics are copied this often when busy
-	quietNs    = 1_000_000_000          // what connections still have in progress when the daemon shuts down may take so long
+	quietNs    = 1_000_000_000          // the longest that a daemon that shuts down waits for what its connections have in progress
 	lookEvery  = 8                      // turns between two looks for doorbells when awake
 	wallSlack  = 20_000_000             // between two looks at a clock this thread may lose the processor, ns
 

@@ -22,8 +22,8 @@ func (tx *sender) cancelDest(c *Client, d *shm.Sub) (cost int) {
 	return scanCost * (before - sl.txs.N)
 }
 
-// withdraw ends one message of a socket as its limit does, if it has not gone out. Its process may
-// not know yet that it has ended.
+// withdraw ends one message of a socket as its limit does, if it has not gone out. A message that has
+// ended is no error: its process may not know yet.
 func (tx *sender) withdraw(c *Client, d *shm.Sub) {
 	if d.MsgID >= uint32(len(c.msgs)) {
 		tx.e.clients.kill(c, "message id %d to withdraw is out of range", d.MsgID)

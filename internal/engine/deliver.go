@@ -74,7 +74,7 @@ func (a *arrival) holdsIn(mem []byte) (ok bool) {
 }
 
 // belongs notes that what arrives belongs to the trace p, if that is one. What leaves no room for
-// p in the largest chunk is delivered without it. It is rare, so its callers stay small.
+// p in the largest chunk is delivered without it. Few messages have one, so it is kept out of its callers.
 //
 //go:noinline
 func (a *arrival) belongs(p *wire.Traceparent) {
@@ -86,7 +86,8 @@ func (a *arrival) belongs(p *wire.Traceparent) {
 // payload is how many bytes of a are payload, or the frames of a run.
 func (a *arrival) payload() int { return a.n - a.tail }
 
-// putTail writes the Traceparent behind the payload in mem, which has a.n bytes.
+// putTail writes the Traceparent behind the payload in mem, which has a.n bytes. Like belongs it is
+// kept out of its callers.
 //
 //go:noinline
 func (a *arrival) putTail(mem []byte) {

@@ -76,7 +76,7 @@ func (e *Engine) sendNow() bool {
 }
 
 // Leave is Detach of a client whose process has ended by itself: what it had submitted goes out
-// as far as sendNow allows. It has to be called again, in another turn, as InPlace does.
+// as far as sendNow allows. If Leave returns errAgain, it has to be called again in another turn.
 func (e *Engine) Leave(c *Client, p *RingPlace) error {
 	switch err := e.clients.behindRing(c, p); {
 	case err == errAgain:

@@ -185,12 +185,12 @@ func (e *Engine) finishing() bool {
 	return e.chores.Open() > 0 || len(e.dirty.flush) > 0 || len(e.dirty.emptying) > 0 || e.tcpBusy()
 }
 
-// Ends says that the daemon is about to shut down, ahead of the end of its sessions: what had arrived for
-// their processes, and these were not told of, is lost.
+// Ends says that the daemon is about to shut down. It is called ahead of the end of the sessions: a
+// message that has arrived, and that its process was not told of, is then lost.
 func (e *Engine) Ends() { e.rx.ends = true }
 
 // Shutdown ends every connection in order: what is not sent stays unsent, and what has been delivered
-// is acked. What this daemon alone has is lost. So no peer is told then that it has arrived.
+// is acked. If a message is lost, see Ends, nothing is acked, because an ack would cover that message, too.
 func (e *Engine) Shutdown() {
 	e.Ends()
 	for len(e.clients.all) > 0 {

@@ -128,7 +128,7 @@ func (x *crossing) handOverMessage(t *txMsg) {
 	}
 }
 
-// handOverTraceparent has the trace go over that t belongs to. An older daemon sends t without.
+// handOverTraceparent has the Traceparent of t go over.
 func (x *crossing) handOverTraceparent(t *txMsg, done bool) {
 	var b []byte
 	if p := t.m.Traceparent; !x.s.Reads() && p != nil && !done {

@@ -65,8 +65,8 @@ func (x *crossing) handOverRxs(c *Client) {
 	}
 }
 
-// flattens reports whether an arrived message of which tail bytes are a Traceparent goes over as
-// its payload alone. An older daemon would take all that it has for payload.
+// flattens reports whether an arrived message with a Traceparent of tail bytes goes over without it,
+// because an older daemon would take the Traceparent for payload.
 func (x *crossing) flattens(tail int) bool {
 	return tail > 0 && !x.s.Reads() && x.s.Version() < 6
 }

@@ -67,8 +67,8 @@ func (c *Client) traceparent(d *shm.Sub) []byte {
 	return mem
 }
 
-// belongs notes that t belongs to the trace in mem, to which t's process can write. Whoever t
-// arrives at checks it.
+// belongs notes that t belongs to the trace in mem. t's process can write to mem: the daemon that t
+// arrives at checks the copy.
 func (t *txMsg) belongs(mem []byte) {
 	copy(t.parent[:], mem)
 	t.m.Traceparent = &t.parent

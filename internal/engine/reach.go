@@ -112,8 +112,8 @@ func (ps *peerTable) newReach(p *peer) {
 // rests reports whether nobody connects p or is about to.
 func (p *peer) rests() bool { return p.c.State() == conn.Down && p.c.Info().RetryAt == 0 }
 
-// restReach has what attempts to connect p have found forgotten if nothing waits for p any more. So
-// the next one that fails is news.
+// restReach forgets why p is not reached if nothing waits for p any more. So the next attempt that
+// fails is news.
 func (ps *peerTable) restReach(p *peer) {
 	if p.reach.why != 0 && p.reach.why != shm.ReachForbidden && ps.e.halt.stage == haltNone && p.rests() {
 		ps.setReach(p, 0)

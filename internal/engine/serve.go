@@ -73,7 +73,7 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 	case *ipc.CloseSock:
 		if p.closing == nil {
 			s := c.sock(r.Sock)
-			if s != nil && s.txs.N > 0 && !e.sendNow() {
+			if s != nil && s.txs.N > 0 && !e.sendNow() { // the close of an idle socket does no work of others
 				return nil, errAgain
 			}
 			p.closing = s

@@ -101,8 +101,8 @@ func peerCred(c *net.UnixConn) (Cred, error) {
 // Peer is the process at the other end.
 func (c *Conn) Peer() Cred { return c.peer }
 
-// CountFor has the connection share the threads that one account may have with the others that
-// count for the same one, which may be of any comparable type.
+// CountFor says which account the connection counts for. The connections of one account share the
+// threads that it may have. The account is of any comparable type.
 func (c *Conn) CountFor(account any) { c.counts = account }
 
 // Close closes the connection. A Recv that waits fails with net.ErrClosed or io.EOF. Close

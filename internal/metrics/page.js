@@ -160,7 +160,7 @@ function healthItem(h, now) {
 	const since = h.since ? `, for ${span((now - Date.parse(h.since)) / 1000)}` : "";
 	return el("li", { class: h.level }, h.text + error + since, el("span", {}, h.fix ? `${h.who}: ${h.fix}` : h.who), el("code", {}, h.do));
 }
-// distinct has the latest of each kind of event, with their number.
+// distinct returns the latest event of each kind, with the number of events of that kind.
 function distinct(events) {
 	const kinds = new Map();
 	for (const e of events) {

@@ -13,7 +13,7 @@ func HandedOver(s *handover.State, a config.Account) bool {
 	return a.Label == "" || s.Version() >= labels
 }
 
-// HandOver has the name of an account go over, of which HandedOver is true.
+// HandOver has the name of an account go over. HandedOver has to be true of it.
 func HandOver(s *handover.State, a *config.Account) {
 	s.U32(&a.UID)
 	if s.Version() >= labels {
@@ -24,8 +24,8 @@ func HandOver(s *handover.State, a *config.Account) {
 	}
 }
 
-// HandOverLabel has the label of a process's cgroup go over. known is false of a state of an
-// earlier version that is read.
+// HandOverLabel has the label of a process's cgroup go over. It returns false if the state is of an
+// earlier version, which has no labels.
 func HandOverLabel(s *handover.State, label *string) (known bool) {
 	if s.Version() < labels {
 		return false
