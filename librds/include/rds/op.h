@@ -140,8 +140,8 @@ RDS_API int rds_atomic_op(rds_socket *socket, const struct rds_addr *to, const s
 /* rds_reach says whether the host of to is reached. It does not block. It returns 0 if the host is
  * reached, if the daemon does not try to reach it, or if to is no destination of the socket. Else it
  * returns why not: -EACCES, -EHOSTUNREACH, -ECONNREFUSED, -EHOSTDOWN or -EPERM, see enum rds_reason.
- * RDS_UNTIL_UNREACHABLE waits for that. Errors: -EBADF after a close, or the session has ended;
- * -ESTALE in a child process. */
+ * RDS_UNTIL_UNREACHABLE waits for that. Other errors: -EBADF the socket or client was closed;
+ * -ESTALE. */
 RDS_API int rds_reach(rds_socket *socket, const struct rds_addr *to);
 
 /* rds_withdraw withdraws an operation, and its message, if it has not gone out: it never runs, and
