@@ -24,17 +24,13 @@ func (c *Conn) Cgroup() ([]byte, error) {
 	if c.peer.PID <= 0 {
 		return nil, errors.New("the daemon is in another pid namespace: give its container that of the host (hostPID: true, --pid=host)")
 	}
-	raw, err := c.c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	process := -1
-	err = raw.Control(func(fd uintptr) { process, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD) })
+	process, err := option(c.c, func(fd int) (int, error) { return unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD) })
 	switch {
 	case err == nil:
 		defer unix.Close(process)
 	case errors.Is(err, unix.ENOPROTOOPT): // an older kernel
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ESRCH): // it was reaped; by kernel, one or the other
+		process = -1
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ESRCH): // it was reaped; EINVAL before Linux 6.16
 		return nil, fmt.Errorf("%w (%w)", ErrPeerEnded, err)
 	default:
 		return nil, fmt.Errorf("SO_PEERPIDFD: %w", err)

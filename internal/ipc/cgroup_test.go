@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestCgroupOfPeer: the cgroup of the process that connected is read while it is there, and never
@@ -55,5 +57,31 @@ func TestCgroupOfPeer(t *testing.T) {
 	gone.peer.PID = os.Getpid() // as if the pid were another process's now
 	if got, err := gone.Cgroup(); !errors.Is(err, ErrPeerEnded) {
 		t.Errorf("of a process that has ended: %q, %v", got, err)
+	}
+}
+
+// TestCgroupOfNobody: a connection of which the kernel names no process is that of one that has ended.
+// A kernel before Linux 6.5 names none of any. No descriptor of this process is closed for it.
+func TestCgroupOfNobody(t *testing.T) {
+	u, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: shortDir(t) + "/s", Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	before := openFDs(t)
+	_, why := option(u, func(fd int) (int, error) { return unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD) })
+	text, got := (&Conn{c: u, peer: Cred{PID: os.Getpid()}}).Cgroup()
+	switch {
+	case why == nil:
+		t.Error("the kernel names a process")
+	case errors.Is(why, unix.ENOPROTOOPT):
+		if len(text) == 0 || got != nil {
+			t.Errorf("%q, %v", text, got)
+		}
+	case !errors.Is(got, ErrPeerEnded) || !errors.Is(got, why):
+		t.Errorf("%v, want that of %v", got, why)
+	}
+	if now := openFDs(t); now != before {
+		t.Errorf("%d descriptors, before %d", now, before)
 	}
 }

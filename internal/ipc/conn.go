@@ -81,21 +81,24 @@ func NewConn(c *net.UnixConn) (*Conn, error) {
 }
 
 func peerCred(c *net.UnixConn) (Cred, error) {
-	raw, err := c.SyscallConn()
+	u, err := option(c, func(fd int) (*unix.Ucred, error) { return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err != nil {
-		return Cred{}, err
-	}
-	var u *unix.Ucred
-	var sockErr error
-	if err := raw.Control(func(fd uintptr) {
-		u, sockErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return Cred{}, err
-	}
-	if sockErr != nil {
-		return Cred{}, os.NewSyscallError("getsockopt SO_PEERCRED", sockErr)
+		return Cred{}, os.NewSyscallError("getsockopt SO_PEERCRED", err)
 	}
 	return Cred{PID: int(u.Pid), UID: u.Uid, GID: u.Gid}, nil
+}
+
+// option returns what get returns of the descriptor of c.
+func option[T any](c *net.UnixConn, get func(fd int) (T, error)) (v T, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return v, err
+	}
+	var got error
+	if err := raw.Control(func(fd uintptr) { v, got = get(int(fd)) }); err != nil {
+		return v, err
+	}
+	return v, got
 }
 
 // Peer is the process at the other end.
