@@ -10,6 +10,7 @@ import sys
 import threading
 
 import rds
+import rds.aio
 from rds import Access, Message, RDMA, Segment, Until, UntilKind
 
 path, host = sys.argv[1:]
@@ -103,6 +104,31 @@ async def raises(kind, awaitable):
     raise AssertionError(f"no {kind.__name__}")
 
 
+async def withdrawn(u, nobody, op):
+    """A host that is reached when a task looks, and not any more after that; a signal during the withdrawal."""
+    lib, reach, looks, withdrawals = rds.aio.lib, u._reach, [], []
+
+    class Interrupted:
+        def __getattr__(self, name):
+            return getattr(lib, name)
+
+        def rds_withdraw(self, *args):
+            withdrawals.append(1)
+            return lib.rds_withdraw(*args) if len(withdrawals) > 1 else -errno.EINTR
+
+    def reached(*args):
+        looks.append(1)
+        if len(looks) > 2:
+            reach(*args)
+
+    rds.aio.lib, u._reach = Interrupted(), reached
+    try:
+        e = await raises(rds.Error, asyncio.wait_for(u.rdma_read(nobody, op), 60))
+        assert e.errno == errno.ECONNREFUSED and len(withdrawals) == 2, (e, looks, withdrawals)
+    finally:
+        rds.aio.lib, u._reach = lib, reach
+
+
 async def operations():
     """Operations of tasks, of tasks that were cancelled too, and closes that wait."""
     logged = []
@@ -159,6 +185,8 @@ async def operations():
                             raise AssertionError("an operation has run")
                         except rds.Error as e:
                             assert e.errno == why, e
+        async with rds.AsyncSocket(c.bind(f"{host}:0")) as u:
+            await withdrawn(u, nobody, op)
         await s.send_to(b"", f"{host}:9")
         waits = asyncio.create_task(s.recv())
         await asyncio.sleep(0)

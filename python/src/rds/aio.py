@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Callable, Optional, Sequence, TypeVar
 
 from ._rds import lib
-from .errors import Congested, Error, WouldBlock, Woken, error
+from .errors import Congested, Error, WouldBlock, Woken, call, error
 from .socket import Condition, Socket, failed
 from .types import MAX_MESSAGE, RDMA, AddrLike, Atomic, Completion, Message, Received, Status, Until, UntilKind, from_c, to_c
 
@@ -188,14 +188,18 @@ class AsyncSocket:
         to, id = m.addr, m.op_id or m.atomic_id
         assert to is not None
         end, why = Until(UntilKind.OP, to, id), None
-        await self._wait(False, end, Until(UntilKind.UNREACHABLE, to))
-        if not self.sock.wait(end, timeout=0):
+        while True:
+            await self._wait(False, end, Until(UntilKind.UNREACHABLE, to))
+            if self.sock.wait(end, timeout=0):
+                break
             try:
-                self._reach(what, to)
+                self._reach(what, to)  # raises nothing if the host has been reached since, and may be lost again
             except Error as e:
                 why = e
-                lib.rds_withdraw(self.sock._h, to_c(to), id)
-            await self._wait(False, end)
+                with suppress(Error):  # the status says what became of it
+                    call(what, lib.rds_withdraw, self.sock._h, to_c(to), id)
+                await self._wait(False, end)
+                break
         got = free()
         await self._wait(False, Until(UntilKind.STATUS, to, id))
         done = self.sock.wait_op(to, id, 0)
