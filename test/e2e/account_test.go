@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -15,7 +18,7 @@ import (
 type pods struct {
 	t         *testing.T
 	dir, path string
-	home      string // cgroup.procs of this process's own cgroup
+	home      string // cgroup.procs of the root, where this process is between two calls of in
 }
 
 // newPods makes a cgroup, of either version. The test is skipped where none can be made.
@@ -27,13 +30,30 @@ func newPods(t *testing.T) *pods {
 		if os.Mkdir(p.dir, 0o755) != nil {
 			continue
 		}
-		t.Cleanup(func() { _ = os.Remove(p.dir) })
+		t.Cleanup(p.remove) // when the processes that the test starts have ended, wherever they were moved to
 		if _, err := os.Stat(filepath.Join(p.dir, "cgroup.procs")); err == nil && p.tryMove(p.home) == nil {
 			return p
 		}
 	}
 	t.Skip("no cgroup can be made here")
 	return nil
+}
+
+// remove removes p and the cgroups below it.
+func (p *pods) remove() {
+	var dirs []string
+	err := filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return err
+	})
+	for _, dir := range slices.Backward(dirs) {
+		err = errors.Join(err, os.Remove(dir))
+	}
+	if err != nil {
+		p.t.Errorf("cgroups are left: %v", err)
+	}
 }
 
 func (p *pods) tryMove(procs string) error {
@@ -44,19 +64,18 @@ func (p *pods) tryMove(procs string) error {
 func (p *pods) in(name string, f func()) {
 	p.t.Helper()
 	dir := filepath.Join(p.dir, name)
-	for at := dir; at != p.dir; at = filepath.Dir(at) {
-		p.t.Cleanup(func() { _ = os.Remove(at) }) // the innermost is made last, and cleaned up first
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		p.t.Fatal(err)
 	}
 	if err := p.tryMove(filepath.Join(dir, "cgroup.procs")); err != nil {
 		p.t.Fatal(err)
 	}
+	defer func() { // also when f ends the test, or no cgroup could be removed
+		if err := p.tryMove(p.home); err != nil {
+			p.t.Error(err)
+		}
+	}()
 	f()
-	if err := p.tryMove(p.home); err != nil {
-		p.t.Fatal(err)
-	}
 }
 
 // TestAccountsByCgroup checks that processes of one user count for their cgroups, each with a
