@@ -117,7 +117,7 @@ func (s *Socket) takeNext(p []byte, e *shm.Event, parent *string) (n int, ok boo
 	*e = s.in.ev
 	e.Len = uint32(len(f))
 	n = copy(p, f)
-	_ = r.traceparent(e, parent) // a run has none
+	_ = r.traceparent(e, parent) // of a run it only clears parent
 	r.pass(s, rest)
 	return n, true, nil
 }

@@ -137,10 +137,10 @@ func (s *Socket) settled(ctx context.Context, to netip.AddrPort, op OpRef) (inUs
 // opErr is the function opErr for an operation to the host of to. If err says that time ran out,
 // or that the operation was dropped, and the host is not reached, the error is the Reason, too.
 func (s *Socket) opErr(op string, to netip.AddrPort, err error) error {
-	dropped, is := errors.AsType[*statusError](err)
 	if _, said := errors.AsType[Reason](err); said {
 		return opErr(op, to, err)
 	}
+	dropped, is := errors.AsType[*statusError](err)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || is && dropped.status == Dropped && !dropped.nobody() {
 		if why := s.reason(to); why != 0 {
 			err = fmt.Errorf("%w: %w", err, why)

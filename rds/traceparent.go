@@ -34,7 +34,7 @@ func (r *rx) traceparent(e *shm.Event, text *string) error {
 	switch {
 	case text == nil:
 		return nil
-	case e.Flags&shm.EventTraceparent == 0:
+	case e.Flags&(shm.EventTraceparent|shm.EventRun) != shm.EventTraceparent: // a run has none
 		*text = ""
 		return nil
 	}

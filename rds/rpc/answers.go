@@ -111,10 +111,10 @@ func (c *Caller) unknown(m *rds.Received) {
 		p := c.find(id, m.Addr)
 		switch {
 		case p == nil:
-		case c.knower(p) == 0 || c.knower(p) == m.SrcInc:
-			c.finish(p, ErrLost)
-		default:
+		case p.server != 0 && p.server != m.SrcInc:
 			c.finish(p, ErrNoSocket)
+		default:
+			c.finish(p, ErrLost)
 		}
 	}
 }
@@ -125,19 +125,11 @@ func (c *Caller) known(m *rds.Received) {
 	if err != nil {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, id := range ids {
-		if p := c.calls[id]; p != nil && p.to == m.Addr {
+		if p := c.find(id, m.Addr); p != nil {
 			p.server = m.SrcInc
 		}
 	}
-}
-
-func (c *Caller) knower(p *pending) uint32 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return p.server
 }
 
 // notices takes the socket's notices until the socket ends.

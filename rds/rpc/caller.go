@@ -55,7 +55,7 @@ type pending struct {
 	to     netip.AddrPort
 	mem    *Memory // for the answer, may be nil
 	lent   bool    // the request names memory, for itself or for its answer
-	server uint32  // incarnation of the socket that has said it knows the request, 0: none has. mu guards it
+	server uint32  // incarnation of the socket that has said it knows the request, 0: none has. The receiver's alone
 	done   chan struct{}
 	msg    rds.Message
 	out    []byte // the message
