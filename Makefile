@@ -21,7 +21,7 @@ VM          ?= ./test/vmlab/...
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all programs build build-ibv librds preload preload-test afrds-judges python demo test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers lint arm64 clean help need-go
+.PHONY: all programs build build-ibv librds preload preload-test afrds-judges python demo test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers storm lint arm64 clean help need-go
 
 all: build
 
@@ -144,6 +144,9 @@ bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS=
 
 bench-peers: need-go ## bin/bench-peers: NATS, gRPC, ZeroMQ and, with AERON=DIR, Aeron for the bench
 	@test/bench/peers/build.sh bin/bench-peers
+
+storm: programs ## a host's peers are away and come back at once: PEERS=1000 SECONDS=60, as root
+	@test/storm/storm.sh $(or $(PEERS),1000) $(or $(SECONDS),60)
 
 lint: need-go ## golangci-lint; the first run builds it
 	@scripts/lint.sh

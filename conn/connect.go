@@ -123,13 +123,18 @@ func (c *Conn) abandon(why error) {
 	}
 }
 
-// connectFailed ends the attempt under way and plans the next.
+// connectFailed ends the attempt under way and plans the next. Its delay counts from the begin of the
+// one that failed: a host that has not answered for as long is asked again at once.
 func (c *Conn) connectFailed(err error) {
+	took := c.now - (c.link.deadline - c.cfg.ConnectTimeout)
 	if c.link.active {
 		c.narrowFailed(err)
 	}
 	c.abandon(err)
 	c.attemptFailed(err)
+	if c.redial.At != 0 {
+		c.redial.At = max(c.redial.At-took, c.now+1)
+	}
 }
 
 func (c *Conn) attemptFailed(err error) {

@@ -46,6 +46,32 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// TestBackoffOfSilence: the delay counts from the begin of an attempt. One that nobody has answered
+// until its time limit is followed by the next at once.
+func TestBackoffOfSilence(t *testing.T) {
+	for _, took := range []int64{0, 3e8, 5e9} {
+		s := newScript(t, func(c *Config) { c.Rand = func() uint64 { return 5e8 } })
+		s.msg("x")
+		s.run()
+		for range 12 { // the ceiling is at its most
+			s.peer.rejectReq(s.request(), wire.Rejected(wire.NotSaid))
+			s.run()
+			s.now = s.c.NextTimeout()
+			s.c.Tick(s.now)
+		}
+		s.now += took
+		if took == s.c.cfg.ConnectTimeout {
+			s.c.Tick(s.now)
+		} else {
+			s.peer.rejectReq(s.request(), wire.Rejected(wire.NotSaid))
+		}
+		s.run()
+		if d, want := s.c.NextTimeout()-s.now, max(5e8+1-took, 1); s.c.State() != Down || d != want {
+			t.Errorf("after an attempt of %d ns: %v, waits %d, want %d", took, s.c.State(), d, want)
+		}
+	}
+}
+
 func TestIdleStaysDown(t *testing.T) {
 	s := newScript(t).up()
 	s.q.toErr(true)

@@ -45,6 +45,6 @@ func (w *watching) countTurnedAway(wall Wall) {
 		return
 	}
 	e.cfg.Trace(netip.Addr{}, netip.Addr{}, "incoming connections turned away",
-		fmt.Errorf("%d sent garbage, half a request or nothing", n-t.told))
+		fmt.Errorf("%d sent garbage, half a request or nothing, or were too many at once", n-t.told))
 	t.told, t.toldAt = n, wall
 }

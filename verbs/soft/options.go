@@ -25,7 +25,8 @@ type Options struct {
 	// MaxReadDepth limits QPCap.ReadDepth; 0: 64.
 	MaxReadDepth int
 	// MaxHandshakes limits incoming connections that are being set up, requests that
-	// were not accepted or rejected yet included; 0: 64. More are closed.
+	// were not accepted or rejected yet included; 0: 1024, as many hosts may come back
+	// at once. More are closed.
 	MaxHandshakes int
 	// MinCQE is the least capacity of a completion queue; 0: 1<<20. Memory is taken
 	// as entries are used.
@@ -89,7 +90,7 @@ func (o *Options) defaults() {
 		o.MaxReadDepth = 64
 	}
 	if o.MaxHandshakes <= 0 {
-		o.MaxHandshakes = 64
+		o.MaxHandshakes = 1024
 	}
 	if o.MinCQE <= 0 {
 		o.MinCQE = 1 << 20
