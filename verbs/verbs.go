@@ -118,7 +118,7 @@ type RequestID uint64
 type ConnectParam struct {
 	Local, Remote netip.AddrPort
 	Private       []byte // copied
-	TimeoutNs     int64  // whole set-up; 0: the provider's default (5 s)
+	TimeoutNs     int64  // whole set-up, at most; 0: the provider's default (5 s)
 	MaxSegment    int    // most bytes of a TCP segment, in both directions; 0: what the route permits. Of no meaning without TCP
 }
 

@@ -42,11 +42,9 @@ const (
 	qpSGE       = 16
 	qpReadDepth = 32
 
-	// dialNs is the most that an attempt by the device takes, dialJitterNs what it may take less: hosts that went away
-	// together are not asked together for ever. The limit of the connection is longer, because the device's error says
-	// more.
-	dialNs       = 5_000_000_000
-	dialJitterNs = 1_000_000_000
+	// dialNs is the time limit of an attempt by the device. That of the connection is longer, because the device's
+	// error says more.
+	dialNs = 5_000_000_000
 )
 
 // newQP gives p a connection by queue pairs.
@@ -206,7 +204,7 @@ func (u *qpHost) Dial(c *conn.Conn, qp verbs.QP, private []byte) error {
 	}
 	return q.rail.dev.Connect(qp, verbs.ConnectParam{
 		Local: netip.AddrPortFrom(p.local.addr, 0), Remote: e.addrs.port(p.addr), Private: private,
-		MaxSegment: c.Segment(), TimeoutNs: dialNs - int64(e.cfg.Rand()%dialJitterNs)})
+		MaxSegment: c.Segment(), TimeoutNs: dialNs})
 }
 
 func (u *qpHost) Accept(_ *conn.Conn, req verbs.RequestID, qp verbs.QP, private []byte) error {

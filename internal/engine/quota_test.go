@@ -289,6 +289,7 @@ func TestDestinationQuota(t *testing.T) {
 		// One's messages are withdrawn: the oldest that waits goes on, and when
 		// its messages are delivered the next.
 		a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Slot: 0} })
+		w.run() // to the end of an attempt to reach host 9
 		w.run()
 		if n := count(); n != 4 || acc.dests != 2 || acc.waiting.N != 0 || b.cl.table.Slot(0).LoadCongested() != 0 {
 			t.Errorf("to %v: after a cancel %d messages, account %d + %d", addr, n, acc.dests, acc.waiting.N)

@@ -3,6 +3,7 @@ package soft
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"time"
@@ -148,7 +149,7 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 	if timeout <= 0 {
 		timeout = d.opt.HandshakeTimeout
 	}
-	ctx, cancel := context.WithTimeout(d.ctx, timeout)
+	ctx, cancel := context.WithTimeout(d.ctx, attemptTime(timeout))
 	q.dial = &dialing{qp: q, cancel: cancel}
 	ird, ord := q.depths()
 	req := iwarp.MPA{
@@ -164,6 +165,10 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 	q.become(connecting)
 	return nil
 }
+
+// attemptTime draws the time limit of an attempt that may take up to most: hosts that went away together
+// are not asked together for ever.
+func attemptTime(most time.Duration) time.Duration { return most - rand.N(most/5+1) }
 
 // checkRoute returns why two addresses cannot be connected, or nil.
 func checkRoute(local, remote netip.AddrPort) error {
