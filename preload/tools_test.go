@@ -4,8 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,6 +34,23 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
+// flagSets are flags of rds-stress, of 2.0.7 and later.
+var flagSets = []string{
+	"-v", "-v -t 4 -d 8 -q 4096 -a 2048", "-q 100000 -v", "-o -d 16", "-z -t 2", "-v -c -M 2", "-Q 3 -v",
+	"-D 65536 -v", "-D 65536 -q 1024 -t 2 -d 4 -v --rdma-use-once 1", "-D 4096 -v --rdma-use-fence 1 -I 4",
+	"-D 4194304 -d 2 -v", "-D 3000000 -q 64 -a 64 -d 2 -v --rdma-use-once 1",
+}
+
+// oracleSets are those that Oracle's 2.3 has in addition, but for five that end early by themselves: --abort-after,
+// --async and --reset, as on Linux (docs/kernel.md), and --sync-always-bursty without the folder /sys/module/rds.
+var oracleSets = []string{
+	"-q 1000000 -d 2 -v", "-q 64 -a 64 -d 32 -t 2 -v", "-R", "-V", "--show-params", "--show-perfdata", "--show-outliers 100",
+	"--show-histogram", "--disable-inq -v", "--always-bursty -d 8", "--use-cong-monitor 0 -d 16 -q 8192 -v", "--cancel-sent-to",
+	"-D 4096 -v", "-D 4096 -v --rdma-use-fence 0", "-D 16384 -v --rdma-use-get-mr 1",
+	"-D 16384 -v --rdma-use-get-mr 1 --rdma-cache-mrs 1 -d 4", "-D 16384 -v --rdma-use-notify 1 -M 1",
+	"-D 16384 -v --rdma-alignment 64 -M 2", "-D 16384 --rdma-key-o-meter -d 4", "-D 4096 -I 512 -v",
+}
+
 // TestTools runs rds-tools, unmodified, between two daemons. It needs them built in RDS_TOOLS.
 func TestTools(t *testing.T) {
 	tool(t, "rds-ping")
@@ -45,7 +64,11 @@ func TestTools(t *testing.T) {
 		}
 	})
 	t.Run("stress", func(t *testing.T) {
-		for i, args := range []string{"-v", "-v -t 4 -d 8 -q 4096 -a 2048", "-q 100000 -v", "-o -d 16", "-z -t 2", "-v -c -M 2", "-Q 3 -v", "-D 65536 -v", "-D 65536 -q 1024 -t 2 -d 4 -v --rdma-use-once 1", "-D 4096 -v --rdma-use-fence 1 -I 4", "-D 4194304 -d 2 -v", "-D 3000000 -q 64 -a 64 -d 2 -v --rdma-use-once 1"} {
+		sets := flagSets
+		if out, _ := exec.Command(tool(t, "rds-stress"), "--help").CombinedOutput(); strings.Contains(string(out), "--always-bursty") {
+			sets = slices.Concat(sets, oracleSets)
+		}
+		for i, args := range sets {
 			t.Run(args, func(t *testing.T) { stress(t, ds, 4000+100*i, strings.Fields(args)) })
 		}
 	})

@@ -6,7 +6,7 @@ set -eu
 dir=$1 library=$2 rdsd=$3
 ip link set lo up
 env -i "$rdsd" -socket "$dir/socket" -listen 127.0.0.1 >"$dir/log" 2>&1 &
-until grep -q msg=serving "$dir/log"; do
+until grep -qs msg=serving "$dir/log"; do
 	kill -0 $! || { cat "$dir/log"; exit 1; }
 	sleep 0.05
 done

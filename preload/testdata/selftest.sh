@@ -19,7 +19,7 @@ cat >"$dir/bin/ping" <<END
 i=1
 for ns in net0 net1; do
 	env -i ip netns exec \$ns $rdsd -socket /run/rdsd/%n.sock -listen 10.0.0.\$i -peers-allow 10.0.0.0/24 -tls-mode off >$dir/\$ns.log 2>&1 &
-	until grep -q msg=serving $dir/\$ns.log; do kill -0 \$! || exit 1; sleep 0.05; done
+	until grep -qs msg=serving $dir/\$ns.log; do kill -0 \$! || exit 1; sleep 0.05; done
 	i=2
 done
 END
