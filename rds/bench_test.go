@@ -3,6 +3,7 @@ package rds
 import (
 	"context"
 	"math"
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -20,7 +21,10 @@ func (d *fakeDaemon) step() {
 	}
 }
 
-const batch = 512
+const (
+	batch     = 512
+	scattered = 64 // destinations
+)
 
 // flow sends and receives in batches between two sockets.
 type flow struct {
@@ -30,6 +34,7 @@ type flow struct {
 	p, buf   []byte
 	ms       []Received
 	out      []Message
+	many     []*Socket
 
 	mem     *Buffer // of sendAll
 	all     Message
@@ -106,6 +111,41 @@ func (f *flow) sendAround() {
 	}
 }
 
+// scatter sends to scattered destinations by turns, in batches.
+func (f *flow) scatter() {
+	if f.many == nil {
+		for i := range scattered {
+			s, err := f.to.c.Bind(netip.AddrPortFrom(f.to.LocalAddrPort().Addr(), uint16(20000+i)))
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			f.many = append(f.many, s)
+		}
+	}
+	for i := range f.out {
+		f.out[i] = Message{Payload: f.p, Addr: f.many[i%scattered].LocalAddrPort()}
+	}
+	if n, err := f.from.SendBatch(context.Background(), f.out); n != batch || err != nil {
+		f.t.Fatal(n, err)
+	}
+}
+
+func (f *flow) gather() {
+	for _, s := range f.many {
+		for n := 0; n < batch/scattered; {
+			ms := f.ms[:batch/scattered-n]
+			for i := range ms {
+				ms[i] = Received{Payload: f.buf}
+			}
+			k, err := s.RecvBatch(context.Background(), ms)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			n += k
+		}
+	}
+}
+
 // recvPieces receives runs in pieces, each datagram after a look at it.
 func (f *flow) recvPieces() {
 	for _, s := range []*Socket{f.to, f.from} {
@@ -164,6 +204,7 @@ func TestNoAllocs(t *testing.T) {
 		{"SendTo, RecvFrom", (*flow).send, (*flow).recv},
 		{"SendBatch, RecvBatch", (*flow).sendMsgs, (*flow).recvMsgs},
 		{"runs of one", (*flow).sendApart, (*flow).recv},
+		{"many destinations", (*flow).scatter, (*flow).gather},
 		{"two destinations, received in pieces", (*flow).sendAround, (*flow).recvPieces},
 		{"Send with everything", (*flow).sendAll, (*flow).recvAll},
 	} {
@@ -193,6 +234,9 @@ func TestNoAllocs(t *testing.T) {
 
 func benchmarkFlow(b *testing.B, n int, send, recv func(*flow)) {
 	f := newFlow(b, n, Params{})
+	send(f) // makes what it needs
+	f.d.do(func() {})
+	recv(f)
 	defer f.d.pause()()
 	var tx, rx time.Duration
 	msgs := 0
@@ -216,4 +260,8 @@ func BenchmarkSendToRecvFrom64(b *testing.B) { benchmarkFlow(b, 64, (*flow).send
 func BenchmarkSendToRecvFrom4K(b *testing.B) { benchmarkFlow(b, 4096, (*flow).send, (*flow).recv) }
 func BenchmarkBatch64(b *testing.B) {
 	benchmarkFlow(b, 64, (*flow).sendMsgs, (*flow).recvMsgs)
+}
+
+func BenchmarkScatter64(b *testing.B) {
+	benchmarkFlow(b, 64, (*flow).scatter, (*flow).gather)
 }

@@ -1,6 +1,7 @@
 package rds
 
 import (
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -89,7 +90,7 @@ func reached(hwm, id uint64) bool { return int64(hwm-id) >= 0 }
 // dest returns the slot of s for the destination to. It opens one if there is none;
 // the opening is submitted together with the message that follows it. tx.mu is held.
 func (t *tx) dest(s *Socket, to netip.AddrPort) (*dest, error) {
-	if d := s.lastDest; d != nil && d.to == to {
+	if d := s.nearest(&to); d != nil {
 		return d, nil
 	}
 	d := s.dests[to]
@@ -100,8 +101,38 @@ func (t *tx) dest(s *Socket, to netip.AddrPort) (*dest, error) {
 		}
 	}
 	d.used = true
-	s.lastDest = d
+	s.near[s.nearAt(&to)] = d
 	return d, nil
+}
+
+// mostNear is how many destinations of a socket are found without a look into its map.
+const mostNear = 1024
+
+// nearAt is the place of to in near. A host's ports and a network's hosts follow one another, so
+// their lowest bits spread them.
+func (s *Socket) nearAt(to *netip.AddrPort) int {
+	a := to.Addr().As16()
+	return (int(to.Port()) + 61*int(a[15]) + 7*int(a[14])) & (len(s.near) - 1)
+}
+
+// nearest returns the open destination to, or nil if it has to be looked up. near has one place
+// for each of the destinations with the same nearAt: the last that was looked up.
+func (s *Socket) nearest(to *netip.AddrPort) *dest {
+	if len(s.near) == 0 {
+		return nil
+	}
+	if d := s.near[s.nearAt(to)]; d != nil && d.to == *to {
+		d.used = true
+		return d
+	}
+	return nil
+}
+
+// widen gives near a place for each destination, and some to spare.
+func (s *Socket) widen() {
+	if n := min(len(s.dests), mostNear); len(s.near) < n {
+		s.near = make([]*dest, 1<<bits.Len(uint(2*n-2)))
+	}
 }
 
 func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
@@ -142,6 +173,7 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	d.cell = ce
 	t.slots[slot] = d
 	s.dests[to] = d
+	s.widen()
 	t.c.seg.WantSlot(slot).TakeRelief()
 	t.c.seg.WantSlot(slot).TakeCrowded()
 	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: s.handle, Slot: slot, Cell: ce.idx,
@@ -192,8 +224,8 @@ func (t *tx) forget(d *dest) {
 	}
 	t.slots[d.slot] = nil
 	delete(d.sock.dests, d.to)
-	if d.sock.lastDest == d {
-		d.sock.lastDest = nil
+	if s := d.sock; s.nearest(&d.to) == d {
+		s.near[s.nearAt(&d.to)] = nil
 	}
 }
 

@@ -117,7 +117,10 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 		if !m.plain() {
 			o.x = m
 		}
-		err := t.submit(s, &o, false)
+		err := errOtherRun
+		if t.cur == nil || t.cur.to == o.to {
+			err = t.submit(s, &o, false)
+		}
 		if err == errOtherRun {
 			n, done = t.commitBatch(n, done)
 			continue
@@ -129,7 +132,7 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 		if n++; t.cur == nil {
 			done = n
 		} else {
-			n += t.appendMore(ms[n:])
+			n, done = t.appendMore(s, ms, n, done)
 		}
 	}
 	n, _ = t.commitBatch(n, done)

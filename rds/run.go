@@ -105,11 +105,29 @@ func (t *tx) append(s *Socket, m *outMsg, arm bool) error {
 	return nil
 }
 
-// appendMore appends those of ms that go on where the last append of this call of the
-// application ended: plain datagrams to the same destination, for which there is room.
-// It returns how many. What append has checked still holds, because mu was held since.
-func (t *tx) appendMore(ms []Message) (n int) {
-	d := t.cur
+// appendMore goes on with ms where the last append of this call of the application ended: it
+// appends plain datagrams to runs that take them, and commits each run ahead of the next. n and
+// done are as in sendBatch. What append has checked of the socket still holds, because mu was
+// held since.
+func (t *tx) appendMore(s *Socket, ms []Message, n, done int) (int, int) {
+	for {
+		n += t.cur.appendSame(ms[n:])
+		if n == len(ms) || !ms[n].plain() {
+			return n, done
+		}
+		d := s.nearest(&ms[n].Addr)
+		if d == nil || d == t.cur || len(ms[n].Payload) > runMax || !d.run.takes(s, len(ms[n].Payload)) || t.hinders(s, d) != nil {
+			return n, done
+		}
+		if !t.commitRun() {
+			return done, done // as in commitBatch
+		}
+		done, t.cur = n, d
+	}
+}
+
+// appendSame appends those of ms that are to d as well, for which there is room, and returns how many.
+func (d *dest) appendSame(ms []Message) (n int) {
 	s, r := d.sock, &d.run
 	bytes, count := s.sndbuf-s.charged(), shm.MaxMsgs(s.sndbuf)-s.msgs // may be charged
 	var sum frames.Sum

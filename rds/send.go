@@ -186,27 +186,34 @@ func (t *tx) toward(s *Socket, m *outMsg, arm bool) (*dest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.unknown(d) {
-		return nil, errOpening
-	}
-	if m.x != nil && m.x.Cookie != 0 {
+	if m.x != nil && m.x.Cookie != 0 && !t.unknown(d) {
 		if err := d.takesCookie(); err != nil {
 			return nil, err
 		}
 	}
-	if err := t.unreachable(s, d); err != nil {
+	err = t.hinders(s, d)
+	if err == ErrCongested && arm {
+		t.c.seg.WantSlot(d.slot).SetRelief()
+		err = t.hinders(s, d)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if d.look() {
-		if !arm {
-			return nil, ErrCongested
-		}
-		t.c.seg.WantSlot(d.slot).SetRelief()
-		if d.look() {
-			return nil, ErrCongested
-		}
-	}
 	return d, nil
+}
+
+// hinders returns why d takes no message now, or nil. mu is held.
+func (t *tx) hinders(s *Socket, d *dest) error {
+	if t.unknown(d) {
+		return errOpening
+	}
+	if err := t.unreachable(s, d); err != nil {
+		return err
+	}
+	if d.look() {
+		return ErrCongested
+	}
+	return nil
 }
 
 // prepare checks m and sets aside what it needs: destination slot, id, memory,
