@@ -135,6 +135,16 @@ func (s *Socket) widen() {
 	}
 }
 
+// openAhead opens the destinations of ms, of which the first that cannot be opened is left to its
+// own send. So a batch waits for the daemon once, however many destinations it opens. tx.mu is held.
+func (t *tx) openAhead(s *Socket, ms []Message) {
+	for i := range ms {
+		if _, err := t.dest(s, normal(ms[i].Addr)); err != nil {
+			return
+		}
+	}
+}
+
 func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	if err := s.checkDest(to); err != nil {
 		return nil, err

@@ -126,7 +126,9 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 			continue
 		}
 		if err != nil {
-			t.drop(&o)
+			if t.drop(&o); err == errOpening {
+				t.openAhead(s, ms[n+1:])
+			}
 			break
 		}
 		if n++; t.cur == nil {

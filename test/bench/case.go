@@ -99,7 +99,7 @@ var roles = map[string]func(*worker.Worker) error{
 	"rpc-ping": role(tripsOf, rpcCall), "rpc-many": role(together, rpcCall),
 	"rds-sink": role(counts, rdsSink), "rds-sink-on": role(serves, rdsSink), "rds-source": role(serves, rdsSource),
 	"rds-sink-1": role(counts, rdsSinkOne), "rds-source-1": role(serves, rdsSourceOne),
-	"rds-fan-source": role(serves, rdsFanSource), "rds-scatter": role(serves, rdsScatter), "rds-fan-sink": role(counts, rdsFanSink),
+	"rds-fan-source": role(serves, rdsFanSource), "rds-fan-sink": role(counts, rdsFanSink),
 	"rdma-target": role(serves, rdmaTarget), "rdma-write": role(counts, rdmaBulk(abi.OpWrite)), "rdma-read": role(counts, rdmaBulk(abi.OpRead)),
 	"rdma-read-on": role(serves, rdmaBulk(abi.OpRead)), "rdma-write-trip": role(timesOf, rdmaTrip(abi.OpWrite)), "rdma-read-trip": role(timesOf, rdmaTrip(abi.OpRead)),
 	"idle-daemon":  role(idleDaemon, rdsPing),

@@ -129,7 +129,7 @@ func allCases() []testCase {
 		trip("rds", 64).with("op-rtt", "64 B round trip, beside them", func(*testCase) {}))
 	in("rpc", rpcCases()...)
 	in("local", localCases()...)
-	in("fan", fan("fan-in", 64), flow("rds", 64).with("fan-one", "64 B one way, beside them", func(*testCase) {}), fan("fan-out", 64))
+	in("fan", fanCases()...)
 	in("fair", fairCases()...)
 	in("engines", engineCases()...)
 	in("idle", idleCases()...)
@@ -233,24 +233,38 @@ func localCases() []testCase {
 	return cs
 }
 
-// fan is the rate from n sockets to one, or from one to n.
-func fan(way string, n int) testCase {
-	c := flow("rds", 64)
-	c.peer = "fan-one"
-	sockets := fmt.Sprintf("sockets=%d", n)
-	if way == "fan-in" {
-		c.doc = fmt.Sprintf("64 B one way, %d sockets of one process to one", n)
-		c.client, c.clientArg = "rds-fan-source", []string{sockets}
-	} else {
-		c.doc = fmt.Sprintf("64 B one way, one socket to %d of one process", n)
-		c.client, c.clientArg = "rds-scatter", []string{fmt.Sprintf("to=%d", n)}
-		c.server, c.serverArg = "rds-fan-sink", []string{sockets}
+// fan is the rate from n sockets of one process to one, from one to n of one process, or from n to n.
+func fan(of, way string, n int) testCase {
+	c := flow(of, 64)
+	c.name, c.peer = way, "fan-one"
+	if of == "local" {
+		c.name, c.peer = "local-"+way, "local-fan-one"
 	}
-	c.name = way
 	if n != 64 {
 		c.name += fmt.Sprintf("-%d", n)
 	}
+	c.client = "rds-fan-source"
+	from, to := 1, 1
+	if way != "fan-out" {
+		from = n
+		c.clientArg = append(c.clientArg, fmt.Sprintf("sockets=%d", n))
+	}
+	if way != "fan-in" {
+		to = n
+		c.clientArg = append(c.clientArg, fmt.Sprintf("to=%d", n))
+		c.server, c.serverArg = "rds-fan-sink", []string{fmt.Sprintf("sockets=%d", n)}
+	}
+	c.doc = fmt.Sprintf("64 B one way, %d sockets to %d, %s", from, to, systems[of].doc)
 	return c
+}
+
+// fanCases are those with a rate from one socket to one beside them.
+func fanCases() []testCase {
+	one := func(of, name string) testCase {
+		return flow(of, 64).with(name, "64 B one way, beside them", func(*testCase) {})
+	}
+	return []testCase{fan("rds", "fan-in", 64), one("rds", "fan-one"), fan("rds", "fan-out", 64), fan("rds", "fan-out", 16), fan("rds", "fan-all", 64),
+		one("local", "local-fan-one"), fan("local", "fan-out", 64), fan("local", "fan-out", 16), fan("local", "fan-all", 64)}
 }
 
 const (
@@ -349,8 +363,8 @@ func plotCases(cs []testCase) []testCase {
 		}
 	}
 	for _, n := range []int{1, 4, 16, 64, 256} {
-		add(fan("fan-in", n), point{"rate-sockets", "n to 1", float64(n)})
-		add(fan("fan-out", n), point{"rate-sockets", "1 to n", float64(n)})
+		add(fan("rds", "fan-in", n), point{"rate-sockets", "n to 1", float64(n)})
+		add(fan("rds", "fan-out", n), point{"rate-sockets", "1 to n", float64(n)})
 	}
 	for _, what := range []struct {
 		name string

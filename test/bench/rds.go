@@ -173,28 +173,19 @@ func rdsSourceOne(e *end) (step, error) {
 	}, nil
 }
 
-// rdsFanSource sends from several sockets with one goroutine: a batch from each socket in turn.
+// rdsFanSource sends with one goroutine: a batch from each of its sockets in turn, with each message
+// to the next of the server's sockets.
 func rdsFanSource(e *end) (step, error) {
 	ms := messages(sendBatch, e.Int("size"), e.to)
-	next := -1
-	return func() (int, error) {
-		next = (next + 1) % len(e.socks)
-		return e.socks[next].SendBatch(context.Background(), ms)
-	}, nil
-}
-
-// rdsScatter sends batches from one socket, with each message to the next of the server's
-// sockets.
-func rdsScatter(e *end) (step, error) {
-	ms := messages(sendBatch, e.Int("size"), e.to)
 	first, n := e.to, max(e.Int("to"), 1)
-	next := 0
+	next, from := 0, -1
 	return func() (int, error) {
-		for i := range ms {
+		for i := 0; n > 1 && i < len(ms); i++ {
 			ms[i].Addr = netip.AddrPortFrom(first.Addr(), first.Port()+uint16(next))
 			next = (next + 1) % n
 		}
-		return e.s.SendBatch(context.Background(), ms)
+		from = (from + 1) % len(e.socks)
+		return e.socks[from].SendBatch(context.Background(), ms)
 	}, nil
 }
 
