@@ -90,10 +90,13 @@ func reached(hwm, id uint64) bool { return int64(hwm-id) >= 0 }
 // dest returns the slot of s for the destination to. It opens one if there is none;
 // the opening is submitted together with the message that follows it. tx.mu is held.
 func (t *tx) dest(s *Socket, to netip.AddrPort) (*dest, error) {
-	if d := s.nearest(&to); d != nil {
+	if d := s.lastDest; d != nil && d.to == to {
 		return d, nil
 	}
-	d := s.dests[to]
+	d := s.nearest(&to)
+	if d == nil {
+		d = s.dests[to]
+	}
 	if d == nil {
 		var err error
 		if d, err = t.open(s, to); err != nil {
@@ -101,7 +104,9 @@ func (t *tx) dest(s *Socket, to netip.AddrPort) (*dest, error) {
 		}
 	}
 	d.used = true
-	s.near[s.nearAt(&to)] = d
+	if s.lastDest = d; len(s.near) > 0 {
+		s.near[s.nearAt(&to)] = d
+	}
 	return d, nil
 }
 
@@ -122,7 +127,6 @@ func (s *Socket) nearest(to *netip.AddrPort) *dest {
 		return nil
 	}
 	if d := s.near[s.nearAt(to)]; d != nil && d.to == *to {
-		d.used = true
 		return d
 	}
 	return nil
@@ -130,7 +134,7 @@ func (s *Socket) nearest(to *netip.AddrPort) *dest {
 
 // widen gives near a place for each destination, and some to spare.
 func (s *Socket) widen() {
-	if n := min(len(s.dests), mostNear); len(s.near) < n {
+	if n := min(len(s.dests), mostNear); n > 1 && len(s.near) < n {
 		s.near = make([]*dest, 1<<bits.Len(uint(2*n-2)))
 	}
 }
@@ -234,6 +238,9 @@ func (t *tx) forget(d *dest) {
 	}
 	t.slots[d.slot] = nil
 	delete(d.sock.dests, d.to)
+	if d.sock.lastDest == d {
+		d.sock.lastDest = nil
+	}
 	if s := d.sock; s.nearest(&d.to) == d {
 		s.near[s.nearAt(&d.to)] = nil
 	}

@@ -56,7 +56,7 @@ func TestCongestion(t *testing.T) {
 		if got := <-relief; len(got.Relief) != 1 {
 			t.Fatalf("%+v", got)
 		}
-		d.do(func() { d.setSlotCongested(d.slots[a.onlyDest().slot], true) })
+		d.do(func() { d.setSlotCongested(d.slots[a.lastDest.slot], true) })
 		a.SetWriteDeadline(time.Now().Add(time.Second))
 		if _, err := a.SendTo([]byte("x"), b.LocalAddrPort()); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("congested past the deadline: %v", err)

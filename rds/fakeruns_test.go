@@ -63,14 +63,6 @@ func wantIdle(t testing.TB, c *Client, socks ...*Socket) {
 	}
 }
 
-// onlyDest is the destination of s, which has one.
-func (s *Socket) onlyDest() *dest {
-	for _, d := range s.dests {
-		return d
-	}
-	return nil
-}
-
 // recvAll receives until nothing is left.
 func recvAll(t testing.TB, s *Socket) (got []string) {
 	t.Helper()

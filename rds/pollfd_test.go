@@ -80,7 +80,7 @@ func TestPollFD(t *testing.T) {
 					t.Error(err)
 				}
 			}},
-			"notice": {func() { d.do(func() { d.notice(d.slots[a.onlyDest().slot], 3, 0) }) }, func() {
+			"notice": {func() { d.do(func() { d.notice(d.slots[a.lastDest.slot], 3, 0) }) }, func() {
 				if n := a.Notices(make([]Notice, 3)); n != 1 {
 					t.Error(n)
 				}

@@ -122,7 +122,8 @@ func (t *tx) appendMore(s *Socket, ms []Message, n, done int) (int, int) {
 		if !t.commitRun() {
 			return done, done // as in commitBatch
 		}
-		done, t.cur = n, d
+		d.used = true
+		done, t.cur, s.lastDest = n, d, d
 	}
 }
 

@@ -47,7 +47,7 @@ func TestRunSizes(t *testing.T) {
 			}
 		}
 	}
-	chunk := func() int { return len(a.onlyDest().run.mem) }
+	chunk := func() int { return len(a.lastDest.run.mem) }
 	send(1, 60)
 	if chunk() != leastRun {
 		t.Errorf("the first run has %d bytes, want %d", chunk(), leastRun)
@@ -69,7 +69,7 @@ func TestRunSizes(t *testing.T) {
 		send(1, 60)
 		wantTaken(t, d, 1)
 	}
-	if got := a.onlyDest().run.size; got != leastRun {
+	if got := a.lastDest.run.size; got != leastRun {
 		t.Errorf("after lone datagrams a run has %d bytes, want %d", got, leastRun)
 	}
 	send(1, runMax)
@@ -234,7 +234,7 @@ func TestRunOverNotice(t *testing.T) {
 	mustSend(t, a, "open", b)
 	wantTaken(t, d, 1)
 	mustSend(t, a, "1", b)
-	d.notice(d.slots[a.onlyDest().slot], shm.NoticeNoSocket, 1)
+	d.notice(d.slots[a.lastDest.slot], shm.NoticeNoSocket, 1)
 	d.flushEvents()
 	mustSend(t, a, "2", b) // the notice is in the ring, and nobody can have read it
 	if n := a.Notices(make([]Notice, 2)); n != 1 {

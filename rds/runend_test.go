@@ -137,7 +137,7 @@ func TestBatchErrors(t *testing.T) {
 		{"congested", Params{}, func(d *fakeDaemon, a, b *Socket, ms []Message) {
 			mustSend(t, a, "x", b)
 			d.step()
-			d.setSlotCongested(d.slots[a.onlyDest().slot], true)
+			d.setSlotCongested(d.slots[a.lastDest.slot], true)
 			for i := range 7 {
 				ms[i].Addr = stuckAt(1)
 			}

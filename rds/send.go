@@ -191,15 +191,16 @@ func (t *tx) toward(s *Socket, m *outMsg, arm bool) (*dest, error) {
 			return nil, err
 		}
 	}
-	err = t.hinders(s, d)
+	if err = t.hinders(s, d); err == nil {
+		return d, nil
+	}
 	if err == ErrCongested && arm {
 		t.c.seg.WantSlot(d.slot).SetRelief()
-		err = t.hinders(s, d)
+		if err = t.hinders(s, d); err == nil {
+			return d, nil
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
+	return nil, err
 }
 
 // hinders returns why d takes no message now, or nil. mu is held.
@@ -207,8 +208,10 @@ func (t *tx) hinders(s *Socket, d *dest) error {
 	if t.unknown(d) {
 		return errOpening
 	}
-	if err := t.unreachable(s, d); err != nil {
-		return err
+	if d.shared.LoadUnreachable() != 0 {
+		if err := t.unreachable(s, d); err != nil {
+			return err
+		}
 	}
 	if d.look() {
 		return ErrCongested

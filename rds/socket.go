@@ -27,17 +27,18 @@ type Socket struct {
 	wait            socketWaiters
 
 	// Guarded by tx.mu.
-	lane    uint8
-	exposed bool // the lane is fixed without a destination
-	sndbuf  int
-	queued  int     // payload bytes submitted and not returned
-	parked  int     // of these, to destinations congested at the last look
-	msgs    int     // with payload, submitted and not returned, but those parked
-	busy    []*dest // with messages pending, in no order
-	dests   map[netip.AddrPort]*dest
-	near    []*dest // of dests, see nearest
-	cells   map[netip.Addr]*cell
-	zcOpen  int // zero-copy cookies promised and not taken
+	lane     uint8
+	exposed  bool // the lane is fixed without a destination
+	sndbuf   int
+	queued   int     // payload bytes submitted and not returned
+	parked   int     // of these, to destinations congested at the last look
+	msgs     int     // with payload, submitted and not returned, but those parked
+	busy     []*dest // with messages pending, in no order
+	dests    map[netip.AddrPort]*dest
+	lastDest *dest
+	near     []*dest // of dests, if they are several: see nearest
+	cells    map[netip.Addr]*cell
+	zcOpen   int // zero-copy cookies promised and not taken
 
 	congMon   atomic.Bool // changed with rx.mu held
 	pollLooks atomic.Bool // poll.w != nil

@@ -249,7 +249,7 @@ func (x *successor) moveSocket(s *Socket, lost SocketLoss) []SocketLoss {
 		x.dests = slices.AppendSeq(x.dests, maps.Values(s.dests))
 	}
 	s.queued, s.parked, s.msgs, s.busy = 0, 0, 0, nil
-	s.dests, s.near = nil, nil
+	s.dests, s.lastDest, s.near = nil, nil, nil
 	if s.cells != nil {
 		s.dests = map[netip.AddrPort]*dest{}
 	}
