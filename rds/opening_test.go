@@ -3,6 +3,7 @@ package rds
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
@@ -75,5 +76,28 @@ func TestDaemonBehind(t *testing.T) {
 	resume()
 	if err := <-sent; err != nil && !errors.Is(err, ErrDaemonGone) {
 		t.Errorf("when it ends: %v", err)
+	}
+}
+
+// TestBatchOpensTogether: a batch opens all of its destinations before it waits for the first. What
+// cannot be opened is met in its turn.
+func TestBatchOpensTogether(t *testing.T) {
+	d, a, b := pair(t, Options{})
+	a.c.tx.asks = true
+	defer d.pause()()
+	var ms []Message
+	for i := range 5 {
+		ms = append(ms, Message{Payload: []byte("x"), Addr: netip.AddrPortFrom(d.local, b.LocalAddrPort().Port()+uint16(i))})
+	}
+	ms = append(ms, Message{Payload: []byte("nowhere")}, ms[0])
+	if n := a.sendBatch(ms); n != 0 {
+		t.Errorf("%d messages of the batch went before their destinations were open", n)
+	}
+	d.step()
+	if n := a.sendBatch(ms); n != 5 {
+		t.Errorf("%d messages of the batch went when their destinations were open, want 5", n)
+	}
+	if n, err := a.SendBatch(context.Background(), ms[5:]); n != 0 || !errors.Is(err, ErrInvalid) {
+		t.Errorf("a message without an address: %d, %v", n, err)
 	}
 }
