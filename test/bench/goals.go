@@ -167,6 +167,9 @@ func crowdGoals() []goal {
 	gs := []goal{
 		ratioGoal("fan-in 64 to 1", "fan-in", "fan-one", more, 0.7, 0),
 		ratioGoal("fan-out 1 to 64", "fan-out", "fan-one", more, 0.7, 0),
+		ratioGoal("64 to 64", "fan-all", "fan-one", more, 0.5, 0),
+		ratioGoal("same host fan-out 1 to 64", "local-fan-out", "local-fan-one", more, 0.5, 0),
+		ratioGoal("same host 64 to 64", "local-fan-all", "local-fan-one", more, 0.5, 0),
 	}
 	for _, of := range []string{"flood", "flood-64k", "reads"} {
 		gs = append(gs, ratioGoal("fairness: p99 beside "+of, "fair-"+of, "fair-quiet", less, 10, 0).figures(p99Figure, p99Figure))
