@@ -12,7 +12,7 @@ import (
 // messages. Its next message that names no incarnation asks again.
 const maxBounds = msg.MaxOwing / 2
 
-// tellBound queues the answer to the message of h, which named no incarnation: the
+// tellBound queues the answer to the message of h, which named no incarnation and asked: the
 // socket that accepted it. Like every notice it goes out before an ack covers the
 // message.
 func (c *Conn) tellBound(h *wire.Header, inc uint32) {

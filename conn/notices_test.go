@@ -16,13 +16,14 @@ type bound struct {
 }
 
 // TestTellsBound: a message that names no incarnation is answered with the socket
-// that accepted it, ahead of any ack that covers it; others are not.
+// that accepted it, ahead of any ack that covers it; others are not, and one that does not ask is not.
 func TestTellsBound(t *testing.T) {
 	s := newScript(t).up()
 	s.met = 55
 	means := func(h *wire.Header) { h.DstInc = 55 }
 	large := strings.Repeat("x", 20<<10)
 	s.send(s.data("asks"), s.data("means one", means))
+	s.send(s.data("does not ask", (*wire.Header).SetExtAnybody))
 	s.seq++
 	h := wire.Header{Seq: s.seq, SPort: 7, DPort: 9, SrcInc: 1, Len: uint32(len(large))}
 	piece := s.c.link.maxSend - wire.HeaderLen
@@ -51,8 +52,29 @@ func TestTellsBound(t *testing.T) {
 			t.Errorf("an ack of %d ahead of BOUND", f.Ack)
 		}
 	}
-	if want := []uint64{s.seq - 4, s.seq - 2}; !slices.Equal(told, want) {
+	if want := []uint64{s.seq - 5, s.seq - 2}; !slices.Equal(told, want) {
 		t.Errorf("told of %v, want %v", told, want)
+	}
+}
+
+// TestAsksNobody: a message for anybody says so, whatever else its header has, unless it names a socket.
+func TestAsksNobody(t *testing.T) {
+	s := newScript(t).up()
+	for _, m := range []*msg.Msg{
+		{Anybody: true}, {Anybody: true, Data: []byte(strings.Repeat("x", 20<<10))}, {Anybody: true, DestCookie: 7}, {},
+		{Anybody: true, DstInc: 55}, {Anybody: true, Run: 1, Data: []byte{0, 0, 0, 0}},
+	} {
+		m.SPort, m.DPort, m.SrcInc = 3, 4, 1
+		s.c.Send(m)
+		s.run()
+		for i, f := range s.frames() {
+			if want := m.Anybody && m.DstInc == 0; f.Anybody() != want || f.DestCookie() != m.DestCookie || len(f.body) == 0 && len(m.Data) > 0 {
+				t.Errorf("%+v: frame %d says %v", m, i, f.Anybody())
+			}
+			if n, ok := f.Run(); n != m.Run || !ok {
+				t.Errorf("a run of %d, %v", n, ok)
+			}
+		}
 	}
 }
 

@@ -250,7 +250,7 @@ func (c *Conn) verdict(h *wire.Header, v Verdict, met uint32) {
 		if h.Flags&wire.FlagRun == 0 { // else TookRun has counted them
 			c.stats.RecvBytes += uint64(h.Len)
 		}
-		if met != 0 && h.DstInc == 0 && !c.k.on {
+		if met != 0 && h.DstInc == 0 && !c.k.on && !h.Anybody() {
 			c.tellBound(h, met)
 		}
 	}

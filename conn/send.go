@@ -161,6 +161,9 @@ func (c *Conn) header(m *msg.Msg) {
 	if c.traces(m) {
 		h.AddExtTraceparent()
 	}
+	if m.Anybody && m.DstInc == 0 {
+		h.SetExtAnybody()
+	}
 	if m.AckNow || m.Op != nil {
 		h.Flags |= wire.FlagAckRequired
 	}

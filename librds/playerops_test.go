@@ -80,7 +80,7 @@ func (p *player) expose() string {
 	ctx, cancel := limit()
 	defer cancel()
 	if p.w[2] == "-" {
-		return errorText(p.regions[p.w[1]].ExposeToAll(ctx))
+		return errorText(p.regions[p.w[1]].Expose(ctx, netip.AddrPortFrom(netip.IPv6Unspecified(), 0)))
 	}
 	return errorText(p.regions[p.w[1]].Expose(ctx, p.addr(2)))
 }

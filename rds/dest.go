@@ -153,6 +153,13 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	if err := s.checkDest(to); err != nil {
 		return nil, err
 	}
+	flags := uint8(0)
+	if s.anybody {
+		flags = shm.DestAnybody
+	}
+	if flags != 0 && !t.anybody {
+		return nil, errAnybody
+	}
 	// What follows an opening never finds the ring full.
 	if t.sub.Free() < openEntries {
 		return nil, errRingFull
@@ -191,7 +198,7 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 	t.c.seg.WantSlot(slot).TakeRelief()
 	t.c.seg.WantSlot(slot).TakeCrowded()
 	*t.sub.Reserve().SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: s.handle, Slot: slot, Cell: ce.idx,
-		Port: to.Port(), Lane: s.lane, Addr: to.Addr().As16(), Gen: d.gen}
+		Port: to.Port(), Lane: s.lane, Flags: flags, Addr: to.Addr().As16(), Gen: d.gen}
 	return d, nil
 }
 

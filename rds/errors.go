@@ -9,7 +9,7 @@ package rds
 //	  EMLINK        no idle destination slot
 //	  EMSGSIZE      payload above the send buffer limit or 1 MiB; operation above 1 GiB or 1024 segments
 //	  EOPNOTSUPP    destination of the other address family; a cookie to a host reached by RDS/TCP
-//	  EINVAL        malformed address, operation, segment, range, rights, limit; a cookie not of this client; an operation id not issued; a lane after the first send
+//	  EINVAL        malformed address, operation, segment, range, rights, limit; a cookie not of this client; an operation id not issued; a lane, or a choice of SetAnybody, after the first send
 //	  EFAULT        local memory of an atomic that is not 8 bytes at a multiple of 8
 //	  deadline      SetReadDeadline, SetWriteDeadline; contexts
 //	  EBADF         socket, buffer, region or client closed
@@ -172,6 +172,7 @@ var (
 	errNoAddrs   error = &sentinel{"the daemon is of a version that does not tell its addresses: name one", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 	errNoImport  error = &sentinel{"the daemon takes no memory of processes, because its version or its kernel (before Linux 5.9) is too old: use Alloc", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 	errNoOutcome error = &sentinel{"the daemon is of a version that does not tell the status of a message: leave out Notify, or upgrade it and open again", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
+	errAnybody   error = &sentinel{"the daemon is of a version whose destinations meet sockets: leave out SetAnybody, or upgrade it and open again", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 	errFamily    error = &sentinel{"destination of another address family than the socket's", []error{syscall.EOPNOTSUPP, errors.ErrUnsupported}}
 )
 

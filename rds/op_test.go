@@ -88,12 +88,12 @@ func TestCookieTravels(t *testing.T) {
 	if err := r.Expose(bg(), a.LocalAddrPort()); err != nil {
 		t.Fatal(err)
 	}
-	for _, to := range []netip.AddrPort{{}, all} {
+	for _, to := range []netip.AddrPort{{}, netip.AddrPortFrom(netip.IPv6Unspecified(), 1), netip.AddrPortFrom(netip.IPv4Unspecified(), 0)} {
 		if err := r.Expose(bg(), to); !errors.Is(err, ErrInvalid) {
 			t.Fatal(err)
 		}
 	}
-	if err := r.ExposeToAll(bg()); err != nil {
+	if err := r.Expose(bg(), all); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Release(bg()); err != nil {
@@ -102,7 +102,7 @@ func TestCookieTravels(t *testing.T) {
 	if err := r.Release(bg()); !errors.Is(err, ErrClosed) {
 		t.Fatal(err)
 	}
-	if err := r.ExposeToAll(bg()); !errors.Is(err, ErrClosed) {
+	if err := r.Expose(bg(), all); !errors.Is(err, ErrClosed) {
 		t.Fatal(err)
 	}
 	if err := r.Expose(bg(), a.LocalAddrPort()); !errors.Is(err, ErrClosed) {

@@ -193,6 +193,7 @@ func (c *Client) attach(o *Options, wake shm.Waiter) error {
 	}
 	c.tx.asks = ok.Features&ipc.FeatureRefuses != 0
 	c.tx.tells = ok.Features&ipc.FeatureNotify != 0
+	c.tx.anybody = ok.Features&ipc.FeatureAnybody != 0
 	c.tellsAddrs = ok.Features&ipc.FeatureAddrs != 0
 	c.imports = ok.Features&ipc.FeatureImport != 0
 	c.waits = newPatience(way, o.window(time.Duration(min(ok.SpinNs, uint64(time.Second)))))

@@ -35,6 +35,37 @@ func (s *Socket) setLane(l uint8) error {
 	return nil
 }
 
+// SetAnybody chooses which socket gets the messages that do not name one (Message.DstInc). With
+// false, the default, a destination meets the socket that takes its first message. The later ones
+// go to that socket or come back (NoSocket), also when another one is bound at the port by then.
+// With true each message goes to whichever socket is bound at its port when it arrives, and
+// comes back only if there is none. So the first messages to a port that was bound anew do not
+// come back. Who is bound may have seen nothing of what was sent before. A message with an operation on
+// memory of a socket at its port is for that socket in any case.
+//
+// It is chosen before the first send. ErrInvalid: a send was tried, or a region was exposed in
+// another lane than 0. EOPNOTSUPP, also of sends after a Client has opened again: the daemon is of an
+// older version.
+func (s *Socket) SetAnybody(on bool) error {
+	return opErr("set anybody", s.local, s.setAnybody(on))
+}
+
+func (s *Socket) setAnybody(on bool) error {
+	t := &s.c.tx
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case s.closed.Load():
+		return ErrClosed
+	case s.dests != nil:
+		return invalid("the socket has sent, or exposed a region in lane %d", s.lane)
+	case on && !t.anybody:
+		return errAnybody
+	}
+	s.anybody = on
+	return nil
+}
+
 // fixLane makes the daemon learn the socket's lane before the control request that
 // follows. The lane goes with the first destination that is opened.
 func (s *Socket) fixLane(ctx context.Context, to netip.AddrPort) error {

@@ -115,32 +115,28 @@ func (r *Region) Cookie() Cookie {
 // socket, or another socket of its lane, sends there later. A message that carries
 // the Cookie needs no Expose.
 //
+// The peer [::]:0 stands for everybody who shows the Cookie, on every host that this host's
+// daemon allows as a peer, now or later. Then the Cookie is all that protects the region: 52 bits
+// of it are random. Register memory anew now and then.
+//
 // It is a call to the daemon and does not wait for the peer: a NotGranted notice says that the
 // peer has no room. Errors: the context's; ErrInvalid for an address that no host has; EBUSY
-// for another host than the first, of a region for one use; EINVAL if that was used; ENOBUFS,
-// the quota; ErrClosed, ErrDaemonGone, ErrSession.
+// for another host than the first, of a region for one use; EINVAL if that was used; EACCES for
+// everybody, the daemon's keys.strict names the user; ENOBUFS, the quota; ErrClosed,
+// ErrDaemonGone, ErrSession.
+//
+// Source: of everybody RDS_GET_MR, whose keys everybody may use.
 func (r *Region) Expose(ctx context.Context, peer netip.AddrPort) error {
 	peer = normal(peer)
-	if err := r.s.checkDest(peer); err != nil {
-		return opErr("expose", peer, err)
+	err := r.s.checkDest(peer)
+	if peer == all || err == nil {
+		err = r.exposeTo(ctx, peer)
 	}
-	return opErr("expose", peer, r.exposeTo(ctx, peer))
+	return opErr("expose", peer, err)
 }
 
-// all is the peer that stands for everybody.
+// all is the peer that stands for everybody, see Expose.
 var all = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
-
-// ExposeToAll lets everybody use the region who shows its Cookie, on every host that this host's
-// daemon allows as a peer, now or later. Then the Cookie is all that protects it: 52 bits of it are
-// random. Register memory anew now and then.
-//
-// It is a call to the daemon. Errors: the context's; EACCES, the daemon's keys.strict names the
-// user; EINVAL, the region was for one use and used; ErrClosed, ErrDaemonGone, ErrSession.
-//
-// Source: RDS_GET_MR, whose keys everybody may use.
-func (r *Region) ExposeToAll(ctx context.Context) error {
-	return opErr("expose", netip.AddrPort{}, r.exposeTo(ctx, all))
-}
 
 func (r *Region) exposeTo(ctx context.Context, peer netip.AddrPort) error {
 	return untilDone(ctx, func() error { return r.s.atDaemon(ctx, func() error { return r.expose(ctx, peer) }) })

@@ -29,6 +29,7 @@ type Socket struct {
 	// Guarded by tx.mu.
 	lane     uint8
 	exposed  bool // the lane is fixed without a destination
+	anybody  bool // see SetAnybody
 	sndbuf   int
 	queued   int     // payload bytes submitted and not returned
 	parked   int     // of these, to destinations congested at the last look

@@ -337,7 +337,7 @@ func (t *tx) adopt(n *tx) {
 	t.slots, t.hand, t.nslots = n.slots, 0, 0
 	t.cells, t.cellFree = n.cells, n.cellFree
 	t.sends, t.full, t.starved, t.over, t.cur = 0, false, false, nil, nil
-	t.asks, t.tells = n.asks, n.tells
+	t.asks, t.tells, t.anybody = n.asks, n.tells, n.anybody
 	t.epoch++
 }
 

@@ -36,6 +36,7 @@ type tx struct {
 	dead      bool       // the memory is about to be unmapped
 	asks      bool       // the daemon may refuse a destination (ipc.FeatureRefuses)
 	tells     bool       // the daemon tells the statuses of messages (ipc.FeatureNotify)
+	anybody   bool       // the daemon knows shm.DestAnybody (ipc.FeatureAnybody)
 	starved   bool       // ids or memory ran out since messages were returned last
 	over      []*dest    // destinations refused because they hold their share, see share.go
 	epoch     uint64     // daemons before this one

@@ -62,6 +62,7 @@ type Msg struct {
 	Op          *rdmaop.Op        // operation to post ahead of the message, or nil
 	Op2         *rdmaop.Op        // with Op: a second one, posted behind it
 	Silent      bool              // with Op: the peer's socket is not told
+	Anybody     bool              // with DstInc 0: the host does not want to know which socket accepts it
 	AckNow      bool              // ask for an ack at once (Op implies it)
 	Watched     bool              // Config.Posted is called whenever it is posted
 	Internal    wire.InternalType // 0 for datagrams

@@ -11,6 +11,7 @@ const (
 	extRDMADest = 3
 
 	// rdsd's. To a kernel they are types without data.
+	extAnybody     = 13 // no data, in the last byte, where no other extension header reaches
 	extTraceparent = 14 // a Traceparent follows the header; ahead of all others
 	extRun         = 15 // how many datagrams a run has
 )
@@ -94,6 +95,13 @@ func (h *Header) SetExtRun(n int) {
 	h.Ext = [ExtLen]byte{0: extRun}
 	binary.BigEndian.PutUint32(h.Ext[1:], uint32(n))
 }
+
+// SetExtAnybody says that the sender does not want to know which socket accepts the message.
+// A peer that does not know the extension header tells it. AddExtTraceparent comes before it.
+func (h *Header) SetExtAnybody() { h.Ext[ExtLen-1] = extAnybody }
+
+// Anybody reports whether SetExtAnybody was called.
+func (h *Header) Anybody() bool { return h.Ext[ExtLen-1] == extAnybody }
 
 // Run returns how many datagrams the run has that is the message's payload. It returns 0
 // if the message is not a run. ok is false if it is one without that number, or with

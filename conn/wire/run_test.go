@@ -21,6 +21,10 @@ func TestRun(t *testing.T) {
 	if x := got.Exts(); x.RDMA != 0 || x.HasDest {
 		t.Errorf("a run has the extension headers %+v", x)
 	}
+	got.SetExtAnybody()
+	if n, ok := got.Run(); n != 300 || !ok || !got.Anybody() {
+		t.Errorf("a run of 300 datagrams for anybody is %d, %v", n, ok)
+	}
 	got.SetExtRun(0)
 	if _, ok := got.Run(); ok {
 		t.Error("a run of no datagrams is taken")

@@ -32,7 +32,8 @@ func TestTraceparentText(t *testing.T) {
 	}
 }
 
-// TestExtTraceparent: the extension header goes ahead of all that a message may have, and takes nothing from it.
+// TestExtTraceparent: the extension header goes ahead of all that a message may have, and takes nothing from it. Nor does that
+// of a message for anybody, which is behind all.
 func TestExtTraceparent(t *testing.T) {
 	for name, set := range map[string]func(h *Header){
 		"nothing": func(*Header) {},
@@ -48,8 +49,11 @@ func TestExtTraceparent(t *testing.T) {
 		if h.Traced() {
 			t.Errorf("%s: traced", name)
 		}
-		if h.AddExtTraceparent(); !h.Traced() || h.Exts() != want {
+		if h.AddExtTraceparent(); !h.Traced() || h.Exts() != want || h.Anybody() {
 			t.Errorf("%s: %x", name, h.Ext)
+		}
+		if h.SetExtAnybody(); !h.Traced() || h.Exts() != want || !h.Anybody() {
+			t.Errorf("%s, for anybody: %x", name, h.Ext)
 		}
 	}
 	var run Header

@@ -16,6 +16,7 @@ var goesSend = []scenario{
 	{"lanes", 2, Config{}, lanesGoOn},
 	{"limits", 2, Config{HardCap: 1}, limitsGoOn},
 	{"who is met", 1, Config{}, metGoesOn},
+	{"anybody", 2, Config{HardCap: 1}, anybodyGoesOn},
 	{"who was met and is gone", 1, Config{}, goneGoesOn},
 	{"who is gone and nobody knows", 1, Config{}, untoldGoesOn},
 	{"who is gone and nobody can know", 2, Config{}, unknownGoesOn},
@@ -137,6 +138,35 @@ func metGoesOn(x *played) {
 	x.send(a, 0, 30, shm.Sub{})
 	x.settle()
 	x.send(a, 0, 40, shm.Sub{})
+	x.settle()
+}
+
+// anybodyGoesOn: destinations that meet nobody, here and at another host, with messages that wait.
+func anybodyGoesOn(x *played) {
+	a, b, far := x.side(0, 10), x.side(0, 20), x.side(1, 40)
+	a.openAnybody(a.sock, 0, 0, hostAddr(0), b.port)
+	a.openAnybody(a.sock, 1, 1, hostAddr(1), far.port)
+	for slot, s := range []*opSide{b, far} {
+		s.must(&ipc.SetRcvBuf{Sock: s.sock, Bytes: 500})
+		x.send(a, uint32(slot), 10, shm.Sub{})
+		x.send(a, uint32(slot), 1000, shm.Sub{})
+		x.send(a, uint32(slot), 300, shm.Sub{})
+	}
+	x.settle(b, far)
+	x.pause()
+	for _, s := range []*opSide{b, far} {
+		s.must(&ipc.CloseSock{Sock: s.sock})
+		s.sock = s.bind(s.port)
+	}
+	x.settle()
+	for slot, s := range []*opSide{b, far} {
+		x.send(a, uint32(slot), 20, shm.Sub{})
+		s.must(&ipc.CloseSock{Sock: s.sock})
+		x.send(a, uint32(slot), 30, shm.Sub{})
+		s.sock = s.bind(s.port)
+		x.settle()
+		x.send(a, uint32(slot), 40, shm.Sub{})
+	}
 	x.settle()
 }
 

@@ -160,7 +160,7 @@ func (x *crossing) adoptMessage(t *txMsg, st *txState, f uint16, known bool) boo
 	c.msgs[t.id] = t
 	c.refs++
 	x.txs.All = append(x.txs.All, t)
-	m.Owner, m.SPort, m.DPort, m.SrcInc = t, t.sock.port, t.slot.port, t.sock.inc
+	m.Owner, m.SPort, m.DPort, m.SrcInc, m.Anybody = t, t.sock.port, t.slot.port, t.sock.inc, t.pin.anybody()
 	return true
 }
 

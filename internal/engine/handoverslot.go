@@ -11,6 +11,9 @@ func (x *crossing) handOverPin(p *pin) {
 		s.Fail("a pin with flags %#x", f)
 	}
 	if s.U64(&p.at); s.Reads() {
+		if p.anybody() { // a daemon that did not know it has had it meet a socket
+			*p = pin{life: anybody}
+		}
 		x.pins.All = append(x.pins.All, p)
 	}
 }

@@ -176,7 +176,7 @@ func (p *InProcess) hello(h *ipc.Hello) (ipc.Response, []int, error) {
 		return nil, nil, err
 	}
 	p.cl = c
-	return &ipc.HelloOK{Version: ipc.Version, Features: h.Features & (ipc.FeatureAddrs | ipc.FeatureNotify), Instance: p.e.cfg.Instance, Params: params,
+	return &ipc.HelloOK{Version: ipc.Version, Features: h.Features & (ipc.FeatureAddrs | ipc.FeatureNotify | ipc.FeatureAnybody), Instance: p.e.cfg.Instance, Params: params,
 		MaxSockets: uint32(p.e.cfg.MaxSockets), MaxBuffers: MaxBuffers, MaxMessage: abi.MaxMessage, MaxBytes: 1 << 40}, fds, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
 	"golang.org/x/sys/unix"
 )
@@ -18,12 +19,20 @@ import (
 // bound. The peer's daemon answers with BOUND. Later messages wait for the answer, so that
 // all go to that socket or to none. When the socket is gone, the application is notified.
 // Messages that it submits after that go to whichever socket is bound then.
+//
+// A destination that was opened with shm.DestAnybody meets no socket. Each of its messages
+// that names none goes to whichever is bound when it arrives, and waits for no other.
+
+// anybody is pin.life of a destination that meets no socket. A daemon that does not know it
+// takes it for a former life of the peer's daemon, so after a planned restart to such a
+// daemon the destination meets a socket.
+const anybody = ^uint64(0)
 
 // pin is the socket that a destination leads to. A message keeps the pin that its
 // destination had when the message was submitted.
 type pin struct {
 	handover.InState
-	life uint64 // remote.met of the daemon there, 0: of this host
+	life uint64 // remote.met of the daemon there, 0: of this host, anybody: it meets no socket
 	inc  uint32 // of the socket, 0: none was met yet
 	gone bool   // a message found that it is gone, or that there is none
 	told bool   // the application can know
@@ -39,9 +48,20 @@ func (p *pin) means(name uint32) uint32 {
 	return p.inc
 }
 
+// newPin returns the pin of a destination that was just opened with flags.
+func newPin(flags uint8) *pin {
+	if flags&shm.DestAnybody != 0 {
+		return &pin{life: anybody}
+	}
+	return &pin{}
+}
+
+// anybody reports whether p leads to whichever socket is bound.
+func (p *pin) anybody() bool { return p.life == anybody }
+
 // met notes that the socket of incarnation inc has accepted a message.
 func (p *pin) met(inc uint32) {
-	if p.inc == 0 {
+	if p.inc == 0 && !p.anybody() {
 		p.inc = inc
 	}
 }
@@ -88,12 +108,12 @@ func (sl *slot) now(p *pin) *pin {
 
 // aim says which socket t, which is handed to p's connection, is for. If that is not
 // known, t asks. A message behind one that found no socket asks, too, for a socket may
-// be bound by now. Linux kernels do not answer, and a silent message or a ping meets no
-// socket.
+// be bound by now. Linux kernels do not answer, and a silent message, a ping or one for anybody
+// meets no socket.
 func (p *peer) aim(t *txMsg) {
 	sl := t.slot
 	p.means(t)
-	if t.m.DstInc == 0 && !t.m.Silent && sl.port != 0 && p.c.profile().incarnations {
+	if t.m.DstInc == 0 && !t.m.Silent && sl.port != 0 && p.c.profile().incarnations && !t.pin.anybody() {
 		sl.asks = t
 	}
 }
@@ -126,7 +146,7 @@ func (ds *destinations) answered(t *txMsg, o msg.Outcome) {
 	switch p := t.slot.now(t.pin); {
 	case o == msg.Acked && t.m.DstInc != 0 && !t.m.Silent:
 		p.met(t.m.DstInc)
-	case o == msg.NoSock && t.m.DstInc == p.inc:
+	case o == msg.NoSock && t.m.DstInc == p.inc && !p.anybody():
 		p.gone = true
 	}
 	ds.goOn(t)

@@ -138,7 +138,7 @@ func (ds *destinations) openSlot(c *Client, d *shm.SubDest) {
 		e.clients.kill(c, "open destination: cell %d belongs to another destination", d.Cell)
 		return
 	}
-	sl := &slot{idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, leads: leads{way: &ds.nowhere}, sends: sends{pin: &pin{}}}
+	sl := &slot{idx: d.Slot, sock: s, cell: ce, addr: addr, port: d.Port, leads: leads{way: &ds.nowhere}, sends: sends{pin: newPin(d.Flags)}}
 	c.table.Slot(d.Slot).StoreCongested(0) // nothing of its former user
 	c.table.Slot(d.Slot).StoreUnreachable(0)
 	c.table.Slot(d.Slot).StoreLimits(e.limitsOf(s.local, addr))

@@ -204,7 +204,7 @@ func (tx *sender) submit(c *Client, d shm.Sub, ods []shm.SubOp) int {
 	m.Owner, m.SPort, m.DPort, m.SrcInc = t, s.port, sl.port, s.inc
 	m.Data, m.Addr, m.LKey, m.Run, m.Payload = pay.mem, pay.addr, pay.lkey, pay.run, pay.sum.Bytes
 	t.notify = d.Flags&shm.SubNotify != 0
-	m.AckNow, m.DestCookie, m.At, m.Watched = d.Flags&shm.SubAckNow != 0, d.Cookie, e.now, e.traces.On
+	m.Anybody, m.AckNow, m.DestCookie, m.At, m.Watched = sl.pin.anybody(), d.Flags&shm.SubAckNow != 0, d.Cookie, e.now, e.traces.On
 	t.sum, t.buf = pay.sum, pay.buf
 	if d.Flags&shm.SubTraceparent != 0 {
 		t.belongs(c.traceparent(&d))

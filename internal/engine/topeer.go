@@ -108,7 +108,7 @@ func (p *peer) inform(sl *slot) (congested bool) {
 }
 
 func (p *peer) renew(x *pin) {
-	if x.life != p.met {
+	if x.life != p.met && !x.anybody() {
 		*x = pin{life: p.met}
 	}
 }

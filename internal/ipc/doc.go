@@ -55,8 +55,11 @@ const (
 	FeatureNotify uint64 = 8
 	// FeatureTakeOver says that the daemon answers TakeOver. It is for RoleCtl.
 	FeatureTakeOver uint64 = 16
+	// FeatureAnybody says that the daemon knows destinations that lead to whichever socket is
+	// bound (shm.DestAnybody).
+	FeatureAnybody uint64 = 32
 	// Features are all features of RoleClient.
-	Features = FeatureRefuses | FeatureAddrs | FeatureImport | FeatureNotify
+	Features = FeatureRefuses | FeatureAddrs | FeatureImport | FeatureNotify | FeatureAnybody
 )
 
 // ErrProtocol says that the other side sent something that this protocol does not allow.

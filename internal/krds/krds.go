@@ -9,7 +9,7 @@ import (
 )
 
 // Open is asked for beside the rights of rds.Access: everybody may use the region who shows its cookie, as in the kernel. The
-// daemon does not grant it to users that keys.strict names. Other programs call rds.Region.ExposeToAll.
+// daemon does not grant it to users that keys.strict names. Other programs call rds.Region.Expose.
 const Open = abi.Open
 
 // Socket is what the kernel's calls do with a socket beside its methods in package rds.

@@ -110,19 +110,24 @@ type AtomicEntry struct {
 	SwapMask    uint64
 }
 
+// DestAnybody is a flag of SubDest: messages to the destination that name no incarnation go to
+// whichever socket is bound at its port when they arrive (ipc.FeatureAnybody).
+const DestAnybody uint8 = 1
+
 // SubDest opens or closes a destination slot.
 type SubDest struct {
-	Kind Kind
-	_    [3]byte
-	Sock uint32
-	Slot uint32 // index in the slot table, chosen by the client
-	Cell uint32 // barrier cell of (socket, address), chosen by the client
-	Port uint16
-	Lane uint8 // the socket's lane, the same for all its slots
-	_    [5]byte
-	Addr [16]byte // IPv4 as v4-mapped
-	Gen  uint32   // the daemon publishes it as Slot.Gen once the slot is open
-	_    [20]byte
+	Kind  Kind
+	_     [3]byte
+	Sock  uint32
+	Slot  uint32 // index in the slot table, chosen by the client
+	Cell  uint32 // barrier cell of (socket, address), chosen by the client
+	Port  uint16
+	Lane  uint8 // the socket's lane, the same for all its slots
+	Flags uint8 // DestAnybody
+	_     [4]byte
+	Addr  [16]byte // IPv4 as v4-mapped
+	Gen   uint32   // the daemon publishes it as Slot.Gen once the slot is open
+	_     [20]byte
 }
 
 // EvKind is the kind of an event descriptor, from daemon to client.

@@ -65,7 +65,7 @@ func TestDescriptorBytesGolden(t *testing.T) {
 			Off: 0x1122, Len: 0x3344, Cookie: 0x5566, RemoteOff: 0x7788, Token: 0x99aa, OpID: 0xbbcc}
 	})
 	entry("SubDest", func(e *Entry) {
-		*e.SubDest() = SubDest{Kind: KindOpenDest, Sock: 1, Slot: 2, Cell: 3, Port: 0x1234, Lane: 5, Addr: addr, Gen: 0x01020304}
+		*e.SubDest() = SubDest{Kind: KindOpenDest, Sock: 1, Slot: 2, Cell: 3, Port: 0x1234, Lane: 5, Flags: 6, Addr: addr, Gen: 0x01020304}
 	})
 	entry("Event", func(e *Entry) {
 		*e.Event() = Event{Kind: EvData, Flags: 1, DstPort: 0x1234, Sock: 2, RxID: 3, Chunk: 4, Len: 5, SrcInc: 6,

@@ -15,7 +15,7 @@ func groups() []group {
 			{"IPC_MAGIC", ipc.Magic}, {"IPC_VERSION", ipc.Version}, {"IPC_MAX_FRAME", ipc.MaxFrame}, {"IPC_MAX_FDS", ipc.MaxFDs},
 			{"IPC_MAX_TEXT", ipc.MaxText}, {"IPC_MAX_NAME", ipc.MaxName},
 			{"IPC_ROLE_CLIENT", uint64(ipc.RoleClient)}, {"IPC_ROLE_CTL", uint64(ipc.RoleCtl)}, {"IPC_FEATURE_REFUSES", ipc.FeatureRefuses},
-			{"IPC_FEATURE_ADDRS", ipc.FeatureAddrs}, {"IPC_FEATURE_IMPORT", ipc.FeatureImport}, {"IPC_FEATURE_NOTIFY", ipc.FeatureNotify}, {"IPC_FEATURES", ipc.Features}, {"IPC_MAX_ADDRS", ipc.MaxAddrs}}, types()...)},
+			{"IPC_FEATURE_ADDRS", ipc.FeatureAddrs}, {"IPC_FEATURE_IMPORT", ipc.FeatureImport}, {"IPC_FEATURE_NOTIFY", ipc.FeatureNotify}, {"IPC_FEATURE_ANYBODY", ipc.FeatureAnybody}, {"IPC_FEATURES", ipc.Features}, {"IPC_MAX_ADDRS", ipc.MaxAddrs}}, types()...)},
 		{"The segment.", append([]number{
 			{"SHM_MAGIC", shm.Magic}, {"SHM_VERSION", shm.Version}, {"SHM_ENTRY_SIZE", shm.EntrySize}, {"SHM_UNIT", shm.Unit},
 			{"SHM_WINDOW_SIZE", shm.WindowSize}, {"SHM_PAGE_SIZE", shm.PageSize}, {"SHM_MAX_RING_ENTRIES", shm.MaxRingEntries},
@@ -50,7 +50,7 @@ func descriptors() []number {
 		{"SHM_KIND_OPEN_DEST", uint64(shm.KindOpenDest)}, {"SHM_KIND_CLOSE_DEST", uint64(shm.KindCloseDest)},
 		{"SHM_KIND_CANCEL", uint64(shm.KindCancel)}, {"SHM_KIND_RUN", uint64(shm.KindRun)},
 		{"SHM_SUB_ACK_NOW", uint64(shm.SubAckNow)}, {"SHM_SUB_TWO_OPS", uint64(shm.SubTwoOps)}, {"SHM_SUB_FROM_BUF", uint64(shm.SubFromBuf)},
-		{"SHM_SUB_NOTIFY", uint64(shm.SubNotify)}, {"SHM_SUB_TRACEPARENT", uint64(shm.SubTraceparent)}, {"SHM_NO_SLOT", uint64(shm.NoSlot)},
+		{"SHM_SUB_NOTIFY", uint64(shm.SubNotify)}, {"SHM_SUB_TRACEPARENT", uint64(shm.SubTraceparent)}, {"SHM_NO_SLOT", uint64(shm.NoSlot)}, {"SHM_DEST_ANYBODY", uint64(shm.DestAnybody)},
 		{"SHM_WANT_RELIEF", uint64(shm.WantRelief)}, {"SHM_WANT_CROWDED", uint64(shm.WantCrowded)},
 		{"SHM_SLOT_NO_RDMA", uint64(shm.SlotNoRDMA)},
 	}

@@ -182,6 +182,7 @@ static int hello(rds_client *c, const struct rds_options *o, int64_t deadline)
 		uint64_t spin = rdsi_get64(b + 44);
 		c->tx.asks = rdsi_get64(b + 4) & IPC_FEATURE_REFUSES;
 		c->tx.tells = rdsi_get64(b + 4) & IPC_FEATURE_NOTIFY;
+		c->tx.anybody = rdsi_get64(b + 4) & IPC_FEATURE_ANYBODY;
 		c->tells_addrs = rdsi_get64(b + 4) & IPC_FEATURE_ADDRS;
 		c->imports = rdsi_get64(b + 4) & IPC_FEATURE_IMPORT;
 		int64_t window = o->spin_ns ? o->spin_ns : spin < 1000000000 ? (int64_t)spin : 0;

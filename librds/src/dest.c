@@ -110,7 +110,8 @@ static void submit_open(struct rdsi_dest *d)
 	rds_client *c = d->sock->c;
 	atomic_fetch_and(rdsi_want_slot(&c->seg, d->slot), ~(SHM_WANT_RELIEF | SHM_WANT_CROWDED));
 	struct shm_sub_dest e = {.kind = SHM_KIND_OPEN_DEST, .sock = d->sock->handle, .slot = d->slot, .cell = d->cell->idx,
-		.port = d->to.port, .lane = d->sock->lane, .gen = d->gen};
+		.port = d->to.port, .lane = d->sock->lane,
+		.flags = d->sock->anybody ? SHM_DEST_ANYBODY : 0, .gen = d->gen};
 	memcpy(e.addr, d->to.ip, sizeof e.addr);
 	memcpy(rdsi_reserve(&c->seg.sub), &e, sizeof e);
 }
@@ -121,6 +122,8 @@ static int open_dest(rds_socket *s, const struct rds_addr *to, struct rdsi_dest 
 	rds_client *c = s->c;
 	struct rdsi_tx *t = &c->tx;
 	int err = rdsi_check_dest(s, to);
+	if (!err && s->anybody && !t->anybody)
+		err = -EOPNOTSUPP;
 	if (err)
 		return err;
 	/* What follows an opening never finds the ring full. */

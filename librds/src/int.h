@@ -119,6 +119,7 @@ struct rdsi_tx {
 	bool dead;                /* the memory is about to be unmapped */
 	bool asks;                /* the daemon may refuse a destination */
 	bool tells;               /* the daemon tells the statuses of messages */
+	bool anybody;             /* the daemon knows SHM_DEST_ANYBODY */
 	bool starved;             /* ids or memory ran out since messages came back */
 	struct rdsi_link over;    /* destinations refused for holding their share */
 };
@@ -225,6 +226,7 @@ struct rds_socket {
 	struct rds_addr remote;
 	uint8_t lane;
 	bool exposed, opened; /* the lane is fixed */
+	bool anybody;         /* RDS_OPT_ANYBODY */
 	int64_t linger;
 	size_t sndbuf;
 	size_t queued, parked; /* payload submitted and not returned; to congested destinations */

@@ -33,6 +33,13 @@ static int set_sending(rds_socket *s, enum rds_option option, int64_t v)
 			err = -EINVAL;
 		else
 			s->lane = (uint8_t)v;
+	} else if (option == RDS_OPT_ANYBODY) {
+		if (s->opened)
+			err = -EINVAL;
+		else if (v && !s->c->tx.anybody)
+			err = -EOPNOTSUPP;
+		else
+			s->anybody = v != 0;
 	} else if (v < (option == RDS_OPT_SNDBUF ? 1 : 0)) {
 		err = -EINVAL;
 	} else if (option == RDS_OPT_SNDBUF) {
@@ -89,6 +96,7 @@ int rds_set_option(rds_socket *s, enum rds_option option, int64_t v)
 	case RDS_OPT_SNDBUF:
 	case RDS_OPT_LANE:
 	case RDS_OPT_LINGER:
+	case RDS_OPT_ANYBODY:
 		return set_sending(s, option, v);
 	}
 	return -ENOPROTOOPT;
@@ -112,6 +120,7 @@ int rds_get_option(rds_socket *s, enum rds_option option, int64_t *v)
 	case RDS_OPT_CONG_MONITOR: *v = atomic_load(&s->cong_mon); break;
 	case RDS_OPT_NOTICES: *v = s->wanted_notices; break;
 	case RDS_OPT_LINGER: *v = s->linger; break;
+	case RDS_OPT_ANYBODY: *v = s->anybody; break;
 	default: err = -ENOPROTOOPT;
 	}
 	pthread_mutex_unlock(&s->c->rx.mu);

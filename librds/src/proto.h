@@ -19,7 +19,8 @@
 #define IPC_FEATURE_ADDRS 2u
 #define IPC_FEATURE_IMPORT 4u
 #define IPC_FEATURE_NOTIFY 8u
-#define IPC_FEATURES 15u
+#define IPC_FEATURE_ANYBODY 32u
+#define IPC_FEATURES 47u
 #define IPC_MAX_ADDRS 1024u
 #define IPC_HELLO 1u
 #define IPC_HELLO_OK 2u
@@ -114,6 +115,7 @@
 #define SHM_SUB_NOTIFY 8u
 #define SHM_SUB_TRACEPARENT 16u
 #define SHM_NO_SLOT 0xffffffffu
+#define SHM_DEST_ANYBODY 1u
 #define SHM_WANT_RELIEF 1u
 #define SHM_WANT_CROWDED 2u
 #define SHM_SLOT_NO_RDMA 1u
@@ -268,7 +270,8 @@ struct shm_sub_dest {
 	uint32_t cell;
 	uint16_t port;
 	uint8_t lane;
-	uint8_t pad19[5];
+	uint8_t flags;
+	uint8_t pad20[4];
 	uint8_t addr[16];
 	uint32_t gen;
 	uint8_t pad44[20];
@@ -280,6 +283,7 @@ _Static_assert(offsetof(struct shm_sub_dest, slot) == 8, "offset");
 _Static_assert(offsetof(struct shm_sub_dest, cell) == 12, "offset");
 _Static_assert(offsetof(struct shm_sub_dest, port) == 16, "offset");
 _Static_assert(offsetof(struct shm_sub_dest, lane) == 18, "offset");
+_Static_assert(offsetof(struct shm_sub_dest, flags) == 19, "offset");
 _Static_assert(offsetof(struct shm_sub_dest, addr) == 24, "offset");
 _Static_assert(offsetof(struct shm_sub_dest, gen) == 40, "offset");
 

@@ -62,6 +62,7 @@ static void copy_options(rds_socket *s, rds_socket *old)
 	pthread_mutex_lock(&old->c->tx.mu);
 	struct rds_addr remote = old->remote;
 	uint8_t lane = old->lane;
+	bool anybody = old->anybody;
 	int64_t linger = old->linger;
 	size_t sndbuf = old->sndbuf;
 	pthread_mutex_unlock(&old->c->tx.mu);
@@ -75,6 +76,7 @@ static void copy_options(rds_socket *s, rds_socket *old)
 	pthread_mutex_lock(&s->c->tx.mu);
 	s->remote = remote;
 	s->lane = lane;
+	s->anybody = anybody;
 	s->linger = linger;
 	s->sndbuf = sndbuf;
 	pthread_mutex_unlock(&s->c->tx.mu);

@@ -81,7 +81,7 @@ func (r *region) exposeToAll() {
 		return
 	}
 	r.open = true
-	err := r.r.ExposeToAll(turning{context.Background(), r.e.h})
+	err := r.r.Expose(turning{context.Background(), r.e.h}, netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
 	if r.e.open && r.access&rds.UseOnce == 0 {
 		must(err)
 	}

@@ -189,11 +189,19 @@ enum rds_option {
 	RDS_OPT_FAIL_UNREACHABLE = 7, /* sends to a host that is not reached fail while others wait for it (0) */
 	RDS_OPT_CONG_MONITOR = 8,     /* collect reports for rds_cong_updates (0) */
 	RDS_OPT_NOTICES = 9,          /* bit 1 << kind: queue notices of this kind (all) */
-	RDS_OPT_LINGER = 10           /* ms that rds_close waits as rds_close_wait does, 0: not (0) */
+	RDS_OPT_LINGER = 10,          /* ms that rds_close waits as rds_close_wait does, 0: not (0) */
+	RDS_OPT_ANYBODY = 11          /* messages that name no socket go to whichever is bound when they arrive; before the first send (0) */
 };
 
-/* rds_set_option sets an option. Errors: -EINVAL a value that it cannot have, a lane after
- * the first send; -ENOPROTOOPT no such option. */
+/* rds_set_option sets an option. Errors: -EINVAL a value that it cannot have, a lane or
+ * RDS_OPT_ANYBODY after the first send; -EOPNOTSUPP RDS_OPT_ANYBODY with a daemon of an older
+ * version; -ENOPROTOOPT no such option.
+ *
+ * Without RDS_OPT_ANYBODY a destination meets the socket that takes its first message. The later
+ * ones go to that socket or come back (RDS_NO_SOCKET), also when another one is bound at the port by
+ * then. With it a message comes back only if no socket is bound, so the first messages to a port
+ * that was bound anew do not. A message with an operation on memory of a socket at its port is for that
+ * socket in any case. */
 RDS_API int rds_set_option(rds_socket *socket, enum rds_option option, int64_t value);
 
 /* rds_get_option stores the value of an option in *value. */
@@ -261,7 +269,7 @@ RDS_API ssize_t rds_send(rds_socket *socket, const void *data, size_t len, const
  * Errors: those of rds_send; -EINVAL a malformed operation or segment, a cookie that is not
  * of this client, RDS_NOTIFY with operations, a malformed traceparent; -EFAULT an atomic whose local memory is not 8 bytes at a multiple of 8;
  * -ENOSPC no room for one more completion or zero-copy cookie, also on a blocking socket;
- * -EOPNOTSUPP a cookie for a host without RDMA, RDS_NOTIFY to a daemon of an older version. What only the daemon can check becomes the
+ * -EOPNOTSUPP a cookie for a host without RDMA, RDS_NOTIFY or a socket with RDS_OPT_ANYBODY at a daemon of an older version. What only the daemon can check becomes the
  * status of the operation.
  */
 RDS_API int rds_sendmsg(rds_socket *socket, struct rds_msg *msg);

@@ -144,6 +144,7 @@ class Option(IntEnum):
     CONG_MONITOR = lib.RDS_OPT_CONG_MONITOR
     NOTICES = lib.RDS_OPT_NOTICES
     LINGER = lib.RDS_OPT_LINGER
+    ANYBODY = lib.RDS_OPT_ANYBODY
 
 
 class UntilKind(IntEnum):

@@ -141,11 +141,11 @@ func (k *sock) handOut(g *region, r *rds.Region, o offer, to netip.AddrPort) err
 		o.off = wordSize
 		return tell(to, r.Cookie())
 	}
-	expose := r.ExposeToAll // then its key is asked for
+	peer := netip.AddrPortFrom(netip.IPv6Unspecified(), 0) // everybody: then its key is asked for
 	if g.id%2 == 0 {
-		expose = func(ctx context.Context) error { return r.Expose(ctx, netip.AddrPortFrom(to.Addr(), 0)) }
+		peer = netip.AddrPortFrom(to.Addr(), 0)
 	}
-	if err := expose(k.ses.ctx); err != nil {
+	if err := r.Expose(k.ses.ctx, peer); err != nil {
 		return err
 	}
 	var there []netip.AddrPort
