@@ -124,7 +124,7 @@ func (p *player) rebind() string {
 	}
 	p.socks[name], p.remote[name] = s, p.remote[was]
 	p.rcv[name], p.snd[name] = p.rcv[was], p.snd[was] // deadlines stay with the old one
-	for _, option := range []string{"nonblock", "sndbuf", "rcvbuf", "lane", "failunreachable", "congmonitor", "notices", "linger"} {
+	for _, option := range []string{"nonblock", "sndbuf", "rcvbuf", "lane", "anybody", "failunreachable", "congmonitor", "notices", "linger"} {
 		n, set := p.options[was+option]
 		if !set {
 			continue

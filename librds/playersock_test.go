@@ -129,6 +129,8 @@ func (p *player) set() string {
 		p.rcv[p.w[1]] = ms
 	case "lane":
 		err = s.SetLane(uint8(n))
+	case "anybody":
+		err = s.SetAnybody(n != 0)
 	case "failunreachable":
 		s.SetFailUnreachable(n != 0)
 	case "congmonitor":

@@ -68,6 +68,7 @@ type fakeSock struct {
 	handle      uint32
 	lane        uint8
 	dests       int // opened ever
+	flags       uint8
 	addr        netip.AddrPort
 	limit, used int
 	inc         uint32
@@ -104,7 +105,7 @@ func heap(n int) []byte {
 
 func newFakeDaemon(want Params) *fakeDaemon {
 	p := want.fill()
-	d := &fakeDaemon{params: p, features: ipc.FeatureNotify, self: shm.NewChanWaiter(nil), client: shm.NewChanWaiter(nil), ended: make(chan struct{}),
+	d := &fakeDaemon{params: p, features: ipc.FeatureNotify | ipc.FeatureAnybody, self: shm.NewChanWaiter(nil), client: shm.NewChanWaiter(nil), ended: make(chan struct{}),
 		gone: make(chan struct{}), local: netip.MustParseAddr("127.0.0.1"), recv: shm.NewArena(),
 		cells: map[uint32]*fakeCell{}, bufs: map[uint32][]byte{}, regions: map[uint32]*fakeRegion{}, nextID: 1}
 	seg := heap(shm.SegmentSize(p))
@@ -279,7 +280,7 @@ func (d *fakeDaemon) openDest(x *shm.SubDest) {
 	if s.dests++; s.dests > 1 && s.lane != x.Lane {
 		d.bad("two lanes of one socket")
 	}
-	s.lane = x.Lane
+	s.lane, s.flags = x.Lane, x.Flags
 	to := netip.AddrPortFrom(netip.AddrFrom16(x.Addr).Unmap(), x.Port)
 	ce := d.cells[x.Cell]
 	if ce == nil || ce.sock.closed {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -42,6 +43,48 @@ func TestLane(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.SetLane(0); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// TestSetAnybody: the choice is made before the first send, and the daemon is told with each
+// destination. A daemon that does not know it is named in the error, also after the client has
+// opened again.
+func TestSetAnybody(t *testing.T) {
+	d, a, b := pair(t, Options{})
+	if err := errors.Join(a.SetAnybody(false), a.SetAnybody(true)); err != nil {
+		t.Fatal(err)
+	}
+	mustSend(t, a, "x", b)
+	mustSend(t, b, "x", a)
+	mustRecv(t, b, "x")
+	for name, s := range map[string]*Socket{"off": a, "on": b} {
+		if err := s.SetAnybody(s == b); !errors.Is(err, ErrInvalid) || !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s after a send: %v", name, err)
+		}
+	}
+	d.do(func() {
+		if d.socks[a.handle].flags != shm.DestAnybody || d.socks[b.handle].flags != 0 {
+			t.Error("the daemon heard of other flags")
+		}
+	})
+	c, e := bindFake(t, a.c, "127.0.0.1:4002"), bindFake(t, a.c, "127.0.0.1:4003")
+	if err := c.SetAnybody(true); err != nil {
+		t.Fatal(err)
+	}
+	a.c.tx.mu.Lock()
+	a.c.tx.anybody = false
+	a.c.tx.mu.Unlock()
+	if err := e.SetAnybody(true); !errors.Is(err, syscall.EOPNOTSUPP) || !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "upgrade it") {
+		t.Errorf("an older daemon: %v", err)
+	}
+	if _, err := c.SendTo([]byte("x"), b.LocalAddrPort()); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Errorf("a send at an older daemon: %v", err)
+	}
+	if err := errors.Join(e.SetAnybody(false), c.SetAnybody(false), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetAnybody(true); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 }

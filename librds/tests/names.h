@@ -22,7 +22,7 @@ static const struct name errnos[] = {{"EAGAIN", EAGAIN}, {"EBADF", EBADF}, {"EIN
 	{"EMLINK", EMLINK}, {"ENOSPC", ENOSPC}, {"EHOSTDOWN", EHOSTDOWN}, {NULL, 0}};
 
 static const struct name options[] = {{"nonblock", RDS_OPT_NONBLOCK}, {"sndbuf", RDS_OPT_SNDBUF}, {"rcvbuf", RDS_OPT_RCVBUF},
-	{"sndtimeo", RDS_OPT_SNDTIMEO}, {"rcvtimeo", RDS_OPT_RCVTIMEO}, {"lane", RDS_OPT_LANE},
+	{"sndtimeo", RDS_OPT_SNDTIMEO}, {"rcvtimeo", RDS_OPT_RCVTIMEO}, {"lane", RDS_OPT_LANE}, {"anybody", RDS_OPT_ANYBODY},
 	{"failunreachable", RDS_OPT_FAIL_UNREACHABLE}, {"congmonitor", RDS_OPT_CONG_MONITOR}, {"linger", RDS_OPT_LINGER},
 	{"notices", RDS_OPT_NOTICES}, {NULL, 0}};
 
