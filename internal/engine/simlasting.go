@@ -17,7 +17,7 @@ type Progress struct {
 	LongOperation, OneUse, OtherLane, Copy, Run, CarriedAtomic             bool
 	Refusing, RefusingHere, Overflow, Assembly, UntoldStatus, UntoldNotice bool
 	Limit, Revocation, Drain, Pause, Congested, Full, ManySockets, Asking  bool
-	StatusWanted, Traced                                                   bool
+	StatusWanted, Traced, ForAnybody                                       bool
 }
 
 // manySockets is from where a process is taken to have many: more than a record of the state
@@ -73,6 +73,7 @@ func (p *Progress) message(t *txMsg) {
 		return
 	}
 	p.Run, p.StatusWanted, p.Traced = p.Run || t.m.Run > 1, p.StatusWanted || t.notify, p.Traced || t.m.Traceparent != nil
+	p.ForAnybody = p.ForAnybody || t.m.Anybody && t.m.DstInc == 0
 	for _, o := range t.ops() {
 		_, away := t.slot.way.(*peer) // on this host nothing carries it
 		p.CarriedAtomic = p.CarriedAtomic || o.Kind.Atomic() && away

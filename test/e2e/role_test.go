@@ -35,6 +35,9 @@ func runRole(role string) int {
 	if what, ok := strings.CutPrefix(role, roleAttacker); ok {
 		return attackerMain(what)
 	}
+	if w, ok := strings.CutPrefix(role, roleReceiver); ok {
+		return receiverMain(w)
+	}
 	var w worker
 	err := json.NewDecoder(strings.NewReader(role)).Decode(&w)
 	if err == nil {

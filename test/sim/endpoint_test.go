@@ -32,6 +32,7 @@ type endpoint struct {
 	doubts    []doubt          // about its regions
 	muted     bool             // gets no notices of peers that come and go
 	monitored bool             // SetCongMonitor
+	anybody   bool             // SetAnybody
 	congested []netip.AddrPort // destinations whose relief is to be reported
 	vague     uint64           // ports modulo 64: CongUpdates may report more of them than the ledger knows
 	zeros     []*zero
@@ -72,6 +73,10 @@ func (c *client) bind(port uint16) *endpoint {
 	if w.opt.lanes > 0 {
 		e.lane = pick(w.rBind, w.opt.laneV[:w.opt.lanes]...)
 		must(s.SetLane(e.lane))
+	}
+	if w.opt.anybody > 0 && w.rAnybody.IntN(100) < w.opt.anybody {
+		e.anybody = true
+		must(s.SetAnybody(true))
 	}
 	if w.opt.peerless && w.rBind.IntN(3) == 0 {
 		e.muted = true

@@ -53,6 +53,8 @@ var features = []feature{
 		parts: []string{"pending.pendOps", "pending.pendCells"}},
 	{name: "message that asks for its status", draw: "asks",
 		on: func(_ *host, p *engine.Progress) bool { return p.StatusWanted }},
+	{name: "message for anybody", draw: "options.anybody",
+		on: func(_ *host, p *engine.Progress) bool { return p.ForAnybody }},
 	{name: "message of a trace", draw: "traceOf",
 		on: func(_ *host, p *engine.Progress) bool { return p.Traced }},
 	{name: "unread notices", draw: "options.deaf",

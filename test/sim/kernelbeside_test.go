@@ -19,6 +19,7 @@ var kernelScenario = &scenario{
 		o.besideKernel(r)
 		o.halt, o.succeed = pick(r, 2, 8, 20), r.IntN(4) > 0
 		o.drain = pick(r, 0, 2)
+		o.sendsToAnybody(r)
 	},
 	play: func(w *world) {
 		k := kernelBeside(w)

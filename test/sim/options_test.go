@@ -29,6 +29,7 @@ const (
 	streamPress
 	streamKernel
 	streamTCP
+	streamAnybody
 )
 
 // options are drawn before a run begins: which faults there are and how often, how small
@@ -78,6 +79,7 @@ type options struct {
 	held int // percent of the control requests after whose answer the turn is held
 	amid int // percent of the turns in whose middle a process sends and reads
 
+	anybody              int  // percent of the sockets send to whoever is bound
 	press                bool // what begins at a host finds its users at their quota
 	users                int  // how many uids the processes of a host have, 0: all are root
 	quotaOps, quotaBytes int  // 0: none
@@ -185,6 +187,9 @@ func (o *options) more(r *rand.Rand) {
 		o.params.Slots, o.params.Cells = max(o.params.Slots, 64), 128
 	}
 }
+
+// sendsToAnybody draws in which runs some sockets send to whoever is bound.
+func (o *options) sendsToAnybody(r *rand.Rand) { o.anybody = pick(r, 0, 30, 100) }
 
 // quotas draws in which runs users are at their quota when something else begins.
 func (o *options) quotas(r *rand.Rand) {

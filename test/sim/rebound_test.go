@@ -22,7 +22,7 @@ func (m *message) takenBy(e *endpoint) {
 		f.heard = false
 		return
 	}
-	if f.taker != nil && f.taker != e && f.taker.life == e.life && f.heard && !f.byTCP() {
+	if f.taker != nil && f.taker != e && f.taker.life == e.life && f.heard && !f.byTCP() && !f.src.anybody {
 		f.changes++
 	}
 	// A message with a limit may end before its sender learns who got it.

@@ -22,6 +22,7 @@ var tcpScenario = &scenario{
 			o.besideKernel(r)
 			o.tcp = 2 + r.IntN(o.hosts-1)
 		}
+		o.sendsToAnybody(r)
 	},
 	play: func(w *world) {
 		if !w.opt.kernel {

@@ -40,7 +40,7 @@ type world struct {
 	ops     []*op               // by token - 1
 	regions []*region
 
-	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay, rVersion, rMeet, rTCP *rand.Rand
+	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay, rVersion, rMeet, rTCP, rAnybody *rand.Rand
 
 	mem   *memPool  // nil: memory comes from the heap
 	slab  []message // not yet used
@@ -109,13 +109,14 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 	w.rTurn, w.rApp, w.rWork = w.net.Rand(streamTurn), w.net.Rand(streamApp), w.net.Rand(streamWork)
 	w.rSize, w.rOp, w.rFault, w.rHook = w.net.Rand(streamSize), w.net.Rand(streamOp), w.net.Rand(streamFault), w.net.Rand(streamHook)
 	w.rBind, w.rHold, w.rPlay, w.rVersion = w.net.Rand(streamBind), w.net.Rand(streamHold), w.net.Rand(streamPlay), w.net.Rand(streamVersion)
-	w.rMeet, w.rTCP = w.net.Rand(streamMeet), w.net.Rand(streamTCP)
+	w.rMeet, w.rTCP, w.rAnybody = w.net.Rand(streamMeet), w.net.Rand(streamTCP), w.net.Rand(streamAnybody)
 	if opt != nil {
 		w.opt = *opt
 	} else {
 		w.opt = drawOptions(w.net.Rand(streamOptions))
 		w.opt.more(w.rMeet)
 		w.opt.quotas(w.net.Rand(streamPress))
+		w.opt.sendsToAnybody(w.rAnybody)
 	}
 	w.hist.hash = 0xcbf29ce484222325
 	w.scratch, w.want = mem.get(abi.MaxMessage+8), mem.get(1<<20)
