@@ -115,12 +115,16 @@ func (c *Conn) abortAssembly() {
 
 // ForgetPartial withdraws the message that is arriving in pieces and for which Begin
 // returned token, a comparable value. Its memory is the host's again, its other
-// pieces are skipped, and the sender gets NOSOCK. Another token has no effect.
+// pieces are skipped, and the sender gets NOSOCK, or REFUSED if the message is for anybody, and
+// sends it again. Another token has no effect.
 func (c *Conn) ForgetPartial(token any) {
 	c.calls.Forget()
 	a := &c.in.asm
 	if a.active && !a.skip && a.token == token {
 		a.skip, a.v = true, NoSocket
+		if a.h.DstInc == 0 && a.h.Anybody() {
+			a.v = Refused
+		}
 		a.dst, a.token = nil, nil
 	}
 }

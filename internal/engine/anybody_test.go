@@ -160,6 +160,32 @@ func TestAnybodyRefused(t *testing.T) {
 	}
 }
 
+// TestAnybodyInPieces: a message of which a part has arrived when its socket is closed goes to the next one, in its order.
+func TestAnybodyInPieces(t *testing.T) {
+	w, a, b := anyPair(t, 2, Config{})
+	a.submit(shm.Sub{})
+	w.run()
+	a.submit(shm.Sub{Len: 400_000})
+	a.submit(shm.Sub{Len: 1})
+	for n := 0; b.cl.socks[b.sock].partials.N == 0; n++ {
+		if n > 10_000 {
+			t.Fatal("it never arrives")
+		}
+		w.turnAll()
+		if !w.net.Step() {
+			w.net.At(w.net.Now()+ms/100, func() {})
+		}
+	}
+	x := w.successor(b)
+	for range 5 {
+		w.run()
+	}
+	if got := x.lens(); !slices.Equal(got, []uint32{400_000, 1}) || a.noSocket() != 0 {
+		t.Errorf("lengths %d came, %d told", got, a.noSocket())
+	}
+	w.clean(a.raw, b.raw, x.raw)
+}
+
 // TestAnybodyNamed: a message that names a socket, or whose operation is on memory of a socket at its
 // port, is for that one alone.
 func TestAnybodyNamed(t *testing.T) {

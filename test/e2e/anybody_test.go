@@ -84,6 +84,9 @@ func (x *numbered) run(ctx context.Context, to addrPort) {
 				x.sent = n
 				x.mu.Unlock()
 				m := rds.Message{Addr: to, Payload: binary.LittleEndian.AppendUint64(nil, n), Notify: true, Token: n}
+				if n%16 == 0 { // in pieces
+					m.Payload = append(m.Payload, make([]byte, 100_000)...)
+				}
 				if _, err := x.s.Send(ctx, &m); err != nil {
 					x.t.Errorf("message %d: %v", n, err)
 					x.gate.RUnlock()
