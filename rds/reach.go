@@ -110,16 +110,16 @@ func (s *Socket) complete(ctx context.Context, to netip.AddrPort, op OpRef) (why
 		}
 		if last = now; now != 0 {
 			why = now
-			s.withdraw(op)
+			s.withdraw(ctx, op)
 		}
 	}
 }
 
 // withdraw has the daemon withdraw op, unless op has gone out. The status of op says what became of it.
-// withdraw waits while the submission ring is full.
-func (s *Socket) withdraw(op OpRef) {
+// withdraw waits while the submission ring is full, until ctx ends.
+func (s *Socket) withdraw(ctx context.Context, op OpRef) {
 	t := &s.c.tx
-	for done := false; !done; {
+	for done := false; !done && ctx.Err() == nil; {
 		t.mu.Lock()
 		done = t.withdraw(s, op)
 		t.unlock()

@@ -28,6 +28,9 @@ int rdsi_find_status(rds_socket *s, const struct rds_addr *to, uint64_t id);
  * message gets the id. rx.mu is taken. */
 int rdsi_message_of(rds_socket *s, const struct rds_addr *to, uint64_t id, uint32_t *msg);
 
+/* rdsi_withdraw is rds_withdraw that waits for room in the ring until the deadline: -ETIMEDOUT. */
+int rdsi_withdraw(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t deadline);
+
 /* rdsi_disown drops the completion of an operation, now or when it comes. It takes rx.mu. */
 void rdsi_disown(rds_socket *s, const struct rds_addr *to, uint64_t id);
 

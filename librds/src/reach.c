@@ -58,7 +58,9 @@ int rds_reach(rds_socket *s, const struct rds_addr *to)
 	return why;
 }
 
-int rds_withdraw(rds_socket *s, const struct rds_addr *to, uint64_t id)
+int rds_withdraw(rds_socket *s, const struct rds_addr *to, uint64_t id) { return rdsi_withdraw(s, to, id, RDSI_NEVER); }
+
+int rdsi_withdraw(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t deadline)
 {
 	rds_client *c = s->c;
 	if (rdsi_forked(c))
@@ -78,5 +80,7 @@ int rds_withdraw(rds_socket *s, const struct rds_addr *to, uint64_t id)
 			return err < 0 ? err : 0;
 		if ((err = rdsi_ring_wait(c, false)))
 			return err;
+		if (rdsi_now() >= deadline)
+			return -ETIMEDOUT;
 	}
 }

@@ -52,7 +52,8 @@ static int complete(rds_socket *s, const struct rds_addr *to, uint64_t id, int64
 	int err = rdsi_barrier_reach(s, to, id, deadline, why);
 	if (err || !*why)
 		return err;
-	if ((err = rds_withdraw(s, to, id)) == -EINTR) /* else its status says what became of it */
+	err = rdsi_withdraw(s, to, id, deadline);
+	if (err == -EINTR || err == -ETIMEDOUT) /* else its status says what became of it */
 		return err;
 	return rdsi_barrier(s, to, id, deadline);
 }
