@@ -119,8 +119,7 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 		w.opt.sendsToAnybody(w.rAnybody)
 	}
 	w.hist.hash = 0xcbf29ce484222325
-	w.scratch, w.want = mem.get(abi.MaxMessage+8), mem.get(1<<20)
-	w.comps, w.notices = make([]rds.Completion, 64), make([]rds.Notice, 64)
+	w.scratch, w.want, w.comps, w.notices = mem.get(abi.MaxMessage+8), mem.get(1<<20), make([]rds.Completion, 64), make([]rds.Notice, 64)
 	w.net.Timing = w.opt.timing
 	if opt == nil && !w.opt.masked {
 		w.net.Attr.Caps &^= verbs.CapMaskedAtomic
