@@ -78,14 +78,30 @@ func adoptImport(i *shm.Import) (file *shm.Mapping, sealed, err error) {
 	if err := failpoint.Hit(failpoint.Import); err != nil {
 		return nil, nil, err
 	}
-	return shm.AdoptImport(i)
+	if file, sealed, err = shm.AdoptImport(i); err == nil {
+		err = guarded(file)
+	}
+	return file, sealed, err
 }
 
 func mapImport(i *shm.Import) (*shm.Mapping, error) {
 	if err := failpoint.Hit(failpoint.Import); err != nil {
 		return nil, err
 	}
-	return shm.MapImport(i)
+	file, err := shm.MapImport(i)
+	if err == nil {
+		err = guarded(file)
+	}
+	return file, err
+}
+
+// guarded guards file, which the process may cut short. After an error file is closed.
+func guarded(file *shm.Mapping) error {
+	err := file.Guard()
+	if err != nil {
+		_ = file.Close()
+	}
+	return err
 }
 
 func newDoorbell(point string) (*shm.Doorbell, error) {

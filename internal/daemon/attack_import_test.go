@@ -10,6 +10,7 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
 	"golang.org/x/sys/unix"
 )
 
@@ -89,7 +90,7 @@ func TestImport(t *testing.T) {
 		{0, page, []int{mem, mem}, unix.EINVAL, "more than one descriptor"},
 		{0, page, []int{p.fds[2]}, unix.EINVAL, "not of a memory file"},
 		{0, page, []int{p.fds[1]}, unix.EACCES, "read-only"}, // the table of slots
-		{0, page, []int{other}, unix.EPERM, "F_SEAL_SHRINK"},
+		{0, page, []int{other}, unix.EINVAL, "the file has holes there"},
 		{0, 0, []int{mem}, unix.EINVAL, "1 byte to 1 TiB"},
 		{0, 1<<40 + 1, []int{mem}, unix.EINVAL, "1 byte to 1 TiB"},
 		{1 << 41, 1, []int{mem}, unix.EINVAL, "the file has"},
@@ -227,5 +228,72 @@ func TestLingeringImports(t *testing.T) {
 	}
 	if err := attached(t, d).ping(); err != nil {
 		t.Error(err)
+	}
+}
+
+// cutAt cuts a file short of which the daemon has imported all from off on.
+func cutAt(t *testing.T, fd int, off int64) {
+	t.Helper()
+	if err := unix.Ftruncate(fd, off+1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// touchLast has the engine's thread of d write to the last byte of what a process has imported at off.
+func touchLast(t *testing.T, d *Daemon, off uint64) {
+	t.Helper()
+	for _, s := range d.admission.sessions() {
+		s.memory.mu.Lock()
+		for _, b := range s.memory.buffers {
+			if b.off == off {
+				defer func(mem []byte) {
+					if err := d.loop.ask(t.Context(), func() { mem[len(mem)-1]++ }); err != nil {
+						t.Error(err)
+					}
+				}(b.mem())
+			}
+		}
+		s.memory.mu.Unlock()
+	}
+}
+
+// TestCut: processes cut memory short that the daemon has mapped. The daemon touches it and goes on, and ends
+// that session, without a long turn. A session whose memory was cut short before a planned restart ends in it, alone.
+// The successor is guarded, too.
+func TestCut(t *testing.T) {
+	const page, size = 4096, 1 << 20
+	d, uid := usersDaemon(t, nil)
+	var procs [4]*proc
+	var mem [4]int
+	for i := range procs {
+		uid.Store(uint32(1000 + i))
+		procs[i] = importing(t, d)
+		mem[i] = filledMemory(t, size, 0)
+		off := uint64(page * i)
+		if ok, is := procs[i].imports(off, size-off, mem[i]).(*ipc.ImportOK); !is {
+			t.Fatalf("%+v", ok)
+		}
+	}
+	ended := func(i int) {
+		t.Helper()
+		if why := procs[i].reason(); !strings.Contains(why, shm.ErrHoles.Error()) {
+			t.Error(why)
+		}
+	}
+	cutAt(t, mem[0], 0)
+	touchLast(t, d, 0)
+	ended(0)
+	cutAt(t, mem[1], page)
+	next, handed, taken := succeed(t, d, nil)
+	if handed != nil || taken != nil {
+		t.Fatal(handed, taken)
+	}
+	ended(1)
+	cutAt(t, mem[2], 2*page)
+	touchLast(t, next, 2*page)
+	ended(2)
+	touchLast(t, next, 3*page)
+	if got := procs[3].call(&ipc.Alloc{Size: page}); got.Body.Type() != ipc.TypeAllocOK {
+		t.Errorf("%+v", got.Body)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
+	"github.com/rdsd/rdsd/internal/guard"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/wait"
@@ -30,7 +31,8 @@ type loop struct {
 	evs    [64]unix.EpollEvent
 	stop   bool
 	pause  *pause        // nil: none
-	long   suspicion     // a turn was long
+	long   suspicion     // a turn was long, or has touched memory that is gone
+	hits   uint64        // guard.Hits
 	done   chan struct{} // closed when run has returned
 
 	turn      uint
@@ -173,7 +175,8 @@ func (l *loop) run(ctx context.Context) {
 		if t-now > stallNs {
 			l.stats.C[stats.EngineStalls]++
 		}
-		if t-now > longNs {
+		if hits := guard.Hits(); t-now > longNs || hits != l.hits {
+			l.hits = hits
 			l.long.note()
 		}
 		l.stats.C[stats.EngineTurns]++

@@ -4,10 +4,12 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/guard"
 )
 
 // The owner's system calls do not block, so they are raw: the runtime is not notified.
-// EINTR comes from the runtime's preemption signals.
+// EINTR comes from the runtime's preemption signals, EFAULT from guarded memory.
 
 const (
 	ioFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
@@ -62,6 +64,9 @@ func (s *scratch) call(trap uintptr, fd, iovs int) (n int, again bool, err error
 		case unix.EAGAIN:
 			return 0, true, nil
 		default:
+			if e == unix.EFAULT && guard.Touch(s.iov[:iovs]) {
+				continue
+			}
 			return 0, false, e
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrHoles says that pages of shared memory are gone that Populate has allocated.
-var ErrHoles = errors.New("memory with holes: pages were taken away (MADV_REMOVE, fallocate) while the daemon has them mapped")
+var ErrHoles = errors.New("memory with holes: pages were taken away (ftruncate, fallocate, MADV_REMOVE) while the daemon has them mapped")
 
 // ErrUnseen says that nobody but its owner can see whether a file has holes.
 var ErrUnseen = errors.New("the daemon cannot open the memory file for reading, to look for holes; leave it readable for all (fchmod) and without a lease")
@@ -20,8 +20,11 @@ var ErrUnseen = errors.New("the daemon cannot open the memory file for reading, 
 //
 // A file of the daemon's own is as long as the mapping, nobody can change its size, and the kernel
 // counts its pages. Of an imported file the mapping may be a part, and its owner can allocate pages in
-// other parts and behind its end, so the range is looked through.
+// other parts and behind its end, so the range is looked through. A guard may have replaced pages.
 func (m *Mapping) CheckWhole() error {
+	if m.guard != nil && m.guard.Hit() {
+		return ErrHoles
+	}
 	if m.imported != nil {
 		return m.imported.checkWhole(m.FD)
 	}
@@ -46,8 +49,18 @@ func (i *Import) CheckFilled() error {
 	return err
 }
 
-// checkWhole is CheckWhole of imported memory, of which fd is the file. It finds nothing in huge pages, and before Linux 5.14.
+// checkWhole is CheckWhole of imported memory, of which fd is the file. In huge pages, and before Linux 5.14, it finds only
+// that the file was cut short.
 func (i *Import) checkWhole(fd int) error {
+	if i.Cut {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return os.NewSyscallError("fstat", err)
+		}
+		if st.Size < i.off+int64(i.n) {
+			return ErrHoles
+		}
+	}
 	if i.Huge {
 		return nil
 	}
@@ -82,6 +95,12 @@ func (i *Import) seekHole(fd int) error {
 	}
 	// Another open file than the owner's: that one's position is the owner's, and the owner can lock it.
 	own, err := openToLook(fd)
+	if err != nil && i.seenAnyway(fd, err) {
+		if missing, _ := i.missing(fd); missing {
+			return ErrHoles
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -103,6 +122,16 @@ func openToLook(fd int) (int, error) {
 		err = fmt.Errorf("%w: %w", err, ErrUnseen)
 	}
 	return own, err
+}
+
+// seenAnyway reports whether holes of i can be found although its file could not be opened, because of err. A file that
+// is its owner's alone, as shm_open makes it, can be seen through fd, the owner's descriptor.
+func (i *Import) seenAnyway(fd int, err error) bool {
+	if !errors.Is(err, unix.EACCES) {
+		return false
+	}
+	_, err = i.missing(fd)
+	return err == nil
 }
 
 // canPopulate reports whether the kernel has MADV_POPULATE_WRITE.

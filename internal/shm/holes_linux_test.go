@@ -3,6 +3,8 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -212,6 +214,45 @@ func TestCheckUnseen(t *testing.T) {
 	if _, err := CheckImport(fd, 0, 4096); !errors.Is(err, ErrUnseen) {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestCheckPrivate: holes of a file that only its owner may open are seen, too.
+func TestCheckPrivate(t *testing.T) {
+	const page, size = 4096, 1 << 20
+	if os.Getuid() != 0 {
+		t.Skip("only root can be somebody else")
+	}
+	fd := int(shmFile(t, 2*size).Fd()) // mode 0600
+	if err := unix.Cachestat(uint(fd), &unix.CachestatRange{}, &unix.Cachestat_t{}, 0); err != nil {
+		t.Skip("before Linux 6.5: ", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the thread ends with the goroutine
+		if _, err := unix.SetfsuidRetUid(65534); err != nil {
+			t.Error(err)
+			return
+		}
+		if own, err := openToLook(fd); !errors.Is(err, ErrUnseen) {
+			t.Errorf("it can be opened: %d, %v", own, err)
+		}
+		i, err := CheckImport(fd, size, size)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := i.CheckFilled(); err != nil {
+			t.Error(err)
+		}
+		if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 2*size-page, page); err != nil {
+			t.Error(err)
+		}
+		if err := i.CheckFilled(); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("with a hole: %v", err)
+		}
+	}()
+	<-done
 }
 
 func dup(t *testing.T, fd int) int {

@@ -6,13 +6,14 @@ import (
 	"math"
 	"os"
 
+	"github.com/rdsd/rdsd/internal/guard"
 	"golang.org/x/sys/unix"
 )
 
-// Import is memory of a process that the daemon is to map: bytes of a file whose owner
-// cannot take them away.
+// Import is memory of a process that the daemon is to map: bytes of a memory file.
 type Import struct {
 	Huge bool // of huge pages
+	Cut  bool // the file can be cut short: it has no seal against shrinking
 
 	fd   int
 	off  int64
@@ -24,11 +25,11 @@ type Import struct {
 var errSealed = errors.New("the file is sealed against writing (F_SEAL_WRITE or F_SEAL_FUTURE_WRITE)")
 
 // CheckImport checks that n bytes at off of the file fd can be mapped for good: the file is
-// memory, cannot shrink and may be written, and has these bytes, which begin with a page.
-// The error is EINVAL or EPERM, and says what to do.
+// memory, so that no access waits for another program. It may be written, and has these bytes,
+// which begin with a page. The error is EINVAL or EPERM, and says what to do.
 func CheckImport(fd int, off, n uint64) (*Import, error) { return checkImport(fd, off, n, false) }
 
-// checkImport is CheckImport. late says that the file may have a seal against writing.
+// checkImport is CheckImport. late says that the file may have a seal against writing, or may have been cut short.
 func checkImport(fd int, off, n uint64, late bool) (*Import, error) {
 	bad := func(format string, args ...any) (*Import, error) {
 		return nil, fmt.Errorf("import %d bytes at %d: %w", n, off, fmt.Errorf(format, args...))
@@ -39,10 +40,7 @@ func checkImport(fd int, off, n uint64, late bool) (*Import, error) {
 		return bad("%w: no open file", err)
 	}
 	if err != nil {
-		return bad("%w: not a memory file of memfd_create or hugetlbfs; a mapping of another file can block or end the daemon", unix.EINVAL)
-	}
-	if seals&unix.F_SEAL_SHRINK == 0 {
-		return bad("%w: the file can be cut short; create it with MFD_ALLOW_SEALING and add the seal F_SEAL_SHRINK (a file of a mounted tmpfs or hugetlbfs takes no seals)", unix.EPERM)
+		return bad("%w: not a memory file: use memfd_create, shm_open, or a file of tmpfs or hugetlbfs; access to a mapping of another file can wait for a disk or a program", unix.EINVAL)
 	}
 	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 && !late {
 		return bad("%w: %w", unix.EPERM, errSealed)
@@ -55,24 +53,24 @@ func checkImport(fd int, off, n uint64, late bool) (*Import, error) {
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return bad("%w", os.NewSyscallError("fstatfs", err))
 	}
-	i := &Import{fd: fd, off: int64(off), n: n, page: uint64(os.Getpagesize())}
+	i := &Import{Cut: seals&unix.F_SEAL_SHRINK == 0, fd: fd, off: int64(off), n: n, page: uint64(os.Getpagesize())}
 	if fs.Type == unix.HUGETLBFS_MAGIC {
 		i.Huge, i.page = true, uint64(fs.Bsize)
 	}
 	switch {
 	case n == 0 || n > 1<<40:
 		return bad("%w: a buffer has 1 byte to 1 TiB", unix.EINVAL)
-	case off > math.MaxInt64-n || off+n > uint64(st.Size):
+	case off > math.MaxInt64-n || off+n > uint64(st.Size) && !(late && i.Cut):
 		return bad("%w: the file has %d bytes", unix.EINVAL, st.Size)
 	case off%i.page != 0:
 		return bad("%w: the offset is not a multiple of the file's pages of %d bytes", unix.EINVAL, i.page)
 	}
 	if !late && !i.Huge {
-		own, err := openToLook(fd)
-		if err != nil {
+		if own, err := openToLook(fd); err == nil {
+			_ = unix.Close(own)
+		} else if !i.seenAnyway(fd, err) {
 			return bad("%w", err)
 		}
-		_ = unix.Close(own)
 	}
 	return i, nil
 }
@@ -86,7 +84,7 @@ func (i *Import) Mapped() uint64 { return (i.n + i.page - 1) &^ (i.page - 1) }
 func MapImport(i *Import) (*Mapping, error) { return i.mapped(unix.MAP_SHARED) }
 
 // CheckAdopted is CheckImport of memory that another process has mapped with MapImport. Its
-// owner may have sealed it against writing since then.
+// owner may have sealed it against writing since then, or cut it short.
 func CheckAdopted(fd int, off, n uint64) (*Import, error) { return checkImport(fd, off, n, true) }
 
 // AdoptImport is MapImport of memory that another process has mapped with MapImport. No page
@@ -99,6 +97,15 @@ func AdoptImport(i *Import) (m *Mapping, sealed, err error) {
 	}
 	m, err = i.mapped(unix.MAP_PRIVATE)
 	return m, fmt.Errorf("import %d bytes at %d: %w: %w", i.n, i.off, unix.EPERM, errSealed), err
+}
+
+// Guard keeps the program running when it touches pages of m that are gone, until Close: see package guard. It does
+// nothing if m is of a file that cannot be cut short and has pages of normal size.
+func (m *Mapping) Guard() (err error) {
+	if i := m.imported; i != nil && (i.Cut || i.Huge) {
+		m.guard, err = guard.Add(m.Mem, i.page)
+	}
+	return err
 }
 
 func (i *Import) mapped(how int) (*Mapping, error) {

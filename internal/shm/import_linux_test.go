@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"strconv"
@@ -64,7 +65,6 @@ func TestMapImport(t *testing.T) {
 	}
 	defer unix.Close(pipe[0])
 	defer unix.Close(pipe[1])
-	open := memfd(t, size, 0, 0)
 	written := memfd(t, size, 0, unix.F_SEAL_SHRINK|unix.F_SEAL_WRITE)
 	future := memfd(t, size, 0, unix.F_SEAL_SHRINK|unix.F_SEAL_FUTURE_WRITE)
 	for name, tc := range map[string]struct {
@@ -76,7 +76,6 @@ func TestMapImport(t *testing.T) {
 		"no file":                  {-1, 0, 1, unix.EBADF, "no open file"},
 		"a file":                   {int(file.Fd()), 0, 1, unix.EINVAL, "not a memory file"},
 		"a pipe":                   {pipe[0], 0, 1, unix.EINVAL, "not a memory file"},
-		"no seal":                  {open, 0, 1, unix.EPERM, "F_SEAL_SHRINK"},
 		"sealed against writing":   {written, 0, 1, unix.EPERM, "F_SEAL_WRITE"},
 		"sealed for later writing": {future, 0, 1, unix.EPERM, "F_SEAL_FUTURE_WRITE"},
 		"nothing":                  {good, 0, 0, unix.EINVAL, "1 byte to 1 TiB"},
@@ -89,6 +88,90 @@ func TestMapImport(t *testing.T) {
 		if i, err := CheckImport(tc.fd, tc.off, tc.n); !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %+v, %v, want %v and %q", name, i, err, tc.want, tc.says)
 		}
+	}
+}
+
+// shmFile makes a file of size bytes without holes in the tmpfs of shm_open. It is its owner's alone.
+func shmFile(t *testing.T, size int) *os.File {
+	t.Helper()
+	file, err := os.CreateTemp("/dev/shm", "rdsd-test")
+	if err != nil {
+		t.Skip("no tmpfs at /dev/shm: ", err)
+	}
+	t.Cleanup(func() { file.Close() })
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil {
+		t.Skip("/dev/shm is no tmpfs: ", err)
+	}
+	if err := errors.Join(os.Remove(file.Name()), func() error { _, err := file.Write(make([]byte, size)); return err }()); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestGuard: what can be cut short is told apart, and found when it was, also if nobody has touched it and if it was
+// made longer again. Access goes on.
+func TestGuard(t *testing.T) {
+	const size, page = 16 * 4096, 4096
+	sealed, open := memfd(t, size, 0, unix.F_SEAL_SHRINK), memfd(t, size, 0, 0)
+	for name, tc := range map[string]struct {
+		fd  int
+		cut bool
+	}{"sealed": {sealed, false}, "memfd": {open, true}, "tmpfs": {int(shmFile(t, size).Fd()), true}} {
+		t.Run(name, func(t *testing.T) {
+			i, err := CheckImport(tc.fd, page, size-page)
+			if err != nil || i.Cut != tc.cut {
+				t.Fatalf("%+v, %v", i, err)
+			}
+			var maps [2]*Mapping
+			for k := range maps {
+				m, err := MapImport(i)
+				if err == nil {
+					err = errors.Join(m.Populate(nil), m.Guard())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close()
+				m.FD = dup(t, tc.fd)
+				maps[k] = m
+				if err := errors.Join(i.CheckFilled(), m.CheckWhole()); err != nil {
+					t.Error(err)
+				}
+			}
+			if !tc.cut {
+				return
+			}
+			cut := func(to int64) {
+				t.Helper()
+				if err := unix.Ftruncate(tc.fd, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cut(size - 1)
+			for _, m := range maps {
+				if err := m.CheckWhole(); err != ErrHoles {
+					t.Errorf("before an access: %v", err)
+				}
+			}
+			cut(page)
+			maps[0].Mem[size-page-1] = 5
+			cut(size)
+			fillFile(t, tc.fd, size)
+			if err := maps[0].CheckWhole(); err != ErrHoles || maps[0].Mem[size-page-1] != 5 {
+				t.Errorf("after an access: %v, %d", err, maps[0].Mem[size-page-1])
+			}
+			if err := maps[1].CheckWhole(); err != nil || maps[1].Mem[0] != 7 {
+				t.Errorf("filled again: %v, %d", err, maps[1].Mem[0])
+			}
+		})
+	}
+}
+
+// fillFile writes sevens to the whole file.
+func fillFile(t *testing.T, fd, size int) {
+	t.Helper()
+	if _, err := unix.Pwrite(fd, bytes.Repeat([]byte{7}, size), 0); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/rdsd/rdsd/internal/guard"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,7 +25,8 @@ type Mapping struct {
 	file int   // of Mem; the mapping has it if it is FD
 	off  int64 // of Mem in the file
 
-	imported *Import // what it is of; nil: a file that the daemon made
+	imported *Import      // what it is of; nil: a file that the daemon made
+	guard    *guard.Guard // nil: none
 }
 
 // CreateMemfd makes and maps size bytes of shared memory that anybody with the descriptor
@@ -205,13 +207,17 @@ func (m *Mapping) Given() error { return closeFD(&m.read) }
 // from then on.
 func (m *Mapping) Take() *Mapping {
 	own := *m
-	m.Mem, m.FD, m.read = nil, -1, -1
+	m.Mem, m.FD, m.read, m.guard = nil, -1, -1, nil
 	return &own
 }
 
 // Close unmaps the memory and closes the descriptors. Mem must not be used afterwards.
 func (m *Mapping) Close() error {
 	var err error
+	if m.guard != nil {
+		m.guard.Remove()
+		m.guard = nil
+	}
 	if m.Mem != nil {
 		err = os.NewSyscallError("munmap", unix.Munmap(m.Mem))
 		m.Mem = nil

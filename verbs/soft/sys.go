@@ -4,11 +4,13 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/guard"
 )
 
 // The owner's system calls cannot block, so they are raw: the scheduler is not
 // told, which saves a third of a short call. All of them may see EINTR, from
-// the runtime's preemption signals.
+// the runtime's preemption signals, and EFAULT, from guarded memory.
 
 const ioFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 
@@ -26,6 +28,9 @@ func (s *scratch) sendmsg(fd, iovs int) (int, error) {
 		case unix.EAGAIN:
 			return 0, nil
 		default:
+			if e == unix.EFAULT && guard.Touch(s.iov[:iovs]) {
+				continue
+			}
 			return 0, e
 		}
 	}
@@ -45,6 +50,9 @@ func (s *scratch) recvmsg(fd, iovs int) (n int, again bool, err error) {
 		case unix.EAGAIN:
 			return 0, true, nil
 		default:
+			if e == unix.EFAULT && guard.Touch(s.iov[:iovs]) {
+				continue
+			}
 			return 0, false, e
 		}
 	}
