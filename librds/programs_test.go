@@ -177,6 +177,18 @@ func TestSegments(t *testing.T) {
 	}
 }
 
+// TestImportAt: memory that the program has mapped itself, in place.
+func TestImportAt(t *testing.T) {
+	for _, s := range sanitizers() {
+		t.Run("sanitize="+s, func(t *testing.T) {
+			d := rdstest.StartDaemons(t, 1)[0]
+			if strings.Contains(finish(t, program(t, s, "inplace", d.Socket(), d.Addr().String())), "no huge pages") {
+				t.Log("the machine has no huge pages (vm.nr_hugepages)")
+			}
+		})
+	}
+}
+
 // TestUnits: what needs no daemon.
 func TestUnits(t *testing.T) {
 	for _, s := range sanitizers() {

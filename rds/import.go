@@ -11,10 +11,12 @@ import (
 )
 
 // Import makes a Buffer of memory that the program has: n bytes at offset off of the file
-// fd, which was made by memfd_create. The file must be sealed against shrinking
-// (F_SEAL_SHRINK) and not against writing, because the daemon maps it for good. off is a
-// multiple of the page size. The file may have huge pages (MFD_HUGETLB) if the program runs
-// as root or as the daemon's user.
+// fd, which is of memfd_create, of shm_open, or in a tmpfs or hugetlbfs. The file may be
+// written, and is not sealed against writing. off is a multiple of the page size. The file may
+// have huge pages if the program runs as root or as the daemon's user.
+//
+// Until Free its pages must stay: the session ends if the file is cut short or gets holes. Seal
+// a memfd against shrinking (F_SEAL_SHRINK) if another program has it, too.
 //
 // The Buffer is a mapping of its own: what the program writes through other mappings of the
 // file is in the Buffer, and the other way round. Holes of the file in that range are filled with

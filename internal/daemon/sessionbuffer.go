@@ -76,8 +76,7 @@ func (m *sessionMemory) mayImport(fd int, off, n uint64) (*shm.Import, error) {
 
 func (m *sessionMemory) mayHaveHuge(i *shm.Import) error {
 	if i.Huge && !m.conn.user.Trusted {
-		// The process could punch a hole, and use the pool up before the daemon touches it.
-		return fmt.Errorf("import: %w: huge pages are only for root and the daemon's own user, because a hole in them can end the daemon; use a memfd of normal pages",
+		return fmt.Errorf("import: %w: huge pages are only for root and the daemon's own user, because the daemon finds no holes in them; use a memfd of normal pages",
 			unix.EPERM)
 	}
 	return nil

@@ -72,28 +72,6 @@ static int refused(const struct rdsi_vma *v, uintptr_t here)
 	return v->prot == (PROT_READ | PROT_WRITE) ? 0 : -EACCES;
 }
 
-/* each calls visit for each mapping in the range from start to end, cut to it. It stops at the
- * first error. A gap is -EFAULT if whole. mu is held. */
-static int each(uintptr_t start, uintptr_t end, bool whole, int (*visit)(const struct rdsi_vma *v, void *arg), void *arg)
-{
-	struct rdsi_vmas m;
-	struct rdsi_vma v;
-	int err = rdsi_vmas_open(&m, start);
-	if (err)
-		return err;
-	uintptr_t at = start;
-	while (!err && at < end && rdsi_vmas_next(&m, &v)) {
-		if (v.end <= at)
-			continue;
-		if (v.start >= end || (whole && v.start > at))
-			break;
-		err = visit(&v, arg);
-		at = v.end;
-	}
-	rdsi_vmas_close(&m);
-	return !err && whole && at < end ? -EFAULT : err;
-}
-
 /* A plan is the parts of a range that are to be moved, found before anything is. Moving them
  * changes the list of mappings. */
 struct plan {
@@ -127,7 +105,7 @@ static int move_in(uintptr_t start, uintptr_t end)
 	struct plan p = {.start = start, .end = end, .here = (uintptr_t)&here, .in = true};
 	for (;;) {
 		p.from = p.to = 0;
-		int err = each(start, end, true, look, &p);
+		int err = rdsi_vmas_each(start, end, true, look, &p);
 		if (err || p.from == p.to)
 			return err;
 		if ((err = rdsi_move_in(file, p.from, p.to)))
@@ -143,7 +121,7 @@ static int move_out(uintptr_t start, uintptr_t end, bool child)
 	struct plan p = {.start = start, .end = end};
 	for (;;) {
 		p.from = p.to = 0;
-		int err = each(p.start, end, false, look, &p);
+		int err = rdsi_vmas_each(p.start, end, false, look, &p);
 		if (!err && p.from == p.to)
 			return 0;
 		if (!err)
@@ -249,7 +227,7 @@ int rds_adopted(rds_buffer *b)
 		return 0;
 	uintptr_t start = (uintptr_t)mem - b->shift;
 	pthread_mutex_lock(&mu);
-	int err = each(start, start + b->map.size, true, not_ours, NULL);
+	int err = rdsi_vmas_each(start, start + b->map.size, true, not_ours, NULL);
 	pthread_mutex_unlock(&mu);
 	return !err;
 }

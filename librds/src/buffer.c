@@ -31,7 +31,7 @@ static void unmap(rds_buffer *b)
 {
 	if (!rdsi_list_empty(&b->adopted))
 		rdsi_adopt_end(b);
-	else if (b->map.mem)
+	else if (b->map.mem && !b->in_place)
 		munmap(b->map.mem, b->map.size);
 	b->map.mem = NULL;
 	rdsi_list_del(&b->link);

@@ -11,6 +11,7 @@ struct rds_buffer {
 	struct rdsi_mapping map; /* guarded by client.maps_mu */
 	size_t size;             /* that was asked for */
 	size_t shift;            /* where in map these bytes begin */
+	bool in_place; /* of rds_import_at: map is the program's own mapping */
 	bool was_adopted;
 	struct rdsi_link adopted; /* of rds_adopt: map is the program's own memory. See adopt.c */
 	bool freed;              /* guarded by tx.mu: nothing may name it any more */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "buffer.h"
+#include "vma.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -13,21 +14,32 @@
 
 #define HUGETLBFS 0x958458f6
 
-/* check checks that len bytes at off of fd can be mapped for good. The daemon checks the same.
- * *page is the size of the file's pages. */
-static int check(int fd, uint64_t off, size_t len, size_t *page)
+/* A part is len bytes at off of the file fd. */
+struct part {
+	int fd;
+	uint64_t off;
+	size_t len;
+	size_t page; /* the size of the file's pages */
+	dev_t dev;
+	ino_t ino;
+};
+
+/* check checks that the daemon can map p for good, and sets what it finds. The daemon checks the same. */
+static int check(struct part *p)
 {
 	struct stat st;
 	struct statfs fs;
-	int seals = fcntl(fd, F_GET_SEALS);
+	int seals = fcntl(p->fd, F_GET_SEALS);
 	if (seals < 0)
 		return errno == EBADF ? -EBADF : -EINVAL; /* no memory */
-	if (!(seals & F_SEAL_SHRINK) || seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))
+	if (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))
 		return -EPERM;
-	if (fstat(fd, &st) || fstatfs(fd, &fs))
+	if (fstat(p->fd, &st) || fstatfs(p->fd, &fs))
 		return -errno;
-	*page = (unsigned long)fs.f_type == HUGETLBFS ? (size_t)fs.f_bsize : (size_t)sysconf(_SC_PAGESIZE);
-	if (len == 0 || len > UINT64_C(1) << 40 || off > (uint64_t)INT64_MAX - len || off + len > (uint64_t)st.st_size || off % *page)
+	p->page = (unsigned long)fs.f_type == HUGETLBFS ? (size_t)fs.f_bsize : (size_t)sysconf(_SC_PAGESIZE);
+	p->dev = st.st_dev;
+	p->ino = st.st_ino;
+	if (p->len == 0 || p->len > UINT64_C(1) << 40 || p->off > (uint64_t)INT64_MAX - p->len || p->off + p->len > (uint64_t)st.st_size)
 		return -EINVAL;
 	return 0;
 }
@@ -65,33 +77,30 @@ int rdsi_import(rds_buffer *b, int fd, uint64_t off, uint64_t len)
 	return err;
 }
 
-int rds_import(rds_client *c, int fd, uint64_t off, size_t len, rds_buffer **buffer)
+/* may checks that c can import p. */
+static int may(rds_client *c, struct part *p)
 {
-	size_t page = 0; /* errno is not 0 where check fails, which gcc for arm64 cannot know */
-	*buffer = NULL;
-	if (rdsi_forked(c))
-		return -ESTALE;
 	int err = atomic_load(&c->shut) ? -EBADF : rdsi_client_err(c);
-	if (!err && len == 0)
+	if (!err && p->len == 0)
 		err = -EINVAL;
 	if (!err && !c->imports)
 		err = -EOPNOTSUPP;
-	if (!err)
-		err = check(fd, off, len, &page);
-	if (err)
-		return err;
-	rds_buffer *b = rdsi_buffer_new(c, len);
+	return err ? err : check(p);
+}
+
+/* import makes a buffer of p, whose whole pages are mapped at mem from shift bytes ahead of it. After an error the
+ * mapping is the caller's. */
+static int import(rds_client *c, const struct part *p, void *mem, size_t shift, bool in_place, rds_buffer **buffer)
+{
+	rds_buffer *b = rdsi_buffer_new(c, p->len);
 	if (!b)
 		return -ENOMEM;
-	b->map.size = rdsi_round_up(len, page);
-	void *mem = mmap(NULL, b->map.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)off);
-	if (mem == MAP_FAILED) {
-		err = -errno;
-	} else {
-		b->map.mem = mem;
-		if ((err = rdsi_import(b, fd, off, len)) || (err = rdsi_buffer_add(b)))
-			munmap(mem, b->map.size);
-	}
+	b->in_place = in_place;
+	b->shift = shift;
+	b->map = (struct rdsi_mapping){mem, rdsi_round_up(shift + p->len, p->page)};
+	int err = rdsi_import(b, p->fd, p->off - shift, shift + p->len);
+	if (!err)
+		err = rdsi_buffer_add(b);
 	if (err) {
 		rdsi_buffer_drop(b);
 		return err;
@@ -99,4 +108,59 @@ int rds_import(rds_client *c, int fd, uint64_t off, size_t len, rds_buffer **buf
 	atomic_fetch_add(&c->refs, 1);
 	*buffer = b;
 	return 0;
+}
+
+int rds_import(rds_client *c, int fd, uint64_t off, size_t len, rds_buffer **buffer)
+{
+	struct part p = {.fd = fd, .off = off, .len = len};
+	*buffer = NULL;
+	if (rdsi_forked(c))
+		return -ESTALE;
+	int err = may(c, &p);
+	if (!err && off % p.page)
+		err = -EINVAL;
+	if (err)
+		return err;
+	size_t size = rdsi_round_up(len, p.page);
+	void *mem = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)off);
+	if (mem == MAP_FAILED)
+		return -errno;
+	if ((err = import(c, &p, mem, 0, false, buffer)))
+		munmap(mem, size);
+	return err;
+}
+
+/* A place is where a part of a file is to be mapped. */
+struct place {
+	const struct part *part;
+	uintptr_t addr;
+};
+
+/* elsewhere is why v does not have the memory of a place; 0 if it has. */
+static int elsewhere(const struct rdsi_vma *v, void *arg)
+{
+	const struct place *at = arg;
+	if (!v->shared || v->dev != at->part->dev || v->inode != at->part->ino || v->off - v->start != at->part->off - at->addr)
+		return -EINVAL;
+	return (v->prot & (PROT_READ | PROT_WRITE)) == (PROT_READ | PROT_WRITE) ? 0 : -EACCES;
+}
+
+int rds_import_at(rds_client *c, void *addr, int fd, uint64_t off, size_t len, rds_buffer **buffer)
+{
+	struct part p = {.fd = fd, .off = off, .len = len};
+	struct place at = {&p, (uintptr_t)addr};
+	*buffer = NULL;
+	if (rdsi_forked(c))
+		return -ESTALE;
+	int err = may(c, &p);
+	if (err)
+		return err;
+	size_t shift = off % p.page;
+	if (at.addr > UINTPTR_MAX - len - p.page)
+		return -EFAULT;
+	if (at.addr % p.page != shift)
+		return -EINVAL;
+	uintptr_t start = at.addr - shift;
+	err = rdsi_vmas_each(start, start + rdsi_round_up(shift + len, p.page), true, elsewhere, &at);
+	return err ? err : import(c, &p, (void *)start, shift, true, buffer);
 }

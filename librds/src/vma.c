@@ -127,3 +127,23 @@ bool rdsi_vmas_next(struct rdsi_vmas *m, struct rdsi_vma *v)
 		m->from = v->end;
 	return !err;
 }
+
+int rdsi_vmas_each(uintptr_t start, uintptr_t end, bool whole, int (*visit)(const struct rdsi_vma *v, void *arg), void *arg)
+{
+	struct rdsi_vmas m;
+	struct rdsi_vma v;
+	int err = rdsi_vmas_open(&m, start);
+	if (err)
+		return err;
+	uintptr_t at = start;
+	while (!err && at < end && rdsi_vmas_next(&m, &v)) {
+		if (v.end <= at)
+			continue;
+		if (v.start >= end || (whole && v.start > at))
+			break;
+		err = visit(&v, arg);
+		at = v.end;
+	}
+	rdsi_vmas_close(&m);
+	return !err && whole && at < end ? -EFAULT : err;
+}

@@ -36,4 +36,8 @@ int rdsi_vmas_open(struct rdsi_vmas *m, uintptr_t from);
 bool rdsi_vmas_next(struct rdsi_vmas *m, struct rdsi_vma *v);
 void rdsi_vmas_close(struct rdsi_vmas *m);
 
+/* rdsi_vmas_each calls visit for each mapping that has a part of the range from start to end. It stops at the first
+ * error. A gap is -EFAULT if whole. */
+int rdsi_vmas_each(uintptr_t start, uintptr_t end, bool whole, int (*visit)(const struct rdsi_vma *v, void *arg), void *arg);
+
 #endif

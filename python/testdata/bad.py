@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import weakref
+from multiprocessing.shared_memory import SharedMemory
 
 import numpy as np
 
@@ -199,6 +200,34 @@ def adopted():
     assert kept() is None
 
 
+def in_place():
+    """Memory that others have, too: SharedMemory, and a numpy array in an mmap that begins inside a file."""
+    size = 4 * mmap.PAGESIZE
+    shared = SharedMemory(create=True, size=size)
+    fd = os.memfd_create("in-place")
+    os.truncate(fd, size)
+    with rds.Client() as c, c.bind(f"{host}:0") as s, c.bind(f"{host}:0") as t:
+        mapping = mmap.mmap(fd, size - mmap.PAGESIZE, offset=mmap.PAGESIZE)
+        a = np.frombuffer(mapping, np.uint32)[5:]
+        fails(rds.Error, c.import_at, a, fd, mmap.PAGESIZE)  # it is at 20 bytes more
+        fails(rds.Error, c.import_at, a, shared._fd, mmap.PAGESIZE + 20)
+        fails(rds.Error, c.import_at, np.zeros(5000), fd, 0)
+        fails((TypeError, BufferError), c.import_at, b"only to be read", fd, 0)
+        with c.import_at(a, fd, mmap.PAGESIZE + 20) as mine, c.import_at(shared.buf, shared._fd, 0) as theirs:
+            assert len(mine) == a.nbytes and not mine.adopted
+            shared.buf[7:11] = b"seen"
+            r = s.register(theirs, Access.READ)
+            r.expose(t.local)
+            t.rdma_read(s.local, RDMA(r.cookie, [Segment(mine, 4, 11)]), 10)
+            fails(BufferError, mapping.close)
+            r.release()
+        assert os.pread(fd, 4, mmap.PAGESIZE + 20 + 4 + 7) == b"seen" and a.tobytes()[11:15] == b"seen"
+    os.close(fd)
+    gc.collect()
+    shared.close()
+    shared.unlink()
+
+
 def zero_copy():
     with rds.Client() as c, c.bind(f"{host}:0") as s, c.bind(f"{host}:0") as t:
         b = c.alloc(8192)
@@ -289,6 +318,6 @@ def forked():
         assert os.waitpid(child, 0)[1] == 0
 
 
-for test in (open_and_bind, messages, closed_while_waiting, woken, views, adopted, zero_copy, signals, signals_ahead, forked):
+for test in (open_and_bind, messages, closed_while_waiting, woken, views, adopted, in_place, zero_copy, signals, signals_ahead, forked):
     test()
 print("ok")

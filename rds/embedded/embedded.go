@@ -12,6 +12,8 @@
 //   - It cannot be replaced while it runs: there is no planned restart (rdsctl daemon upgrade).
 //   - It runs as the program's user, within the program's limits of memory, descriptors and CPUs, and
 //     without the sandbox. A panic of the program ends it, and the program's garbage collection delays it.
+//   - It puts a handler of SIGBUS in front of Go's when a process imports memory that can be cut short
+//     (rds.Client.Import). The handler passes on all faults in other memory.
 //   - It reads neither a configuration file nor the environment. Its log goes to Options.Log.
 //
 // The programs of other hosts cannot tell the difference.

@@ -142,3 +142,41 @@ func cutShort(t *testing.T, here, there *host, open func(*testing.T) int) {
 		t.Errorf("%d connections were broken", now-before)
 	}
 }
+
+// cutMemory is a process that has cut memory short which the daemon has mapped and not touched since, beside one
+// whose memory can be cut short and goes on.
+func cutMemory(t *testing.T, here, there *host) func() {
+	const size = 1 << 20
+	c, stays := here.open(), here.open()
+	own, kept := newCuttable(t, size, cuttable["memfd"]), newCuttable(t, size, cuttable["tmpfs"])
+	if _, err := c.Import(own, 0, size); err != nil {
+		t.Fatal(err)
+	}
+	b, err := stays.Import(kept, 4096, size-4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Ftruncate(own, 4096); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		<-c.Done()
+		contains(t, "the reason", c.Err().Error(), "memory with holes")
+		s, far := here.bind(stays, 0), there.open()
+		o := there.bind(far, 0)
+		target, err := o.Register(mustAlloc(t, far, size), 0, size, rds.AllowWrite)
+		if err == nil {
+			err = target.ExposeToAll(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		op := rds.RDMA{Cookie: target.Cookie(), Local: []rds.Segment{{Buf: b, Len: size - 4096}}}
+		if err := s.RDMAWrite(t.Context(), o.LocalAddrPort(), &op); err != nil {
+			t.Error(err)
+		}
+		if err := stays.Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}

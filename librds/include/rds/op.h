@@ -157,17 +157,33 @@ RDS_API int rds_alloc(rds_client *client, size_t size, rds_buffer **buffer);
 
 /*
  * rds_import makes a buffer of memory that the program has: len bytes at off of the file fd,
- * which was made by memfd_create. The file must be sealed against shrinking (F_SEAL_SHRINK)
- * and not against writing. off is a multiple of the page size. Files of huge pages
- * (MFD_HUGETLB) are for root and for the user of the daemon. The buffer is a mapping of its
- * own, and fd stays the caller's. It is a call to the daemon. Holes of the file in that range are
- * filled with zeros first, in the program's memory.
+ * which is of memfd_create, of shm_open, or in a tmpfs or hugetlbfs. The file may be written, and is not
+ * sealed against writing. off is a multiple of the page size. Files of huge pages are for root
+ * and for the user of the daemon. The buffer is a mapping of its own, and fd stays the
+ * caller's. It is a call to the daemon. Holes of the file in that range are filled with zeros
+ * first, in the program's memory.
+ *
+ * While the buffer is open its pages must stay: the session ends if the file is cut short or
+ * gets holes. Seal a memfd against shrinking (F_SEAL_SHRINK) if another program has it, too.
  *
  * Errors: -EINVAL the file is no memory, off is inside a page, or the file does not have the
- * range; -EPERM seals, huge pages; -EBADF fd; -EOPNOTSUPP the daemon or its kernel (before
- * Linux 5.9) is too old; those of rds_alloc.
+ * range; -EPERM seals, huge pages; -EACCES fd is not open for writing; -EBADF fd; -EOPNOTSUPP the
+ * daemon or its kernel (before Linux 5.9) is too old; those of rds_alloc. A daemon before 0.3
+ * refuses a file that is not sealed against shrinking: -EPERM.
  */
 RDS_API int rds_import(rds_client *client, int fd, uint64_t off, size_t len, rds_buffer **buffer);
+
+/*
+ * rds_import_at is rds_import of memory that the program has mapped already: the byte at addr is
+ * the one at off of fd, by a shared mapping that can be read and written. The buffer is that mapping:
+ * rds_buffer_mem is addr. The library neither maps nor unmaps anything, and the mapping has to
+ * stay until the buffer is closed. addr and off may be inside a page, at the same distance from its
+ * begin. Ranges may overlap.
+ *
+ * Errors: -EFAULT a part is not mapped; -EACCES a part may not be read and written; -EINVAL a part
+ * is a private mapping, or one of another file or offset; those of rds_import.
+ */
+RDS_API int rds_import_at(rds_client *client, void *addr, int fd, uint64_t off, size_t len, rds_buffer **buffer);
 
 /*
  * rds_adopt makes a buffer of the len bytes at addr, which stay where they are: memory of
@@ -186,7 +202,7 @@ RDS_API int rds_import(rds_client *client, int fd, uint64_t off, size_t len, rds
  * madvise(MADV_DONTNEED) adopted memory keeps its contents.
  *
  * Errors: -EFAULT a part is not mapped; -EACCES a part may not be read and written; -EINVAL a
- * part is a mapping of a file, shared memory, huge pages, or the stack; -EFBIG the limit of
+ * part is a mapping of a file, shared memory (rds_import_at), huge pages, or the stack; -EFBIG the limit of
  * file sizes (RLIMIT_FSIZE); those of rds_import. The memory is unchanged then.
  */
 RDS_API int rds_adopt(rds_client *client, void *addr, size_t len, rds_buffer **buffer);

@@ -101,7 +101,7 @@ class Client:
             return first
 
     def import_(self, fd: int, off: int, size: int) -> Buffer:
-        """A buffer of size bytes at off of a memory file that is sealed against shrinking: see rds_import."""
+        """A buffer of size bytes at off of a memory file: see rds_import."""
         return self._import("import", fd, off, size)
 
     def _import(self, what: str, fd: int, off: int, size: int) -> Buffer:
@@ -122,6 +122,14 @@ class Client:
         view = ffi.from_buffer("char[]", memory, require_writable=True)
         handle = ffi.new("rds_buffer **")
         call("adopt", lib.rds_adopt, self._h, view, len(view), handle)
+        return Buffer(self, handle[0], view, True)
+
+    def import_at(self, memory: Any, fd: int, off: int) -> Buffer:
+        """A buffer of the memory of an object, in place, that is a shared mapping of the file fd from off on: an mmap, the
+        buf of a SharedMemory, a numpy array in one. The object is kept as by adopt. See rds_import_at."""
+        view = ffi.from_buffer("char[]", memory, require_writable=True)
+        handle = ffi.new("rds_buffer **")
+        call("import", lib.rds_import_at, self._h, view, fd, off, len(view), handle)
         return Buffer(self, handle[0], view, True)
 
     def wake(self) -> None:

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class Buffer:
-    """Memory shared with the daemon, of Client.alloc, import_ or adopt. It lasts until it or its client is closed.
+    """Memory shared with the daemon, of Client.alloc, import_, import_at or adopt. It lasts until it or its client is closed.
 
     mem and what is made of it, such as numpy arrays, are good for ever: they keep the memory, which
     after the close is shared with nobody."""
 
-    def __init__(self, client: Client, handle: Any, owner: mmap.mmap | Any, adopted: bool) -> None:
+    def __init__(self, client: Client, handle: Any, owner: mmap.mmap | Any, in_place: bool) -> None:
         self.client = client
         self._h = ffi.gc(handle, lib.rds_buffer_free)
-        self._owner: Any = owner  # the mapping, or the cdata that keeps an adopted object's memory
-        self._adopted = adopted
+        self._owner: Any = owner  # the mapping, or the cdata that keeps an object's memory
+        self._in_place = in_place
         client._buffers.add(self)
 
     @property
@@ -32,7 +32,7 @@ class Buffer:
         owner = self._owner
         if owner is None or lib.rds_buffer_mem(self._h) == ffi.NULL:
             raise error("buffer", errno.EBADF)
-        return memoryview(ffi.buffer(owner)) if self._adopted else memoryview(owner)
+        return memoryview(ffi.buffer(owner)) if self._in_place else memoryview(owner)
 
     def __buffer__(self, flags: int) -> memoryview:  # from Python 3.12 on
         return self.mem
@@ -43,7 +43,7 @@ class Buffer:
     @property
     def adopted(self) -> bool:
         """Whether this is memory of adopt that is where it was: see rds_adopted."""
-        return self._adopted and bool(lib.rds_adopted(self._h))
+        return self._in_place and bool(lib.rds_adopted(self._h))
 
     def close(self, wait: bool = False, timeout: Optional[float] = None) -> None:
         """Ends the buffer. While something uses it that is EBUSY, or with wait waited for. After a
@@ -56,7 +56,7 @@ class Buffer:
         self._end()
 
     def _end(self) -> None:
-        # Views of an adopted object keep the cdata, which keeps the object.
+        # Views of an object in place keep the cdata, which keeps the object.
         self._owner = None
 
     def __enter__(self) -> Buffer:
