@@ -3,7 +3,7 @@
 package guard
 
 import (
-	"fmt"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,17 +27,18 @@ func handler() uintptr
 // install puts the handler in front of Go's, with the same stack and mask.
 func install() error {
 	var a action
-	if err := sigaction(nil, &a); err != nil {
-		return err
+	err := sigaction(nil, &a)
+	if err == 0 {
+		before, a.handler = a.handler, handler()
+		err = sigaction(&a, nil)
 	}
-	before, a.handler = a.handler, handler()
-	return sigaction(&a, nil)
-}
-
-func sigaction(set, old *action) error {
-	_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGBUS), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), unsafe.Sizeof(set.mask), 0, 0)
-	if e != 0 {
-		return fmt.Errorf("rt_sigaction: %w", e)
+	if err != 0 {
+		return os.NewSyscallError("rt_sigaction", err)
 	}
 	return nil
+}
+
+func sigaction(set, old *action) unix.Errno {
+	_, _, err := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGBUS), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), unsafe.Sizeof(set.mask), 0, 0)
+	return err
 }

@@ -123,15 +123,14 @@ func TestRemove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := again.at
 	again.Remove()
 	next, err := Add(make([]byte, page), page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.Remove()
-	if next.at != at || next.Hit() || !g.Hit() {
-		t.Errorf("entry %d, hit %v; was entry %d", next.at, next.Hit(), at)
+	if next != again || next.Hit() || !g.Hit() {
+		t.Errorf("%+v, after %+v", next, again)
 	}
 }
 

@@ -22,7 +22,7 @@ var ErrUnseen = errors.New("the daemon cannot open the memory file for reading, 
 // counts its pages. Of an imported file the mapping may be a part, and its owner can allocate pages in
 // other parts and behind its end, so the range is looked through. A guard may have replaced pages.
 func (m *Mapping) CheckWhole() error {
-	if m.guard != nil && m.guard.Hit() {
+	if m.guard.Hit() {
 		return ErrHoles
 	}
 	if m.imported != nil {

@@ -132,7 +132,9 @@ func TestGuard(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer m.Close()
-				m.FD = dup(t, tc.fd)
+				if m.FD = dup(t, tc.fd); (m.guard != nil) != tc.cut {
+					t.Fatalf("guarded: %v", m.guard != nil)
+				}
 				maps[k] = m
 				if err := errors.Join(i.CheckFilled(), m.CheckWhole()); err != nil {
 					t.Error(err)
@@ -148,6 +150,12 @@ func TestGuard(t *testing.T) {
 				}
 			}
 			cut(size - 1)
+			if _, err := CheckAdopted(tc.fd, page, size-page); err != nil {
+				t.Errorf("it keeps a daemon from taking over: %v", err)
+			}
+			if _, err := CheckImport(tc.fd, page, size-page); !errors.Is(err, unix.EINVAL) {
+				t.Errorf("a file that is too short: %v", err)
+			}
 			for _, m := range maps {
 				if err := m.CheckWhole(); err != ErrHoles {
 					t.Errorf("before an access: %v", err)

@@ -214,11 +214,8 @@ func (m *Mapping) Take() *Mapping {
 // Close unmaps the memory and closes the descriptors. Mem must not be used afterwards.
 func (m *Mapping) Close() error {
 	var err error
-	if m.guard != nil {
-		m.guard.Remove()
-		m.guard = nil
-	}
-	if m.Mem != nil {
+	m.guard.Remove()
+	if m.guard = nil; m.Mem != nil {
 		err = os.NewSyscallError("munmap", unix.Munmap(m.Mem))
 		m.Mem = nil
 	}
