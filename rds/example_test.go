@@ -104,6 +104,18 @@ func ExampleSocket_Barrier() {
 	// here it is: contents of the block
 }
 
+// A slice of a buffer's memory says where in the buffer it is.
+func ExampleSegment() {
+	h, stop := hosts(1)
+	defer stop()
+	buf, err := h[0].Alloc(10_000)
+	check(err)
+	block := buf.Bytes()[512:1024]
+	s := rds.Segment{Buf: buf, Off: cap(buf.Bytes()) - cap(block), Len: len(block)}
+	fmt.Println(s.Off, s.Len)
+	// Output: 512 512
+}
+
 // A counter in one host's memory that others increment.
 func ExampleSocket_Atomic() {
 	h, stop := hosts(2)

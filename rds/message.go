@@ -134,6 +134,8 @@ type RDMA struct {
 
 // Segment is a piece of a Buffer, Len bytes at offset Off. It belongs to an operation until the
 // operation is locally complete, or to a message until its zero-copy cookie has come back.
+//
+// Of s, a slice of Buf.Bytes(), Off is cap(Buf.Bytes()) - cap(s), unless a third index has cut the capacity.
 type Segment struct {
 	Buf      *Buffer
 	Off, Len int

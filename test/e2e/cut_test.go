@@ -80,6 +80,9 @@ func cutShort(t *testing.T, here, there *host, open func(*testing.T) int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if last := own.Bytes()[size-page:]; cap(own.Bytes())-cap(last) != size-page { // see rds.Segment
+		t.Errorf("capacities %d and %d", cap(own.Bytes()), cap(last))
+	}
 	s := here.bind(owner, 0)
 	region, err := s.Register(own, 0, size, rds.AllowRead|rds.AllowWrite)
 	if err != nil {
