@@ -35,7 +35,7 @@ var (
 	on bool       // the handler is there; guarded by mu
 )
 
-var errMany error = fmt.Errorf("%w: too many mappings of files that can be cut short; seal a memfd against shrinking (F_SEAL_SHRINK)", unix.ENOBUFS)
+var errMany error = fmt.Errorf("%w: too many files that can be cut short: add F_SEAL_SHRINK", unix.ENOBUFS)
 
 // Add guards mem, a whole mapping with pages of so many bytes, until Remove. Errors: ENOTSUP on a processor without a
 // handler; ENOBUFS.
