@@ -1,12 +1,12 @@
 package engine
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"maps"
 	"net/netip"
 	"slices"
+	"sort"
 
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -282,29 +282,38 @@ func (x *crossing) collectSlot(sl *slot) {
 	}
 }
 
+// submitted is a message with what says where it is collected.
+type submitted struct {
+	t    *txMsg
+	nth  uint64
+	slot *slot
+	pin  *pin
+	long bool
+}
+
+// inOrder sorts messages as they were submitted. (slices.SortFunc of them would be 20 KiB of the program.)
+type inOrder []submitted
+
+func (l inOrder) Len() int           { return len(l) }
+func (l inOrder) Less(i, j int) bool { return l[i].nth < l[j].nth }
+func (l inOrder) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
+
 // collectMessages collects c's messages in the order in which they were submitted. They get their numbers
 // when they are written: each look at a message costs about as much as writing it.
 func (x *crossing) collectMessages(c *Client) {
-	type submitted struct {
-		t    *txMsg
-		nth  uint64
-		slot *slot
-		pin  *pin
-		long bool
-	}
 	n := 0
 	for _, t := range c.msgs {
 		if t != nil {
 			n++
 		}
 	}
-	all := make([]submitted, 0, n)
+	all := make(inOrder, 0, n)
 	for _, t := range c.msgs {
 		if t != nil {
 			all = append(all, submitted{t, t.nth, t.slot, t.pin, t.long != nil})
 		}
 	}
-	slices.SortFunc(all, func(a, b submitted) int { return cmp.Compare(a.nth, b.nth) })
+	sort.Sort(all)
 	x.txs.All = slices.Grow(x.txs.All, n)
 	last := submitted{}
 	for _, m := range all {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"testing"
 
@@ -10,6 +11,9 @@ import (
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/rds"
 )
+
+// everybody is the address for Expose to all sockets of all hosts.
+var everybody = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 
 // cuttable are memory files that their process can cut short.
 var cuttable = map[string]func(t *testing.T) int{
@@ -94,7 +98,7 @@ func cutShort(t *testing.T, here, there *host, open func(*testing.T) int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(region.ExposeToAll(t.Context()), target.ExposeToAll(t.Context())); err != nil {
+	if err := errors.Join(region.Expose(t.Context(), everybody), target.Expose(t.Context(), everybody)); err != nil {
 		t.Fatal(err)
 	}
 	mem := mustAlloc(t, far, size)
@@ -169,7 +173,7 @@ func cutMemory(t *testing.T, here, there *host) func() {
 		o := there.bind(far, 0)
 		target, err := o.Register(mustAlloc(t, far, size), 0, size, rds.AllowWrite)
 		if err == nil {
-			err = target.ExposeToAll(t.Context())
+			err = target.Expose(t.Context(), everybody)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -89,7 +89,7 @@ func reachedLater(t *testing.T, h *host) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Expose(ctx, netip.AddrPortFrom(netip.IPv6Unspecified(), 0)); err != nil {
+	if err := r.Expose(ctx, everybody); err != nil {
 		t.Fatal(err)
 	}
 	mem.Bytes()[0] = 7
