@@ -42,8 +42,7 @@ func (c *pieces) move(ctx context.Context, n int) (moved int, err error) {
 			break
 		}
 		if at == n && err == nil { // one wait for all; the loop finds what came of each
-			last := flight[len(flight)-1].op
-			_, _ = c.s.Barrier(ctx, last.Addr, last.ID)
+			_, _, _ = c.s.barrierOrReason(ctx, c.to, flight[len(flight)-1].op, 0)
 		}
 		p := flight[0]
 		flight = flight[1:]

@@ -96,15 +96,8 @@ func (t *tx) unreachable(s *Socket, d *dest) error {
 // complete is Barrier for op, an operation to to. If the host turns out not to be reached, why is the
 // Reason, and op is withdrawn unless it has gone out.
 func (s *Socket) complete(ctx context.Context, to netip.AddrPort, op OpRef) (why Reason, err error) {
-	for last, local := Reason(0), false; ; {
-		now := last
-		err := s.waitUntil(ctx, wantBarrier, func(arm bool) (bool, error) {
-			_, ok, err := s.barrierTry(op.Addr, op.ID, arm)
-			if local = ok; !ok {
-				now = s.reason(to)
-			}
-			return ok || now != last, err
-		})
+	for last := Reason(0); ; {
+		local, now, err := s.barrierOrReason(ctx, to, op, last)
 		if err != nil || local {
 			return why, err
 		}
@@ -113,6 +106,19 @@ func (s *Socket) complete(ctx context.Context, to netip.AddrPort, op OpRef) (why
 			s.withdraw(ctx, op)
 		}
 	}
+}
+
+// barrierOrReason waits until op is locally complete, or the host of to is not reached for another reason than last.
+func (s *Socket) barrierOrReason(ctx context.Context, to netip.AddrPort, op OpRef, last Reason) (local bool, now Reason, err error) {
+	now = last
+	err = s.waitUntil(ctx, wantBarrier, func(arm bool) (bool, error) {
+		_, ok, err := s.barrierTry(op.Addr, op.ID, arm)
+		if local = ok; !ok {
+			now = s.reason(to)
+		}
+		return ok || now != last, err
+	})
+	return local, now, err
 }
 
 // withdraw has the daemon withdraw op, unless op has gone out. The status of op says what became of it.
