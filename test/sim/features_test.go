@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/rdsd/rdsd/internal/engine"
@@ -158,37 +157,6 @@ func TestFeaturesDeclared(t *testing.T) {
 	}
 }
 
-// TestFeaturesTold: docs/testing.md has the same features and the same pairs that cannot meet.
-func TestFeaturesTold(t *testing.T) {
-	b, err := os.ReadFile("../../docs/testing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, page, _ := strings.Cut(string(b), "\n## Pairs of features\n")
-	page, _, _ = strings.Cut(page, "\n## ")
-	var want []string
-	for _, f := range features {
-		want = append(want, fmt.Sprintf("| %s | %s |", f.name, f.draw))
-	}
-	for pair, why := range apart {
-		want = append(want, fmt.Sprintf("| %s, %s | %s |", pair[0], pair[1], why))
-	}
-	rows := 0
-	for _, row := range want {
-		if !strings.Contains(page, "\n"+row+"\n") {
-			t.Errorf("docs/testing.md, Pairs of features, lacks the row\n%s", row)
-		}
-	}
-	for line := range strings.Lines(page) {
-		if strings.HasPrefix(line, "| ") {
-			rows++
-		}
-	}
-	if headers := 2; rows != len(want)+headers {
-		t.Errorf("docs/testing.md, Pairs of features, has %d rows, %d are of features and pairs", rows-headers, len(want))
-	}
-}
-
 // meetings are the pairs of features that have met: bit j of here[i] stands for i and j at one
 // host at the same time, of across[i] for i and j at two hosts.
 type meetings struct{ here, across [64]uint64 }
@@ -260,7 +228,7 @@ func (m *meetings) print(t *testing.T) {
 			}
 			switch both := m.here[i]&(1<<j) != 0; {
 			case both && why != "":
-				t.Errorf("%s and %s met, of which docs/testing.md says that they cannot: %s", b.name, a.name, why)
+				t.Errorf("%s and %s met, which they cannot, says apart: %s", b.name, a.name, why)
 			case both:
 				here++
 			case why == "":
