@@ -242,6 +242,7 @@ func (w *world) clean(clients ...*raw) {
 	w.run()
 	w.net.At(w.net.Now()+100_000_000, func() {})
 	w.run()
+	w.run() // the end of an attempt to connect, seconds later, ends a run
 	for i, e := range w.es {
 		if l := Leaks(e); len(l) > 0 {
 			w.t.Errorf("engine %d: left: %v", i, l)
