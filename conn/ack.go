@@ -45,13 +45,15 @@ func (c *Conn) sendAck() {
 }
 
 // lastAck posts the ack that is owed when the Conn is closed, so that the peer does not take what has
-// arrived for lost. It reports whether the connection has to stay until the ack has gone out.
+// arrived for lost. It reports whether the connection has to stay until the last ack has gone out: this
+// one, or one that was posted before.
 func (c *Conn) lastAck() bool {
-	owed := c.ack.now || c.ack.at != 0
-	if !owed || !c.link.ready || c.k.on || c.out.frag != nil || !c.canSend() {
+	if !c.link.ready || c.k.on {
 		return false
 	}
-	c.sendAck()
+	if owed := c.ack.now || c.ack.at != 0; owed && c.out.frag == nil && c.canSend() {
+		c.sendAck()
+	}
 	c.link.deadline = c.now + c.cfg.ConnectTimeout
-	return c.state == Up
+	return c.state == Up && !c.sq.emptied()
 }

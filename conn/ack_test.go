@@ -123,10 +123,14 @@ func TestNoticeBeforeItsAck(t *testing.T) {
 // TestLastAck: a Conn that is closed acks what has arrived before it breaks the connection off, and
 // waits for that until the deadline only.
 func TestLastAck(t *testing.T) {
-	for name, lost := range map[string]bool{"goes out": false, "does not go out": true} {
+	for name, lost := range map[string]bool{"goes out": false, "does not go out": true, "was posted before": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t).up()
 			s.send(s.data("not acked"))
+			if name == "was posted before" {
+				s.now += s.c.cfg.AckDelay
+				s.c.Tick(s.now)
+			}
 			m := s.msg("not sent")
 			s.c.Close(s.now)
 			s.want(m, msg.Cancelled)
