@@ -171,15 +171,7 @@ func (l *loop) run(ctx context.Context) {
 	for !l.stop {
 		work := e.Turn(now, l.wall0+engine.Wall(now))
 		t := clock()
-		l.stats.Turn(t - now)
-		if t-now > stallNs {
-			l.stats.C[stats.EngineStalls]++
-		}
-		if hits := guard.Hits(); t-now > longNs || hits != l.hits {
-			l.hits = hits
-			l.long.note()
-		}
-		l.stats.C[stats.EngineTurns]++
+		l.turned(t - now)
 		l.worked = l.worked || work
 		if age := t - l.published; age > publishNs && l.worked || age > beatNs {
 			l.publish(t)
@@ -225,6 +217,19 @@ func (l *loop) run(ctx context.Context) {
 		}
 	}
 	e.PublishStats(engine.Wall(time.Now().UnixNano()))
+}
+
+// turned counts a turn of ns. Memory with holes is looked for behind one that was long, or touched what is gone.
+func (l *loop) turned(ns int64) {
+	l.stats.Turn(ns)
+	l.stats.C[stats.EngineTurns]++
+	if ns > stallNs {
+		l.stats.C[stats.EngineStalls]++
+	}
+	if hits := guard.Hits(); ns > longNs || hits != l.hits {
+		l.hits = hits
+		l.long.note()
+	}
 }
 
 // publish copies statistics and lists to the files that rdsctl reads. Only the engine's thread calls it.
