@@ -126,8 +126,8 @@ func (ps *peerTable) allowedAnew(p *peer) {
 	e := ps.e
 	switch err := e.cfg.Allowed(p.addr); {
 	case err != nil:
-		if p.c.State() != conn.Down {
-			p.c.CutOff(e.now, err)
+		if !p.rests() {
+			p.c.CutOff(e.now, err) // what waits to try again tries at once, and has the true error
 		}
 		ps.setReach(p, shm.ReachForbidden)
 	case p.reach.why == shm.ReachForbidden:

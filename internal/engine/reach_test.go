@@ -107,6 +107,29 @@ func TestForbiddenTold(t *testing.T) {
 	r.wantReason(0, shm.ReachForbidden, 1)
 }
 
+// A host that is forbidden between two attempts to reach it has that as its last error at once.
+func TestForbiddenBetween(t *testing.T) {
+	var forbidden error
+	w := newWorld(t, 1, Config{Allowed: func(netip.Addr) error { return forbidden }})
+	r, e := w.attach(0, smallParams()), w.es[0]
+	s := r.bind(9)
+	r.open(s, 0, 0, hostAddr(1), 10)
+	r.sendMsg(s, 0, 0, 10)
+	w.run()
+	p := e.peers.all[0]
+	for n := 0; n < 100 && p.c.Info().RetryAt == 0; n++ {
+		w.wait(50_000_000)
+	}
+	if i := p.c.Info(); i.State != conn.Down || i.RetryAt == 0 || i.LastError == nil {
+		t.Fatalf("no attempt has failed: %+v", i)
+	}
+	forbidden = ErrNotAllowed
+	e.peers.allowedAnew(p)
+	if i := p.c.Info(); !errors.Is(i.LastError, ErrNotAllowed) {
+		t.Errorf("last error: %v", i.LastError)
+	}
+}
+
 // A host whose own request is on its way is reached, however often it says so. One that
 // rejects otherwise is not.
 func TestCrossedUntold(t *testing.T) {
