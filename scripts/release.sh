@@ -2,7 +2,7 @@
 # Makes a release of the commit that is checked out:
 #   scripts/release.sh [-n] vX.Y.Z
 # In a fresh clone it gives the section "Unreleased" of CHANGELOG.md the version and
-# date, and commits and tags that. It makes all files of the release twice (reproduce.sh),
+# date, and contrib/kubernetes the image's tag, and commits and tags that. It makes all files of the release twice (reproduce.sh),
 # and checks that they are the same, and that the programs and those of a plain
 # `go install` report the version. Only then it copies commit and tag to this
 # repository, and the files to bin/release. With -n it copies nothing. It never pushes.
@@ -68,6 +68,8 @@ awk -v v="${version#v}" -v d="$(date -u +%F)" '
 	END { exit !(found && entries) }' CHANGELOG.md >"$dir/changelog" ||
 	die "CHANGELOG.md has no entries under ## Unreleased: write what is new for users"
 cp "$dir/changelog" CHANGELOG.md
+sed -i -E "s/(image: rdsd:)[0-9][0-9A-Za-z.-]*/\1${version#v}/" contrib/kubernetes/*.yaml
+sed -i -E "s/^(version|appVersion): .*/\1: ${version#v}/" contrib/kubernetes/chart/Chart.yaml
 git commit -qam "Release $version"
 git tag -a -m "rdsd $version" "$version"
 

@@ -57,3 +57,20 @@ func TestChangelog(t *testing.T) {
 		}
 	}
 }
+
+// TestImageTag: the manifests and the chart name the image of the newest release.
+func TestImageTag(t *testing.T) {
+	newest := regexp.MustCompile(`(?m)^## (\d\S*),`).FindStringSubmatch(readDoc(t, "CHANGELOG.md"))
+	if newest == nil {
+		t.Fatal("CHANGELOG.md has no release")
+	}
+	for name, want := range map[string]string{
+		"rdsd.yaml":        "image: rdsd:" + newest[1],
+		"client.yaml":      "image: rdsd:" + newest[1],
+		"chart/Chart.yaml": "appVersion: " + newest[1],
+	} {
+		if !regexp.MustCompile(regexp.QuoteMeta(want) + `\s`).MatchString(readDoc(t, "contrib/kubernetes/"+name)) {
+			t.Errorf("contrib/kubernetes/%s: no %q (scripts/release.sh writes it)", name, want)
+		}
+	}
+}
