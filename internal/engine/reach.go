@@ -2,9 +2,11 @@ package engine
 
 import (
 	"errors"
+	"os"
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,7 +39,9 @@ func reachOf(err error) uint8 {
 		return shm.ReachRefused
 	case is(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ENETDOWN):
 		return shm.ReachNoRoute
-	case is(conn.ErrTimeout, unix.ETIMEDOUT):
+	case is(verbs.ErrLarge): // it answers, but not to large packets
+		return shm.ReachOther
+	case is(conn.ErrTimeout, unix.ETIMEDOUT, os.ErrDeadlineExceeded): // also a host whose daemon is stopped
 		return shm.ReachTimeout
 	}
 	return shm.ReachOther

@@ -2,13 +2,17 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // reasons takes what r is told of hosts that are not reached.
@@ -127,6 +131,27 @@ func TestForbiddenBetween(t *testing.T) {
 	e.peers.allowedAnew(p)
 	if i := p.c.Info(); !errors.Is(i.LastError, ErrNotAllowed) {
 		t.Errorf("last error: %v", i.LastError)
+	}
+}
+
+// TestReachOf: what an attempt ended with is what the program is told.
+func TestReachOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want uint8
+	}{
+		"forbidden":                 {fmt.Errorf("peer: %w", ErrNotAllowed), shm.ReachForbidden},
+		"no daemon":                 {unix.ECONNREFUSED, shm.ReachRefused},
+		"no route":                  {unix.ENETUNREACH, shm.ReachNoRoute},
+		"no answer to SYN":          {unix.ETIMEDOUT, shm.ReachTimeout},
+		"no answer to a request":    {fmt.Errorf("no MPA reply: %w", os.ErrDeadlineExceeded), shm.ReachTimeout},
+		"large packets do not pass": {fmt.Errorf("no MPA reply: %w", errors.Join(verbs.ErrLarge, os.ErrDeadlineExceeded)), shm.ReachOther},
+		"turned away":               {conn.ErrRejected, shm.ReachRejected},
+		"another":                   {unix.EPROTO, shm.ReachOther},
+	} {
+		if got := reachOf(c.err); got != c.want {
+			t.Errorf("%s (%v): %d, want %d", name, c.err, got, c.want)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func TestUnreached(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			unreached(t, h, there, syscall.EHOSTUNREACH)
+			unreached(t, h, there, syscall.EHOSTDOWN)
 		})
 		t.Run("later", func(t *testing.T) { reachedLater(t, h) })
 	})
