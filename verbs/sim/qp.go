@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/rdsd/rdsd/verbs"
 	"golang.org/x/sys/unix"
@@ -22,7 +21,7 @@ type QP struct {
 	sendCQ, recvCQ *CQ
 	srq            *SRQ
 
-	sq                       []sqe // ring, power of two
+	sq                       []sqe // ring, power of two, that grows with what is posted
 	sges                     []verbs.SGE
 	released, done, tx, tail uint64
 	readsOut                 int    // READs and atomics in flight
@@ -116,8 +115,7 @@ func (pd *PD) CreateQP(attr verbs.QPInitAttr) (verbs.QP, error) {
 	q.attr, q.asked = attr, *c
 	d.net.qps++
 	q.num = d.net.qps
-	ring := 1 << bits.Len(uint(c.MaxSendWR-1))
-	q.sq, q.sges = make([]sqe, ring), make([]verbs.SGE, ring*c.MaxSendSGE)
+	q.sq, q.sges = make([]sqe, sqBegin), make([]verbs.SGE, sqBegin*c.MaxSendSGE)
 	q.recvq = newRecvQueue(c.MaxRecvWR, c.MaxRecvSGE)
 	q.wire()
 	pd.uses++
@@ -225,7 +223,24 @@ func (q *QP) queueAll(wr []verbs.SendWR) (int, error) {
 	return len(wr), nil
 }
 
+// sqBegin is the length of the ring of a new send queue.
+const sqBegin = 8
+
+// grow doubles the ring.
+func (q *QP) grow() {
+	old := *q
+	n, each := 2*len(q.sq), q.attr.Cap.MaxSendSGE
+	q.sq, q.sges = make([]sqe, n), make([]verbs.SGE, n*each)
+	for i := q.released; i < q.tail; i++ {
+		*q.at(i) = *old.at(i)
+		copy(q.sges[int(i&uint64(n-1))*each:], old.sgl(i))
+	}
+}
+
 func (q *QP) queue(w *verbs.SendWR, length uint32) {
+	if q.tail-q.released == uint64(len(q.sq)) {
+		q.grow()
+	}
 	e := q.at(q.tail)
 	flags := w.Flags
 	if q.attr.SQSigAll {
