@@ -1,0 +1,192 @@
+/* domain.c - the provider, fabrics and domains. */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "fi.h"
+
+enum { OPEN_TIMEOUT_MS = 5000 };
+
+static void cleanup(void)
+{
+}
+
+struct fi_provider rfi_provider = {
+	.name = "rdsd",
+	.version = FI_VERSION(1, 0),
+	.fi_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
+	.getinfo = rfi_getinfo,
+	.fabric = rfi_fabric,
+	.cleanup = cleanup,
+};
+
+struct fi_provider *fi_prov_ini(void); /* 2.x declares it nowhere */
+
+FI_EXT_INI
+{
+	fi_param_define(&rfi_provider, "socket", FI_PARAM_STRING, "control socket of rdsd (default: that of rds_open)");
+	return &rfi_provider;
+}
+
+int64_t rfi_now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+int rfi_no_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	return -FI_ENOSYS;
+}
+
+int rfi_no_control(struct fid *fid, int command, void *arg)
+{
+	return -FI_ENOSYS;
+}
+
+int rfi_no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+int rfi_open_client(rds_client **client)
+{
+	char *path = NULL;
+	struct rds_options options = {.timeout_ms = OPEN_TIMEOUT_MS, .params.recv_windows = 8, .params.send_windows = 4};
+	if (fi_param_get_str(&rfi_provider, "socket", &path) == 0)
+		options.path = path;
+	int err = rds_open(&options, client);
+	if (err)
+		FI_INFO(&rfi_provider, FI_LOG_CORE, "no session with rdsd: %s %s\n", rds_error_text(err), rds_refusal());
+	return err;
+}
+
+/* ---- Fabric ---- */
+
+static int fabric_close(struct fid *fid)
+{
+	free(fid);
+	return 0;
+}
+
+static struct fi_ops fabric_fid_ops = {
+	.size = sizeof(struct fi_ops), .close = fabric_close, .bind = rfi_no_bind, .control = rfi_no_control, .ops_open = rfi_no_ops_open,
+};
+
+static int no_passive_ep(struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+static int no_wait_open(struct fid_fabric *fabric, struct fi_wait_attr *attr, struct fid_wait **set)
+{
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops_fabric fabric_ops = {
+	.size = sizeof(struct fi_ops_fabric), .domain = rfi_domain_open, .passive_ep = no_passive_ep, .eq_open = rfi_eq_open,
+	.wait_open = no_wait_open, .trywait = rfi_trywait,
+};
+
+int rfi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)
+{
+	struct fid_fabric *f = calloc(1, sizeof *f);
+	if (!f)
+		return -FI_ENOMEM;
+	f->fid = (struct fid){.fclass = FI_CLASS_FABRIC, .context = context, .ops = &fabric_fid_ops};
+	f->ops = &fabric_ops;
+	f->api_version = attr->api_version;
+	*fabric = f;
+	return 0;
+}
+
+/* ---- Domain ---- */
+
+static int domain_close(struct fid *fid)
+{
+	struct rfi_domain *d = DOMAIN(fid);
+	rfi_lock(d);
+	int refs = d->refs;
+	rfi_unlock(d);
+	if (refs)
+		return -FI_EBUSY;
+	rds_client_free(d->client);
+	pthread_mutex_destroy(&d->lock);
+	pthread_cond_destroy(&d->changed);
+	free(d->mrs);
+	free(d->until);
+	free(d);
+	return 0;
+}
+
+static struct fi_ops domain_fid_ops = {
+	.size = sizeof(struct fi_ops), .close = domain_close, .bind = rfi_no_bind, .control = rfi_no_control, .ops_open = rfi_no_ops_open,
+};
+
+static int no_scalable_ep(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+static int no_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr, struct fid_poll **set)
+{
+	return -FI_ENOSYS;
+}
+
+static int no_stx(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **stx, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+static int no_srx(struct fid_domain *domain, struct fi_rx_attr *attr, struct fid_ep **ep, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+static struct fi_ops_domain domain_ops = {
+	.size = sizeof(struct fi_ops_domain), .av_open = rfi_av_open, .cq_open = rfi_cq_open, .endpoint = rfi_ep_open,
+	.scalable_ep = no_scalable_ep, .cntr_open = rfi_cntr_open, .poll_open = no_poll_open, .stx_ctx = no_stx, .srx_ctx = no_srx,
+	.query_atomic = rfi_query_atomic,
+};
+
+int rfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context)
+{
+	struct rfi_domain *d = calloc(1, sizeof *d);
+	struct link *mrs = calloc(MR_HEADS, sizeof *mrs);
+	pthread_condattr_t monotonic;
+	if (!d || !mrs)
+		goto no_memory;
+	int err = rfi_open_client(&d->client);
+	if (err) {
+		WARN(FI_LOG_DOMAIN, "no session with rdsd: %s %s\n", rds_error_text(err), rds_refusal());
+		free(d);
+		free(mrs);
+		return err;
+	}
+	d->fid.fid = (struct fid){.fclass = FI_CLASS_DOMAIN, .context = context, .ops = &domain_fid_ops};
+	d->fid.ops = &domain_ops;
+	d->fid.mr = &rfi_mr_ops;
+	d->fabric = fabric;
+	d->mr_mode = info->domain_attr ? info->domain_attr->mr_mode : 0;
+	if (d->mr_mode == 1) /* what FI_MR_BASIC stands for */
+		d->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+	else if (d->mr_mode == 2) /* FI_MR_SCALABLE */
+		d->mr_mode = 0;
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&d->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	list_init(&d->eps);
+	d->mrs = mrs;
+	d->next_key = 1;
+	for (int i = 0; i < MR_HEADS; i++)
+		list_init(&mrs[i]);
+	*domain = &d->fid;
+	return 0;
+no_memory:
+	free(d);
+	free(mrs);
+	return -FI_ENOMEM;
+}

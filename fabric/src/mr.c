@@ -1,0 +1,115 @@
+/* mr.c - memory that peers may use. */
+#include <stdlib.h>
+
+#include "fi.h"
+
+static struct link *mr_head(struct rfi_domain *d, uint64_t key)
+{
+	return &d->mrs[(key * 0x9e3779b97f4a7c15u) >> 56];
+}
+
+static struct rfi_mr *mr_of(struct rfi_domain *d, uint64_t key)
+{
+	LIST_EACH(l, after, mr_head(d, key)) {
+		struct rfi_mr *mr = LIST_ENTRY(l, struct rfi_mr, link);
+		if (mr->fid.key == key)
+			return mr;
+	}
+	return NULL;
+}
+
+/* rfi_mr_find returns the region of key if it has the bytes and allows the access, else NULL and the error for the peer. */
+struct rfi_mr *rfi_mr_find(struct rfi_domain *d, uint64_t key, uint64_t addr, uint64_t len, uint64_t access, int *err)
+{
+	struct rfi_mr *mr = mr_of(d, key);
+	*err = 0;
+	if (!mr)
+		*err = FI_ENOKEY;
+	else if ((mr->access & access) != access)
+		*err = FI_EACCES;
+	else if (addr < mr->base || addr - mr->base > mr->len || len > mr->len - (addr - mr->base))
+		*err = FI_EINVAL;
+	return *err ? NULL : mr;
+}
+
+static int mr_close(struct fid *fid)
+{
+	struct rfi_mr *mr = (struct rfi_mr *)(void *)fid;
+	struct rfi_domain *d = mr->domain;
+	rfi_lock(d);
+	list_del(&mr->link);
+	d->refs--;
+	if (mr->cntr)
+		mr->cntr->refs--;
+	rfi_unlock(d);
+	free(mr);
+	return 0;
+}
+
+static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	struct rfi_mr *mr = (struct rfi_mr *)(void *)fid;
+	if (other->fclass == FI_CLASS_EP)
+		return 0;
+	if (other->fclass != FI_CLASS_CNTR || flags & ~(uint64_t)(FI_REMOTE_WRITE | FI_REMOTE_READ))
+		return -FI_EINVAL;
+	rfi_lock(mr->domain);
+	mr->cntr = (struct rfi_cntr *)(void *)other;
+	mr->cntr->refs++;
+	rfi_unlock(mr->domain);
+	return 0;
+}
+
+static int mr_control(struct fid *fid, int command, void *arg)
+{
+	return command == FI_ENABLE || command == FI_REFRESH ? 0 : -FI_ENOSYS;
+}
+
+static struct fi_ops mr_fid_ops = {
+	.size = sizeof(struct fi_ops), .close = mr_close, .bind = mr_bind, .control = mr_control, .ops_open = rfi_no_ops_open,
+};
+
+static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t requested, uint64_t flags,
+		  struct fid_mr **out, void *context)
+{
+	struct rfi_domain *d = DOMAIN(fid);
+	if (fid->fclass != FI_CLASS_DOMAIN || (flags & ~(uint64_t)FI_RMA_EVENT))
+		return flags ? -FI_EBADFLAGS : -FI_EINVAL;
+	struct rfi_mr *mr = calloc(1, sizeof *mr);
+	if (!mr)
+		return -FI_ENOMEM;
+	rfi_lock(d);
+	if (d->mr_mode & FI_MR_PROV_KEY)
+		requested = d->next_key++;
+	else if (mr_of(d, requested)) {
+		rfi_unlock(d);
+		free(mr);
+		return -FI_ENOKEY;
+	}
+	mr->fid = (struct fid_mr){.fid = {.fclass = FI_CLASS_MR, .context = context, .ops = &mr_fid_ops}, .mem_desc = mr, .key = requested};
+	mr->domain = d;
+	mr->mem = (char *)(uintptr_t)buf;
+	mr->len = len;
+	mr->base = d->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)buf : offset;
+	mr->access = access;
+	list_add(mr_head(d, requested), &mr->link);
+	d->refs++;
+	rfi_unlock(d);
+	*out = &mr->fid;
+	return 0;
+}
+
+static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset, uint64_t requested,
+		   uint64_t flags, struct fid_mr **mr, void *context)
+{
+	return count != 1 ? -FI_EINVAL : mr_reg(fid, iov->iov_base, iov->iov_len, access, offset, requested, flags, mr, context);
+}
+
+static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr)
+{
+	if (attr->iface != FI_HMEM_SYSTEM)
+		return -FI_EOPNOTSUPP;
+	return mr_regv(fid, attr->mr_iov, attr->iov_count, attr->access, attr->offset, attr->requested_key, flags, mr, attr->context);
+}
+
+struct fi_ops_mr rfi_mr_ops = {.size = sizeof(struct fi_ops_mr), .reg = mr_reg, .regv = mr_regv, .regattr = mr_regattr};
