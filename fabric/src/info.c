@@ -240,20 +240,39 @@ static bool chosen(const struct fi_info *h, const struct rds_addr *at, const str
 	return family_fits(h, family_of(at));
 }
 
+/* host_addrs stores the daemon's addresses, which it asks for at most every two seconds. */
+static ssize_t host_addrs(struct rds_addr *addrs)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct rds_addr known[ADDRS_MAX];
+	static ssize_t count;
+	static int64_t at;
+	rds_client *client;
+	pthread_mutex_lock(&lock);
+	if (!at || rfi_now_ms() - at > 2000) {
+		count = 0;
+		if (!rfi_open_client(&client)) {
+			count = rds_addrs(client, known, ADDRS_MAX);
+			rds_client_free(client);
+			at = rfi_now_ms();
+		}
+	}
+	ssize_t n = count > ADDRS_MAX ? ADDRS_MAX : count;
+	memcpy(addrs, known, sizeof known);
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
 int rfi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *h, struct fi_info **info)
 {
 	struct rds_addr addrs[ADDRS_MAX], src, dest, route;
 	struct fi_info *first = NULL, **last = &first;
 	bool has_dest = false, routed;
-	rds_client *client;
 	if (flags & FI_PROV_ATTR_ONLY)
 		return (*info = offer(h, NULL, NULL)) ? 0 : -FI_ENOMEM;
-	if (!fits(h) || ends(node, service, flags, h, &src, &dest, &has_dest) || rfi_open_client(&client))
+	if (!fits(h) || ends(node, service, flags, h, &src, &dest, &has_dest))
 		return -FI_ENODATA;
-	ssize_t n = rds_addrs(client, addrs, ADDRS_MAX);
-	rds_client_free(client);
-	if (n > ADDRS_MAX)
-		n = ADDRS_MAX;
+	ssize_t n = host_addrs(addrs);
 	routed = has_dest && unspecified(&src) && from_route(&dest, &route);
 	/* The address that the route to the destination has comes first. */
 	for (int pass = 0; pass < 2; pass++)
