@@ -25,6 +25,7 @@ struct fi_provider *fi_prov_ini(void); /* 2.x declares it nowhere */
 FI_EXT_INI
 {
 	fi_param_define(&rfi_provider, "socket", FI_PARAM_STRING, "control socket of rdsd (default: that of rds_open)");
+	fi_param_define(&rfi_provider, "progress_only", FI_PARAM_BOOL, "the target carries out all reads and writes (default: no)");
 	return &rfi_provider;
 }
 

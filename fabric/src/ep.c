@@ -61,6 +61,7 @@ static void ep_free(struct rfi_ep *ep)
 	match_end(&ep->match[0]);
 	match_end(&ep->match[1]);
 	free(ep->peers);
+	free(ep->rkeys);
 	ids_end(&ep->op_ids);
 	ids_end(&ep->rx_ids);
 	free(ep);
@@ -83,6 +84,7 @@ static int ep_close(struct fid *fid)
 				rfi_fds_forget(ep->cntrs[i]->epfd, ep);
 	}
 	rfi_rx_end(ep);
+	rfi_direct_close(ep);
 	LIST_EACH(l, after, &ep->ops)
 		rfi_op_free(ep, LIST_ENTRY(l, struct op, all));
 	rfi_peers_end(ep);
@@ -286,9 +288,10 @@ int rfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
 	list_init(&ep->transfers);
 	list_init(&ep->claimed);
 	ep->peers = calloc(PEER_HEADS, sizeof *ep->peers);
+	ep->rkeys = calloc(RKEYS, sizeof *ep->rkeys);
 	for (int i = 0; ep->peers && i < PEER_HEADS; i++)
 		list_init(&ep->peers[i]);
-	int err = !ep->peers || match_init(&ep->match[0]) || match_init(&ep->match[1]) ? -FI_ENOMEM : bound(ep, info);
+	int err = !ep->peers || !ep->rkeys || match_init(&ep->match[0]) || match_init(&ep->match[1]) ? -FI_ENOMEM : bound(ep, info);
 	if (err) {
 		rds_socket_free(ep->socket);
 		ep_free(ep);

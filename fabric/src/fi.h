@@ -71,6 +71,9 @@ struct rfi_mr {
 	uint64_t base; /* remote address of mem */
 	uint64_t access;
 	struct rfi_cntr *cntr;
+	rds_buffer *buffer; /* the memory, adopted, or NULL */
+	rds_region *region; /* of the endpoint that was asked for it first */
+	struct rfi_ep *owner;
 };
 
 struct av_entry {
@@ -153,6 +156,7 @@ struct peer {
 	uint32_t inc;
 	struct link queue[Q_COUNT];
 	int turn, replies;
+	int indirect;      /* reads, writes and atomics that it carries out itself */
 	int owed;          /* operations that wait for its answer */
 	int64_t heard_ms;
 	bool probed, congested;
@@ -177,7 +181,9 @@ struct op {
 	struct iovec iov[IOV_LIMIT], result[IOV_LIMIT];
 	size_t iovs, results;
 	size_t len, off, got;
-	bool owed;
+	bool owed, indirect, direct;
+	struct rds_segment local[IOV_LIMIT]; /* direct: the memory at this end, and where the peer's is */
+	uint64_t cookie, remote_off;
 	char copy[]; /* of an injected payload, or of a reply's */
 };
 
@@ -223,6 +229,13 @@ struct unexp {
 	char data[];
 };
 
+/* An rkey is what is known of a peer's region. A cookie of 0: nothing, or not yet. */
+struct rkey {
+	const struct peer *peer;
+	uint64_t key, cookie, base, len;
+};
+enum { RKEYS = 512 };
+
 enum { C_SEND, C_RECV, C_READ, C_WRITE, C_REMOTE_READ, C_REMOTE_WRITE, C_COUNT };
 
 struct rfi_ep {
@@ -242,6 +255,7 @@ struct rfi_ep {
 	struct link *peers;
 	struct link busy, ops, transfers, claimed;
 	struct ids op_ids, rx_ids;
+	struct rkey *rkeys; /* RKEYS of them, by hash: a collision forgets the older one */
 	size_t unexpected;
 	bool full; /* the send buffer */
 	int64_t probe_ms;
@@ -345,7 +359,18 @@ void rfi_on_data(struct rfi_ep *, struct peer *, const struct wire *, const char
 void rfi_transfer_end(struct rfi_ep *, struct transfer *, int err);
 void rfi_rx_end(struct rfi_ep *);
 
+/* direct.c */
+void rfi_mr_adopt(struct rfi_mr *);
+void rfi_mr_end(struct rfi_mr *, rds_region *);
+bool rfi_direct_try(struct rfi_ep *, struct op *, void **desc);
+int rfi_direct_xmit(struct rfi_ep *, struct op *);
+void rfi_direct_end(struct rfi_ep *, struct op *, const struct rds_completion *);
+void rfi_on_look(struct rfi_ep *, struct peer *, const struct wire *);
+void rfi_on_key(struct rfi_ep *, struct peer *, const struct wire *);
+void rfi_direct_close(struct rfi_ep *);
+
 /* rma.c, atomic.c */
+void rfi_on_wrote(struct rfi_ep *, struct peer *, const struct wire *);
 void rfi_on_write(struct rfi_ep *, struct peer *, const struct wire *, const char *, size_t);
 void rfi_on_read(struct rfi_ep *, struct peer *, const struct wire *);
 void rfi_on_part(struct rfi_ep *, struct peer *, const struct wire *, const char *, size_t);

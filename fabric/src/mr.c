@@ -23,6 +23,8 @@ struct rfi_mr *rfi_mr_find(struct rfi_domain *d, uint64_t key, uint64_t addr, ui
 {
 	struct rfi_mr *mr = mr_of(d, key);
 	*err = 0;
+	if (mr && !access) /* whatever it is */
+		return mr;
 	if (!mr)
 		*err = FI_ENOKEY;
 	else if ((mr->access & access) != access)
@@ -41,7 +43,10 @@ static int mr_close(struct fid *fid)
 	d->refs--;
 	if (mr->cntr)
 		mr->cntr->refs--;
+	rds_region *region = mr->region;
+	mr->region = NULL;
 	rfi_unlock(d);
+	rfi_mr_end(mr, region);
 	free(mr);
 	return 0;
 }
@@ -92,6 +97,7 @@ static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access,
 	mr->len = len;
 	mr->base = d->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)buf : offset;
 	mr->access = access;
+	rfi_mr_adopt(mr);
 	list_add(mr_head(d, requested), &mr->link);
 	d->refs++;
 	rfi_unlock(d);

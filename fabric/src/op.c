@@ -68,6 +68,8 @@ int rfi_op_iov(struct op *op, const struct iovec *iov, size_t count, bool copy)
 
 ssize_t rfi_op_start(struct rfi_ep *ep, struct op *op, int queue)
 {
+	op->indirect = queue == Q_RMA && !op->direct;
+	op->peer->indirect += op->indirect;
 	rfi_queue(ep, op, queue);
 	if (!(++ep->turns % 32))
 		rfi_progress(ep); /* a program that only sends learns what its peers say */
@@ -92,8 +94,8 @@ void rfi_op_free(struct rfi_ep *ep, struct op *op)
 		ids_del(&ep->op_ids, op->id);
 		ep->tx_used--;
 	}
-	if (op->owed)
-		op->peer->owed--;
+	op->peer->owed -= op->owed;
+	op->peer->indirect -= op->indirect;
 	free(op);
 }
 

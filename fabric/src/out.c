@@ -80,6 +80,8 @@ static int piece(struct rfi_ep *ep, struct op *op)
 	uint64_t wait = op->flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
 	struct iovec copy = {op->copy, op->len};
 	int err;
+	if (op->direct)
+		return rfi_direct_xmit(ep, op);
 	switch (op->kind) {
 	case OP_MSG:
 		err = rfi_xmit(ep, op->peer, &op->head, op->iov, op->iovs, wait == FI_TRANSMIT_COMPLETE ? op->id : 0);

@@ -106,6 +106,15 @@ static void on_datagram(struct rfi_ep *ep, struct peer *p, const struct wire *w,
 	case W_ATOMIC:
 		rfi_on_atomic(ep, p, w, data, len);
 		break;
+	case W_LOOK:
+		rfi_on_look(ep, p, w);
+		break;
+	case W_KEY:
+		rfi_on_key(ep, p, w);
+		break;
+	case W_WROTE:
+		rfi_on_wrote(ep, p, w);
+		break;
 	case W_OFF:
 	case W_ON:
 		p->off = w->kind == W_OFF;
@@ -162,7 +171,9 @@ static int statuses(struct rfi_ep *ep)
 	for (ssize_t i = 0; i < n; i++) {
 		struct op *op = ids_get(&ep->op_ids, c[i].token);
 		int err = c[i].status == RDS_SUCCESS ? 0 : c[i].err ? c[i].err : c[i].status == RDS_CANCELED ? FI_ECANCELED : FI_ECONNRESET;
-		if (op)
+		if (op && op->direct)
+			rfi_direct_end(ep, op, &c[i]);
+		else if (op)
 			rfi_op_end(ep, op, err);
 	}
 	return n > 0 ? (int)n : 0;

@@ -18,6 +18,7 @@ static ssize_t start(struct rfi_ep *ep, const struct fi_msg_rma *m, bool write, 
 	op->head.tag = m->rma_iov->key;
 	op->head.data = m->data;
 	op->head.flags = flags & FI_REMOTE_CQ_DATA ? W_CQ_DATA : 0;
+	op->direct = !copy && rfi_direct_try(ep, op, m->desc);
 	return rfi_op_start(ep, op, Q_RMA);
 }
 
@@ -39,32 +40,32 @@ static ssize_t rma(struct fid_ep *fid, const struct fi_msg_rma *m, bool write, u
 	return err;
 }
 
-static ssize_t rma_v(struct fid_ep *ep, const struct iovec *iov, size_t count, fi_addr_t to, uint64_t addr, uint64_t key, uint64_t data,
+static ssize_t rma_v(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t to, uint64_t addr, uint64_t key, uint64_t data,
 		     void *context, bool write, uint64_t flags)
 {
 	struct fi_rma_iov remote = {.addr = addr, .key = key};
-	struct fi_msg_rma m = {.msg_iov = iov, .iov_count = count, .addr = to, .rma_iov = &remote, .rma_iov_count = 1, .context = context, .data = data};
+	struct fi_msg_rma m = {.msg_iov = iov, .desc = desc, .iov_count = count, .addr = to, .rma_iov = &remote, .rma_iov_count = 1, .context = context, .data = data};
 	for (size_t i = 0; i < count && i < IOV_LIMIT; i++)
 		remote.len += iov[i].iov_len;
 	return rma(ep, &m, write, flags);
 }
 
-static ssize_t rma_one(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to, uint64_t addr, uint64_t key, uint64_t data, void *context,
+static ssize_t rma_one(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t to, uint64_t addr, uint64_t key, uint64_t data, void *context,
 		       bool write, uint64_t flags)
 {
 	struct iovec iov = {(void *)(uintptr_t)buf, len};
-	return rma_v(ep, &iov, 1, to, addr, key, data, context, write, flags);
+	return rma_v(ep, &iov, &desc, 1, to, addr, key, data, context, write, flags);
 }
 
 static ssize_t rma_read(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t from, uint64_t addr, uint64_t key, void *context)
 {
-	return rma_one(ep, buf, len, from, addr, key, 0, context, false, EP(ep)->tx_flags);
+	return rma_one(ep, buf, len, desc, from, addr, key, 0, context, false, EP(ep)->tx_flags);
 }
 
 static ssize_t rma_readv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t from, uint64_t addr, uint64_t key,
 			 void *context)
 {
-	return rma_v(ep, iov, count, from, addr, key, 0, context, false, EP(ep)->tx_flags);
+	return rma_v(ep, iov, desc, count, from, addr, key, 0, context, false, EP(ep)->tx_flags);
 }
 
 static ssize_t rma_readmsg(struct fid_ep *ep, const struct fi_msg_rma *m, uint64_t flags)
@@ -74,13 +75,13 @@ static ssize_t rma_readmsg(struct fid_ep *ep, const struct fi_msg_rma *m, uint64
 
 static ssize_t rma_write(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t to, uint64_t addr, uint64_t key, void *context)
 {
-	return rma_one(ep, buf, len, to, addr, key, 0, context, true, EP(ep)->tx_flags);
+	return rma_one(ep, buf, len, desc, to, addr, key, 0, context, true, EP(ep)->tx_flags);
 }
 
 static ssize_t rma_writev(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t to, uint64_t addr, uint64_t key,
 			  void *context)
 {
-	return rma_v(ep, iov, count, to, addr, key, 0, context, true, EP(ep)->tx_flags);
+	return rma_v(ep, iov, desc, count, to, addr, key, 0, context, true, EP(ep)->tx_flags);
 }
 
 static ssize_t rma_writemsg(struct fid_ep *ep, const struct fi_msg_rma *m, uint64_t flags)
@@ -90,18 +91,18 @@ static ssize_t rma_writemsg(struct fid_ep *ep, const struct fi_msg_rma *m, uint6
 
 static ssize_t rma_inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to, uint64_t addr, uint64_t key)
 {
-	return rma_one(ep, buf, len, to, addr, key, 0, NULL, true, FI_INJECT | QUIET);
+	return rma_one(ep, buf, len, NULL, to, addr, key, 0, NULL, true, FI_INJECT | QUIET);
 }
 
 static ssize_t rma_writedata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t to, uint64_t addr, uint64_t key,
 			     void *context)
 {
-	return rma_one(ep, buf, len, to, addr, key, data, context, true, EP(ep)->tx_flags | FI_REMOTE_CQ_DATA);
+	return rma_one(ep, buf, len, desc, to, addr, key, data, context, true, EP(ep)->tx_flags | FI_REMOTE_CQ_DATA);
 }
 
 static ssize_t rma_injectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t to, uint64_t addr, uint64_t key)
 {
-	return rma_one(ep, buf, len, to, addr, key, data, NULL, true, FI_INJECT | QUIET | FI_REMOTE_CQ_DATA);
+	return rma_one(ep, buf, len, NULL, to, addr, key, data, NULL, true, FI_INJECT | QUIET | FI_REMOTE_CQ_DATA);
 }
 
 struct fi_ops_rma rfi_rma_ops = {
@@ -110,6 +111,17 @@ struct fi_ops_rma rfi_rma_ops = {
 };
 
 /* ---- The target ---- */
+
+/* rfi_on_wrote tells the program of data that came with a write. */
+void rfi_on_wrote(struct rfi_ep *ep, struct peer *p, const struct wire *w)
+{
+	struct cqe e = {.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, .len = w->len, .data = w->data, .src = FI_ADDR_NOTAVAIL};
+	if (!ep->rx_cq)
+		return;
+	if (ep->caps & FI_SOURCE)
+		e.src = rfi_av_find(ep->av, &p->addr);
+	rfi_cq_add(ep->rx_cq, &e);
+}
 
 void rfi_on_write(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
@@ -122,12 +134,8 @@ void rfi_on_write(struct rfi_ep *ep, struct peer *p, const struct wire *w, const
 	memcpy(mr->mem + (w->addr - mr->base), data, len);
 	if (!(w->flags & W_LAST))
 		return;
-	if (w->flags & W_CQ_DATA && ep->rx_cq) {
-		struct cqe e = {.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, .len = w->len, .data = w->data, .src = FI_ADDR_NOTAVAIL};
-		if (ep->caps & FI_SOURCE)
-			e.src = rfi_av_find(ep->av, &p->addr);
-		rfi_cq_add(ep->rx_cq, &e);
-	}
+	if (w->flags & W_CQ_DATA)
+		rfi_on_wrote(ep, p, w);
 	if (ep->cntrs[C_REMOTE_WRITE])
 		rfi_cntr_count(ep->cntrs[C_REMOTE_WRITE], false);
 	if (mr->cntr)

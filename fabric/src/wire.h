@@ -25,6 +25,9 @@ enum wire_kind {
 	W_ACK,     /* operation id has ended with err */
 	W_OFF,     /* the receiver has no room for more unexpected messages */
 	W_ON,      /* it has again */
+	W_LOOK,    /* asks where the region of key is */
+	W_KEY,     /* it has cookie data, and len bytes from address addr on; data 0: only its owner can use it */
+	W_WROTE,   /* a write of len bytes was carried out ahead of this message; data */
 	W_PROBE    /* asks nothing: that its socket is gone is what the sender wants to learn */
 };
 
