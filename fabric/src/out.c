@@ -44,7 +44,7 @@ static int chunk(struct rfi_ep *ep, struct op *op, uint8_t kind, const struct io
 {
 	struct wire w = op->head;
 	struct iovec part[IOV_LIMIT];
-	size_t parts, n = rfi_slice(iov, iovs, op->off, CHUNK, part, &parts);
+	size_t left = op->len - op->off, parts, n = rfi_slice(iov, iovs, op->off, left < CHUNK ? left : CHUNK, part, &parts);
 	bool last = op->off + n >= op->len;
 	w.kind = kind;
 	w.addr = base + op->off;

@@ -1,0 +1,244 @@
+/* check.c ADDR - two endpoints of one process, through libfabric and the provider. It says what failed, or nothing. */
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+
+enum { LONG = 3 << 20, WAIT_MS = 20000 };
+
+static struct fid_fabric *fabric;
+static struct fid_domain *domain;
+static struct fid_av *av;
+static struct end {
+	struct fid_ep *ep;
+	struct fid_cq *cq;
+	fi_addr_t addr;
+} a, b;
+
+#define MUST(call)                                                                                   \
+	do {                                                                                         \
+		ssize_t must_ = (call);                                                              \
+		if (must_ < 0) {                                                                     \
+			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, fi_strerror((int)-must_)); \
+			exit(1);                                                                     \
+		}                                                                                    \
+	} while (0)
+#define SHALL(cond)                                                         \
+	do {                                                                \
+		if (!(cond)) {                                              \
+			fprintf(stderr, "line %d: not %s\n", __LINE__, #cond); \
+			exit(1);                                            \
+		}                                                           \
+	} while (0)
+
+/* done waits for one completion of e, while the other end makes progress. */
+static struct fi_cq_tagged_entry done(struct end *e)
+{
+	struct fi_cq_tagged_entry got;
+	for (int i = 0;; i++) {
+		ssize_t n = fi_cq_sread(e->cq, &got, 1, NULL, WAIT_MS);
+		if (n == 1)
+			return got;
+		struct fi_cq_err_entry err = {0};
+		if (n == -FI_EAVAIL)
+			fi_cq_readerr(e->cq, &err, 0);
+		fprintf(stderr, "no completion: %s\n", fi_strerror(err.err ? err.err : (int)-n));
+		exit(1);
+	}
+}
+
+/* failure waits for an error of e and returns it. */
+static int failure_at(struct end *e, int line)
+{
+	struct fi_cq_tagged_entry got;
+	struct fi_cq_err_entry err = {0};
+	ssize_t n = fi_cq_sread(e->cq, &got, 1, NULL, WAIT_MS);
+	if (n != -FI_EAVAIL) {
+		fprintf(stderr, "line %d: %zd and no error\n", line, n);
+		exit(1);
+	}
+	SHALL(fi_cq_readerr(e->cq, &err, 0) == 1);
+	return err.err;
+}
+
+#define failure(e) failure_at(e, __LINE__)
+
+static void open_end(struct end *e, struct fi_info *info)
+{
+	struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC};
+	char name[64];
+	size_t len = sizeof name;
+	MUST(fi_cq_open(domain, &attr, &e->cq, NULL));
+	MUST(fi_endpoint(domain, info, &e->ep, NULL));
+	MUST(fi_ep_bind(e->ep, &av->fid, 0));
+	MUST(fi_ep_bind(e->ep, &e->cq->fid, FI_TRANSMIT | FI_RECV));
+	MUST(fi_enable(e->ep));
+	MUST(fi_getname(&e->ep->fid, name, &len));
+	SHALL(fi_av_insert(av, name, 1, &e->addr, 0, NULL) == 1);
+}
+
+static void fill(char *p, size_t n, int seed)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i] = (char)(i * 13 + (size_t)seed);
+}
+
+static char *from, *to;
+
+static void tagged(size_t len, uint64_t flags)
+{
+	struct iovec iov = {from, len};
+	struct fi_msg_tagged m = {.msg_iov = &iov, .iov_count = 1, .addr = b.addr, .tag = 7, .context = &iov, .data = 99};
+	fill(from, len, (int)len);
+	memset(to, 0, len);
+	MUST(fi_trecv(b.ep, to, LONG, NULL, a.addr, 3, 0xff0, &b)); /* not this one */
+	MUST(fi_trecv(b.ep, to, LONG, NULL, a.addr, 7, 0, &b));
+	MUST(fi_tsendmsg(a.ep, &m, flags | FI_REMOTE_CQ_DATA));
+	struct fi_cq_tagged_entry got = done(&b);
+	SHALL(got.len == len && got.tag == 7 && got.data == 99 && got.flags & FI_REMOTE_CQ_DATA && !memcmp(from, to, len));
+	got = done(&a);
+	SHALL(got.op_context == &iov && got.flags & FI_SEND);
+	MUST(fi_cancel(&b.ep->fid, &b));
+	SHALL(failure(&b) == FI_ECANCELED);
+}
+
+static void multi(void)
+{
+	struct iovec iov = {to, 4096};
+	struct fi_msg m = {.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC};
+	size_t at = 0, least = 1000;
+	MUST(fi_setopt(&b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof least));
+	MUST(fi_inject(a.ep, from, 900, b.addr)); /* unexpected */
+	MUST(fi_recvmsg(b.ep, &m, FI_MULTI_RECV));
+	for (int i = 0; i < 4; i++) {
+		if (i)
+			MUST(fi_inject(a.ep, from, 900, b.addr));
+		struct fi_cq_tagged_entry got = done(&b);
+		SHALL(got.buf == to + at && got.len == 900 && !(got.flags & FI_MULTI_RECV) == (i < 3));
+		at += 900;
+	}
+}
+
+static void truncated(void)
+{
+	MUST(fi_recv(b.ep, to, 10, NULL, FI_ADDR_UNSPEC, NULL));
+	MUST(fi_send(a.ep, from, 100, NULL, b.addr, NULL));
+	SHALL(failure(&b) == FI_ETRUNC);
+	done(&a);
+	MUST(fi_recv(b.ep, to, 10, NULL, FI_ADDR_UNSPEC, NULL));
+	MUST(fi_send(a.ep, from, LONG, NULL, b.addr, NULL));
+	SHALL(failure(&b) == FI_ETRUNC);
+	done(&a);
+}
+
+/* serve makes progress at b, which carries out what a wants, until a has a completion. */
+static void serve(void)
+{
+	struct fi_cq_tagged_entry got;
+	SHALL(fi_cq_read(b.cq, &got, 1) == -FI_EAGAIN);
+	done(&a);
+}
+
+static void remote(void)
+{
+	struct fid_mr *mine, *theirs;
+	MUST(fi_mr_reg(domain, from, LONG, FI_READ | FI_WRITE, 0, 0, 0, &mine, NULL));
+	MUST(fi_mr_reg(domain, to, LONG, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &theirs, NULL));
+	uint64_t key = fi_mr_key(theirs), at = (uint64_t)(uintptr_t)to;
+	for (int i = 0; i < 4; i++) { /* the first by the target, the others directly */
+		fill(from, LONG, i);
+		MUST(fi_write(a.ep, from, LONG, fi_mr_desc(mine), b.addr, at, key, NULL));
+		serve();
+		SHALL(!memcmp(from, to, LONG));
+		fill(to, LONG, i + 100);
+		MUST(fi_read(a.ep, from, LONG, fi_mr_desc(mine), b.addr, at, key, NULL));
+		serve();
+		SHALL(!memcmp(from, to, LONG));
+		MUST(fi_writedata(a.ep, from, 70000, fi_mr_desc(mine), 5, b.addr, at, key, NULL));
+		SHALL(done(&b).data == 5);
+		done(&a);
+	}
+	int64_t one = 1, old = 0, want = 42;
+	*(int64_t *)(void *)to = 41;
+	MUST(fi_fetch_atomic(a.ep, &one, 1, NULL, &old, NULL, b.addr, at, key, FI_INT64, FI_SUM, NULL));
+	serve();
+	SHALL(old == 41 && *(int64_t *)(void *)to == 42);
+	MUST(fi_compare_atomic(a.ep, &one, 1, NULL, &want, NULL, &old, NULL, b.addr, at, key, FI_INT64, FI_CSWAP, NULL));
+	serve();
+	SHALL(old == 42 && *(int64_t *)(void *)to == 1);
+	MUST(fi_write(a.ep, from, 8, NULL, b.addr, at + LONG - 7, key, NULL));
+	SHALL(failure(&a) == FI_EINVAL);
+	MUST(fi_close(&theirs->fid));
+	MUST(fi_write(a.ep, from, LONG, fi_mr_desc(mine), b.addr, at, key, NULL));
+	SHALL(failure(&a) == FI_ENOKEY);
+	MUST(fi_close(&mine->fid));
+}
+
+/* absent: what cannot succeed fails. */
+static void absent(void)
+{
+	struct sockaddr_storage sa;
+	size_t len = sizeof sa;
+	fi_addr_t nobody;
+	struct iovec iov = {from, 10};
+	struct fi_msg m = {.msg_iov = &iov, .iov_count = 1};
+	MUST(fi_av_lookup(av, a.addr, &sa, &len));
+	((struct sockaddr_in *)(void *)&sa)->sin_port = htons(2);
+	SHALL(fi_av_insert(av, &sa, 1, &nobody, 0, NULL) == 1);
+	m.addr = nobody;
+	MUST(fi_sendmsg(a.ep, &m, FI_TRANSMIT_COMPLETE));
+	SHALL(failure(&a) == FI_ECONNREFUSED);
+	MUST(fi_send(a.ep, from, LONG, NULL, nobody, NULL));
+	SHALL(failure(&a) == FI_ECONNREFUSED);
+	MUST(fi_write(a.ep, from, 10, NULL, nobody, 0, 1, NULL));
+	SHALL(failure(&a) == FI_ECONNREFUSED);
+}
+
+int main(int argc, char **argv)
+{
+	struct fi_info *hints = fi_allocinfo(), *info;
+	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+	hints->fabric_attr->prov_name = strdup("rdsd");
+	MUST(fi_getinfo(FI_VERSION(1, 17), argc > 1 ? argv[1] : NULL, NULL, FI_SOURCE, hints, &info));
+	MUST(fi_fabric(info->fabric_attr, &fabric, NULL));
+	MUST(fi_domain(fabric, info, &domain, NULL));
+	struct fi_av_attr attr = {.type = FI_AV_TABLE};
+	MUST(fi_av_open(domain, &attr, &av, NULL));
+	open_end(&a, info);
+	open_end(&b, info);
+	from = malloc(LONG);
+	to = malloc(LONG);
+	static const size_t lens[] = {0, 1, 100, 65536, 65537, 1000000, LONG};
+	for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
+		tagged(lens[i], 0);
+		tagged(lens[i], FI_TRANSMIT_COMPLETE);
+		tagged(lens[i], FI_DELIVERY_COMPLETE);
+	}
+	multi();
+	truncated();
+	remote();
+	absent();
+	SHALL(fi_close(&domain->fid) == -FI_EBUSY);
+	MUST(fi_close(&a.ep->fid));
+	MUST(fi_close(&b.ep->fid));
+	MUST(fi_close(&a.cq->fid));
+	MUST(fi_close(&b.cq->fid));
+	MUST(fi_close(&av->fid));
+	MUST(fi_close(&domain->fid));
+	MUST(fi_close(&fabric->fid));
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+	free(from);
+	free(to);
+	return 0;
+}
