@@ -14,7 +14,8 @@ int rfi_xmit(struct rfi_ep *ep, struct peer *p, const struct wire *w, const stru
 	struct rds_msg msg = {.addr = p->addr, .flags = RDS_DONTWAIT | (token ? RDS_NOTIFY : 0), .iov = all, .iovlen = 1 + iovs, .token = token};
 	if (ep->failed)
 		return -ep->failed;
-	memcpy(all + 1, iov, iovs * sizeof *iov);
+	for (size_t i = 0; i < iovs; i++)
+		all[1 + i] = iov[i];
 	if (w->kind == W_PROBE)
 		msg.dst_inc = p->inc;
 	int err = rds_sendmsg(ep->socket, &msg);
@@ -198,7 +199,8 @@ void rfi_reply(struct rfi_ep *ep, struct peer *p, const struct wire *w, const vo
 		return;
 	}
 	*op = (struct op){.kind = OP_REPLY, .peer = p, .head = *w, .len = len};
-	memcpy(op->copy, data, len);
+	if (len)
+		memcpy(op->copy, data, len);
 	list_init(&op->all);
 	p->replies++;
 	list_add(&p->queue[Q_REPLY], &op->out);

@@ -1,0 +1,129 @@
+// Package fabric has the provider of libfabric. Its tests build it with the C compiler and run programs that know of libfabric alone.
+package fabric
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdsd/rdsd/rdstest"
+)
+
+// build makes the provider and the program of tests/ in a directory, or skips the test.
+func build(t *testing.T, sanitize string) string {
+	t.Helper()
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler")
+	}
+	if _, err := os.Stat("/usr/include/rdma/providers/fi_prov.h"); err != nil {
+		t.Skip("no headers of libfabric (apt-get install libfabric-dev)")
+	}
+	dir := t.TempDir()
+	finish(t, exec.Command("make", "-s", "OUT="+dir, "SANITIZE="+sanitize, "CFLAGS=-O1 -g1", "all", "check"))
+	return dir
+}
+
+// finish runs cmd and fails the test if cmd fails or does not end in two minutes.
+func finish(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := time.AfterFunc(2*time.Minute, func() { cmd.Process.Kill() })
+	defer kill.Stop()
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out.String())
+	}
+	return out.String()
+}
+
+func command(dir string, d *rdstest.Daemon, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "RDSD_SOCKET="+d.Socket(), "FI_PROVIDER_PATH="+dir, "FI_LOG_LEVEL=warn",
+		"ASAN_OPTIONS=detect_leaks=1:allow_user_segv_handler=1", "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1")
+	return cmd
+}
+
+// TestCheck: messages, long messages, remote memory, atomics, and the errors of what cannot succeed.
+func TestCheck(t *testing.T) {
+	for _, s := range []string{"", "address,undefined"} {
+		if s != "" && testing.Short() {
+			continue
+		}
+		t.Run("sanitize="+s, func(t *testing.T) {
+			dir := build(t, s)
+			d := rdstest.StartDaemons(t, 1)[0]
+			finish(t, command(dir, d, filepath.Join(dir, "check"), d.Addr().String()))
+		})
+	}
+}
+
+// TestPingPong: libfabric's own programs find the provider and exchange messages of two hosts.
+func TestPingPong(t *testing.T) {
+	for _, name := range []string{"fi_info", "fi_pingpong"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip("no " + name + " (apt-get install libfabric-bin)")
+		}
+	}
+	dir := build(t, "")
+	ds := rdstest.StartDaemons(t, 2)
+	if out := finish(t, command(dir, ds[0], "fi_info", "-p", "rdsd")); !strings.Contains(out, "domain: "+ds[0].Addr().String()) {
+		t.Errorf("fi_info does not name the daemon's address:\n%s", out)
+	}
+	port := strconv.Itoa(free(t))
+	server := command(dir, ds[0], "fi_pingpong", "-p", "rdsd", "-e", "rdm", "-c", "-I", "20", "-S", "all", "-B", port)
+	var out bytes.Buffer
+	server.Stdout, server.Stderr = &out, &out
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		server.Process.Kill()
+		server.Wait()
+	}()
+	listening(t, port)
+	got := finish(t, command(dir, ds[1], "fi_pingpong", "-p", "rdsd", "-e", "rdm", "-c", "-I", "20", "-S", "all", "-P", port, "127.0.0.1"))
+	if !strings.Contains(got, "1m") {
+		t.Errorf("no line for 1 MiB:\n%s", got)
+	}
+	if err := server.Wait(); err != nil {
+		t.Errorf("server: %v\n%s", err, out.String())
+	}
+}
+
+// listening waits until somebody listens at the port. A connection of its own would take the server's only accept.
+func listening(t *testing.T, port string) {
+	t.Helper()
+	n, _ := strconv.Atoi(port)
+	want := fmt.Sprintf(":%04X 00000000:0000 0A", n)
+	for range 1000 {
+		b4, _ := os.ReadFile("/proc/net/tcp")
+		b6, _ := os.ReadFile("/proc/net/tcp6")
+		if strings.Contains(string(b4), want) || strings.Contains(string(b6), fmt.Sprintf(":%04X %s:0000 0A", n, strings.Repeat("0", 32))) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("fi_pingpong does not listen")
+}
+
+// free returns a TCP port that nobody uses, for the programs' own connection.
+func free(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
