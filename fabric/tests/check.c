@@ -182,6 +182,22 @@ static void remote(void)
 	MUST(fi_close(&mine->fid));
 }
 
+/* flood: more unexpected messages than a receiver keeps. They wait at the sender, and all arrive in order. */
+static void flood(void)
+{
+	enum { COUNT = 500, LEN = 65536 };
+	struct fi_cq_tagged_entry e;
+	for (uint64_t i = 0; i < COUNT; i++) {
+		MUST(fi_tsend(a.ep, from, LEN, NULL, b.addr, 1000 + i, NULL));
+		SHALL(fi_cq_read(b.cq, &e, 1) == -FI_EAGAIN); /* takes what has come */
+	}
+	for (uint64_t i = 0; i < COUNT; i++) {
+		MUST(fi_trecv(b.ep, to, LEN, NULL, a.addr, i % 2 ? 1000 + i : 0, i % 2 ? 0 : ~0ULL, NULL));
+		SHALL(done(&b).tag == 1000 + i);
+		done(&a);
+	}
+}
+
 /* absent: what cannot succeed fails. */
 static void absent(void)
 {
@@ -227,6 +243,7 @@ int main(int argc, char **argv)
 	multi();
 	truncated();
 	remote();
+	flood();
 	absent();
 	SHALL(fi_close(&domain->fid) == -FI_EBUSY);
 	MUST(fi_close(&a.ep->fid));
