@@ -75,15 +75,8 @@ static struct fi_ops fabric_fid_ops = {
 	.size = sizeof(struct fi_ops), .close = fabric_close, .bind = rfi_no_bind, .control = rfi_no_control, .ops_open = rfi_no_ops_open,
 };
 
-static int no_passive_ep(struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context)
-{
-	return -FI_ENOSYS;
-}
-
-static int no_wait_open(struct fid_fabric *fabric, struct fi_wait_attr *attr, struct fid_wait **set)
-{
-	return -FI_ENOSYS;
-}
+UNSUPPORTED(no_passive_ep, struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context)
+UNSUPPORTED(no_wait_open, struct fid_fabric *fabric, struct fi_wait_attr *attr, struct fid_wait **set)
 
 static struct fi_ops_fabric fabric_ops = {
 	.size = sizeof(struct fi_ops_fabric), .domain = rfi_domain_open, .passive_ep = no_passive_ep, .eq_open = rfi_eq_open,
@@ -125,25 +118,10 @@ static struct fi_ops domain_fid_ops = {
 	.size = sizeof(struct fi_ops), .close = domain_close, .bind = rfi_no_bind, .control = rfi_no_control, .ops_open = rfi_no_ops_open,
 };
 
-static int no_scalable_ep(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context)
-{
-	return -FI_ENOSYS;
-}
-
-static int no_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr, struct fid_poll **set)
-{
-	return -FI_ENOSYS;
-}
-
-static int no_stx(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **stx, void *context)
-{
-	return -FI_ENOSYS;
-}
-
-static int no_srx(struct fid_domain *domain, struct fi_rx_attr *attr, struct fid_ep **ep, void *context)
-{
-	return -FI_ENOSYS;
-}
+UNSUPPORTED(no_scalable_ep, struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context)
+UNSUPPORTED(no_poll_open, struct fid_domain *domain, struct fi_poll_attr *attr, struct fid_poll **set)
+UNSUPPORTED(no_stx, struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **stx, void *context)
+UNSUPPORTED(no_srx, struct fid_domain *domain, struct fi_rx_attr *attr, struct fid_ep **ep, void *context)
 
 static struct fi_ops_domain domain_ops = {
 	.size = sizeof(struct fi_ops_domain), .av_open = rfi_av_open, .cq_open = rfi_cq_open, .endpoint = rfi_ep_open,

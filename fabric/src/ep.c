@@ -219,15 +219,8 @@ static int ep_setopt(fid_t fid, int level, int name, const void *value, size_t l
 	return 0;
 }
 
-static int no_ctx_tx(struct fid_ep *ep, int i, struct fi_tx_attr *attr, struct fid_ep **tx, void *context)
-{
-	return -FI_ENOSYS;
-}
-
-static int no_ctx_rx(struct fid_ep *ep, int i, struct fi_rx_attr *attr, struct fid_ep **rx, void *context)
-{
-	return -FI_ENOSYS;
-}
+UNSUPPORTED(no_ctx_tx, struct fid_ep *ep, int i, struct fi_tx_attr *attr, struct fid_ep **tx, void *context)
+UNSUPPORTED(no_ctx_rx, struct fid_ep *ep, int i, struct fi_rx_attr *attr, struct fid_ep **rx, void *context)
 
 static ssize_t rx_left(struct fid_ep *ep)
 {

@@ -387,6 +387,13 @@ static inline void rfi_unlock(struct rfi_domain *d)
 	pthread_mutex_unlock(&d->lock);
 }
 
+/* UNSUPPORTED makes a call that the provider does not have. */
+#define UNSUPPORTED(name, ...)          \
+	static int name(__VA_ARGS__)    \
+	{                               \
+		return -FI_ENOSYS;      \
+	}
+
 /* A flag of operations: no completion but of an error. */
 #define QUIET (1ULL << 60)
 
