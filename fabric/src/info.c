@@ -109,7 +109,7 @@ static void fill_domain(struct fi_info *info, const struct fi_info *h)
 	d->resource_mgmt = FI_RM_ENABLED;
 	d->av_type = hd ? hd->av_type : FI_AV_UNSPEC;
 	d->mr_mode = !hd ? 0 : hd->mr_mode == MR_BASIC || hd->mr_mode == MR_SCALABLE ? hd->mr_mode :
-		     hd->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY);
+		     hd->mr_mode & FI_MR_ALLOCATED; /* the others are not needed */
 	d->mr_key_size = d->cq_data_size = 8;
 	d->cq_cnt = d->cntr_cnt = d->mr_cnt = 65536;
 	d->ep_cnt = d->tx_ctx_cnt = d->rx_ctx_cnt = 4096;

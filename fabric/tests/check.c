@@ -150,9 +150,9 @@ static void serve(void)
 static void remote(void)
 {
 	struct fid_mr *mine, *theirs;
-	MUST(fi_mr_reg(domain, from, LONG, FI_READ | FI_WRITE, 0, 0, 0, &mine, NULL));
-	MUST(fi_mr_reg(domain, to, LONG, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &theirs, NULL));
-	uint64_t key = fi_mr_key(theirs), at = (uint64_t)(uintptr_t)to;
+	MUST(fi_mr_reg(domain, from, LONG, FI_READ | FI_WRITE, 0, 1, 0, &mine, NULL));
+	MUST(fi_mr_reg(domain, to, LONG, FI_REMOTE_READ | FI_REMOTE_WRITE, 0x1000, 2, 0, &theirs, NULL));
+	uint64_t key = fi_mr_key(theirs), at = 0x1000; /* no virtual addresses: from the region's offset on */
 	for (int i = 0; i < 4; i++) { /* the first by the target, the others directly */
 		fill(from, LONG, i);
 		MUST(fi_write(a.ep, from, LONG, fi_mr_desc(mine), b.addr, at, key, NULL));
