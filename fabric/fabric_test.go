@@ -3,6 +3,7 @@ package fabric
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -10,11 +11,23 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rdsd/rdsd/rdstest"
 )
+
+var plain struct {
+	once sync.Once
+	dir  string
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.RemoveAll(plain.dir)
+	os.Exit(code)
+}
 
 // build makes the provider and the program of tests/ in a directory, or skips the test.
 func build(t *testing.T, sanitize string) string {
@@ -25,7 +38,22 @@ func build(t *testing.T, sanitize string) string {
 	if _, err := os.Stat("/usr/include/rdma/providers/fi_prov.h"); err != nil {
 		t.Skip("no headers of libfabric (apt-get install libfabric-dev)")
 	}
-	dir := t.TempDir()
+	if sanitize != "" {
+		return makeIn(t, t.TempDir(), sanitize)
+	}
+	plain.once.Do(func() {
+		dir, err := os.MkdirTemp("", "fabric")
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain.dir = dir
+		makeIn(t, dir, "")
+	})
+	return plain.dir
+}
+
+func makeIn(t *testing.T, dir, sanitize string) string {
+	t.Helper()
 	finish(t, exec.Command("make", "-s", "OUT="+dir, "SANITIZE="+sanitize, "CFLAGS=-O1 -g1", "all", "check"))
 	return dir
 }
@@ -68,20 +96,12 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestPingPong: libfabric's own programs find the provider and exchange messages of two hosts.
-func TestPingPong(t *testing.T) {
-	for _, name := range []string{"fi_info", "fi_pingpong"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skip("no " + name + " (apt-get install libfabric-bin)")
-		}
-	}
-	dir := build(t, "")
-	ds := rdstest.StartDaemons(t, 2)
-	if out := finish(t, command(dir, ds[0], "fi_info", "-p", "rdsd")); !strings.Contains(out, "domain: "+ds[0].Addr().String()) {
-		t.Errorf("fi_info does not name the daemon's address:\n%s", out)
-	}
+// pingPong lets fi_pingpong exchange messages of all sizes between two hosts, and check them.
+func pingPong(t *testing.T, dir string, ds []*rdstest.Daemon, rounds int) {
+	t.Helper()
+	args := []string{"-p", "rdsd", "-e", "rdm", "-c", "-I", strconv.Itoa(rounds), "-S", "all"}
 	port := strconv.Itoa(free(t))
-	server := command(dir, ds[0], "fi_pingpong", "-p", "rdsd", "-e", "rdm", "-c", "-I", "20", "-S", "all", "-B", port)
+	server := command(dir, ds[0], "fi_pingpong", append(args, "-B", port)...)
 	var out bytes.Buffer
 	server.Stdout, server.Stderr = &out, &out
 	if err := server.Start(); err != nil {
@@ -92,12 +112,57 @@ func TestPingPong(t *testing.T) {
 		server.Wait()
 	}()
 	listening(t, port)
-	got := finish(t, command(dir, ds[1], "fi_pingpong", "-p", "rdsd", "-e", "rdm", "-c", "-I", "20", "-S", "all", "-P", port, "127.0.0.1"))
+	got := finish(t, command(dir, ds[1], "fi_pingpong", append(args, "-P", port, "127.0.0.1")...))
 	if !strings.Contains(got, "1m") {
 		t.Errorf("no line for 1 MiB:\n%s", got)
 	}
 	if err := server.Wait(); err != nil {
 		t.Errorf("server: %v\n%s", err, out.String())
+	}
+}
+
+// programs skips the test if libfabric's programs are not there.
+func programs(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"fi_info", "fi_pingpong"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip("no " + name + " (apt-get install libfabric-bin)")
+		}
+	}
+}
+
+// TestPingPong: libfabric's own programs find the provider and exchange messages of two hosts.
+func TestPingPong(t *testing.T) {
+	programs(t)
+	dir := build(t, "")
+	ds := rdstest.StartDaemons(t, 2)
+	if out := finish(t, command(dir, ds[0], "fi_info", "-p", "rdsd")); !strings.Contains(out, "domain: "+ds[0].Addr().String()) {
+		t.Errorf("fi_info does not name the daemon's address:\n%s", out)
+	}
+	pingPong(t, dir, ds, 20)
+}
+
+// TestResets: connections break again and again, and the programs see nothing of it.
+func TestResets(t *testing.T) {
+	programs(t)
+	dir := build(t, "")
+	ds := rdstest.StartDaemons(t, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	broken := make(chan int)
+	go func() {
+		n := 0
+		for ctx.Err() == nil {
+			if b, err := ds[0].Reset(ctx, ds[1].Addr()); err == nil {
+				n += b
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		broken <- n
+	}()
+	pingPong(t, dir, ds, 50)
+	cancel()
+	if n := <-broken; n == 0 {
+		t.Error("no connection was broken")
 	}
 }
 
