@@ -95,7 +95,7 @@ static int ep_close(struct fid *fid)
 	/* What was sent and is not there yet gets some time. A thread that waits at the socket ends its wait. */
 	rds_close_wait(ep->socket, LINGER_MS);
 	rfi_lock(d);
-	while (d->led) {
+	for (uint64_t last = d->leads; d->led && d->leads == last;) {
 		rds_client_wake(d->client);
 		pthread_cond_wait(&d->changed, &d->lock);
 	}

@@ -51,7 +51,8 @@ struct rfi_domain {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* of a completion, or of the thread that waits at the daemon */
 	int waiters;
-	bool led; /* a thread waits at the daemon */
+	bool led;       /* a thread waits at the daemon, */
+	uint64_t leads; /* and how often one has */
 	struct link eps;
 	struct link *mrs; /* MR_HEADS lists by key */
 	uint64_t next_key;
@@ -357,6 +358,7 @@ ssize_t rfi_post(struct rfi_ep *, const struct fi_msg_tagged *, bool tagged, uin
 void rfi_on_message(struct rfi_ep *, struct peer *, const struct wire *, const char *, size_t);
 void rfi_on_data(struct rfi_ep *, struct peer *, const struct wire *, const char *, size_t);
 void rfi_transfer_end(struct rfi_ep *, struct transfer *, int err);
+void rfi_rx_lost(struct rfi_ep *, const struct peer *, int err);
 void rfi_rx_end(struct rfi_ep *);
 
 /* direct.c */

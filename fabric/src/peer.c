@@ -69,6 +69,7 @@ void rfi_peer_lost(struct rfi_ep *ep, const struct rds_addr *addr, int err)
 		if (t->peer == p)
 			rfi_transfer_end(ep, t, err);
 	}
+	rfi_rx_lost(ep, p, err);
 	LIST_EACH(r, next, &p->queue[Q_REPLY]) {
 		struct op *op = LIST_ENTRY(r, struct op, out);
 		if (op->kind == OP_REPLY || op->kind == OP_SERVE)

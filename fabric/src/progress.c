@@ -198,7 +198,7 @@ int rfi_progress(struct rfi_ep *ep)
 	n += notices(ep);
 	if (!list_empty(&ep->busy))
 		rfi_out(ep);
-	if (!n && !list_empty(&ep->ops))
+	if (!n && !(list_empty(&ep->ops) && list_empty(&ep->transfers)))
 		rfi_probe(ep);
 	return n;
 }

@@ -66,11 +66,15 @@ static void transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, con
 {
 	struct wire cts = {.magic = WIRE_MAGIC, .kind = W_CTS, .id = w->id};
 	struct transfer *t = calloc(1, sizeof *t);
-	if (!t || ids_add(&ep->rx_ids, t, &t->id)) {
+	if (w->err || !t || ids_add(&ep->rx_ids, t, &t->id)) {
 		free(t);
-		rfi_answer(ep, p, W_FIN, w->id, FI_ENOMEM);
-		report(ep, rx, p, w, rx->used, 0, FI_ENOMEM, true);
-		rx_free(ep, rx);
+		if (!w->err)
+			rfi_answer(ep, p, W_FIN, w->id, FI_ENOMEM);
+		report(ep, rx, p, w, rx->used, 0, w->err ? (int)(w->err & 0xffff) : FI_ENOMEM, !rx->pending);
+		list_del(&rx->link);
+		rx->retired = true;
+		if (!rx->pending)
+			rx_free(ep, rx);
 		return;
 	}
 	t->rx = rx;
@@ -304,6 +308,17 @@ static void end_list(struct rfi_ep *ep, struct link *head, bool tagged)
 			report(ep, rx, NULL, &none, rx->used, 0, ep->failed, true);
 		rx_free(ep, rx);
 	}
+}
+
+/* rfi_rx_lost notes with long messages that p has announced, and nobody has asked for, that they will not come. */
+void rfi_rx_lost(struct rfi_ep *ep, const struct peer *p, int err)
+{
+	for (int m = 0; m < 2; m++)
+		LIST_EACH(l, after, &ep->match[m].all) {
+			struct unexp *u = LIST_ENTRY(l, struct unexp, link);
+			if (u->peer == p && is_long(&u->head))
+				u->head.err = (uint32_t)err;
+		}
 }
 
 /* rfi_rx_end ends all receives: with errors if the endpoint has failed, else it is being closed. */

@@ -79,6 +79,7 @@ static void lead(struct rfi_domain *d, size_t n, int ms)
 	d->until = NULL; /* this thread's while it waits */
 	d->untils = 0;
 	d->led = true;
+	d->leads++;
 	rfi_unlock(d);
 	int err = rds_wait(until, n, ms);
 	if (err < 0 && err != -ECANCELED && err != -EINTR) { /* the daemon has ended: progress finds it */
