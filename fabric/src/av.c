@@ -138,36 +138,8 @@ static int av_insertsvc(struct fid_av *fid, const char *node, const char *servic
 	return inserted(av, good, context);
 }
 
-/* plus stores addr with its host raised by hosts and its port by ports. */
-static struct rds_addr plus(struct rds_addr addr, size_t hosts, size_t ports)
-{
-	for (int i = 15; i >= 12 && hosts; i--) {
-		hosts += addr.ip[i];
-		addr.ip[i] = (uint8_t)hosts;
-		hosts >>= 8;
-	}
-	addr.port = (uint16_t)(addr.port + ports);
-	return addr;
-}
-
-static int av_insertsym(struct fid_av *fid, const char *node, size_t nodes, const char *service, size_t services, fi_addr_t *out,
-			uint64_t flags, void *context)
-{
-	struct rfi_av *av = AV(fid);
-	struct rds_addr a;
-	size_t good = 0;
-	if (av->flags & FI_EVENT && !av->eq)
-		return -FI_ENOEQ;
-	if (!node || !service || rfi_resolve(node, service, flags, AF_UNSPEC, &a) || !a.port)
-		return -FI_EINVAL;
-	rfi_lock(av->domain);
-	for (size_t i = 0; i < nodes * services; i++) {
-		struct rds_addr one = plus(a, i / services, i % services);
-		good += insert(av, &one, 0, i, out, flags, context);
-	}
-	rfi_unlock(av->domain);
-	return inserted(av, good, context);
-}
+UNSUPPORTED(no_insertsym, struct fid_av *av, const char *node, size_t nodes, const char *service, size_t services, fi_addr_t *out, uint64_t flags,
+	    void *context)
 
 static int av_remove(struct fid_av *fid, fi_addr_t *addrs, size_t count, uint64_t flags)
 {
@@ -242,7 +214,7 @@ static struct fi_ops av_fid_ops = {
 };
 
 static struct fi_ops_av av_ops = {
-	.size = sizeof(struct fi_ops_av), .insert = av_insert, .insertsvc = av_insertsvc, .insertsym = av_insertsym, .remove = av_remove,
+	.size = sizeof(struct fi_ops_av), .insert = av_insert, .insertsvc = av_insertsvc, .insertsym = no_insertsym, .remove = av_remove,
 	.lookup = av_lookup, .straddr = av_straddr,
 };
 
