@@ -52,8 +52,17 @@ func build(t *testing.T, sanitize string) string {
 	return plain.dir
 }
 
+// makeIn builds in dir.
 func makeIn(t *testing.T, dir, sanitize string) string {
 	t.Helper()
+	for _, pattern := range []string{"Makefile", "src/*", "tests/*", "../librds/Makefile", "../librds/src/*", "../librds/include/rds/*"} {
+		names, _ := filepath.Glob(pattern)
+		for _, name := range names {
+			if _, err := os.ReadFile(name); err != nil { // so that go test knows of what it depends
+				t.Fatal(err)
+			}
+		}
+	}
 	finish(t, exec.Command("make", "-s", "OUT="+dir, "SANITIZE="+sanitize, "CFLAGS=-O1 -g1", "all", "check"))
 	return dir
 }
