@@ -1,4 +1,4 @@
-/* cq.c - completion queues. */
+/* cq.c - completion queues, event queues and counters. */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,78 +6,122 @@
 
 #include "fi.h"
 
-#define CQ(x) ((struct rfi_cq *)(void *)(x))
 enum { CQ_SIZE = TX_SIZE + RX_SIZE };
 
-static bool grow(struct cqe **ring, size_t *room, size_t head, size_t count)
+/* ---- What all three have ---- */
+
+static int w_close(struct fid *fid)
 {
-	size_t more = *room ? 2 * *room : 64;
-	struct cqe *to = malloc(more * sizeof *to);
-	if (!to)
-		return false;
-	for (size_t i = 0; i < count; i++)
-		to[i] = (*ring)[(head + i) & (*room - 1)];
-	free(*ring);
-	*ring = to;
-	*room = more;
-	return true;
+	struct waitable *w = WAITABLE(fid);
+	if (!rfi_let_go(w->domain, &w->refs))
+		return -FI_EBUSY;
+	if (fid->fclass == FI_CLASS_EQ)
+		for (size_t i = 0; i < w->count; i++)
+			free(w->ring[(w->head + i) & (w->room - 1)].buf);
+	if (w->epfd >= 0)
+		close(w->epfd);
+	if (w->evfd >= 0)
+		close(w->evfd);
+	free(w->ring);
+	free(w);
+	return 0;
+}
+
+static int w_control(struct fid *fid, int command, void *arg)
+{
+	struct waitable *w = WAITABLE(fid);
+	if (command == FI_GETWAITOBJ)
+		*(enum fi_wait_obj *)arg = w->wait;
+	else if (command == FI_GETWAIT && w->epfd >= 0)
+		*(int *)arg = w->epfd;
+	else
+		return command == FI_GETWAIT ? -FI_ENODATA : -FI_ENOSYS;
+	return 0;
+}
+
+static struct fi_ops fid_ops = {
+	.size = sizeof(struct fi_ops), .close = w_close, .bind = rfi_no_bind, .control = w_control, .ops_open = rfi_no_ops_open,
+};
+
+static int w_open(struct rfi_domain *d, size_t class, enum fi_wait_obj wait, void *context, struct waitable **out)
+{
+	if (wait != FI_WAIT_NONE && wait != FI_WAIT_UNSPEC && wait != FI_WAIT_FD && wait != FI_WAIT_YIELD)
+		return -FI_ENOSYS;
+	struct waitable *w = calloc(1, sizeof *w);
+	if (!w)
+		return -FI_ENOMEM;
+	w->fid = (struct fid){.fclass = class, .context = context, .ops = &fid_ops};
+	w->domain = d;
+	w->wait = wait;
+	w->epfd = w->evfd = -1;
+	rfi_hold(d);
+	int err = wait == FI_WAIT_FD ? rfi_fds_open(w) : 0;
+	if (err)
+		w_close(&w->fid);
+	*out = w;
+	return err;
 }
 
 /* rfi_cq_add queues a completion, or with e->err an error. The queue grows: what may complete was accepted before. */
-void rfi_cq_add(struct rfi_cq *cq, const struct cqe *e)
+void rfi_cq_add(struct waitable *w, const struct cqe *e)
 {
-	if (e->err) {
-		if (cq->err_count == cq->err_room && !grow(&cq->errs, &cq->err_room, 0, cq->err_count))
+	if (w->count == w->room) {
+		size_t more = w->room ? 2 * w->room : 64;
+		struct cqe *to = malloc(more * sizeof *to);
+		if (!to)
 			abort(); /* a completion must not be lost */
-		cq->errs[cq->err_count++] = *e;
-	} else {
-		if (cq->count == cq->room) {
-			if (!grow(&cq->ring, &cq->room, cq->head, cq->count))
-				abort();
-			cq->head = 0;
-		}
-		cq->ring[(cq->head + cq->count++) & (cq->room - 1)] = *e;
+		for (size_t i = 0; i < w->count; i++)
+			to[i] = w->ring[(w->head + i) & (w->room - 1)];
+		free(w->ring);
+		w->ring = to;
+		w->room = more;
+		w->head = 0;
 	}
-	rfi_ring(cq->evfd, &cq->rung);
-	rfi_changed(cq->domain);
+	w->ring[(w->head + w->count++) & (w->room - 1)] = *e;
+	w->errs += e->err != 0;
+	rfi_changed(w);
 }
+
+static void drop(struct waitable *w)
+{
+	w->errs -= w->ring[w->head].err != 0;
+	w->head = (w->head + 1) & (w->room - 1);
+	w->count--;
+}
+
+/* ---- Completion queues ---- */
 
 static const size_t sizes[] = {
 	[FI_CQ_FORMAT_UNSPEC] = 0, [FI_CQ_FORMAT_CONTEXT] = sizeof(struct fi_cq_entry), [FI_CQ_FORMAT_MSG] = sizeof(struct fi_cq_msg_entry),
 	[FI_CQ_FORMAT_DATA] = sizeof(struct fi_cq_data_entry), [FI_CQ_FORMAT_TAGGED] = sizeof(struct fi_cq_tagged_entry),
 };
 
-/* take stores up to n completions in the queue's format: each format is the beginning of the longest. */
-static ssize_t take(struct rfi_cq *cq, void *buf, size_t n, fi_addr_t *src)
+/* take stores up to n completions in the queue's format: each format is the beginning of the longest. An error ends them. */
+static ssize_t take(struct waitable *w, void *buf, size_t n, fi_addr_t *src)
 {
-	size_t size = sizes[cq->format];
+	size_t size = sizes[w->format], i = 0;
 	char *to = buf;
-	if (cq->err_count)
-		return -FI_EAVAIL;
-	if (!cq->count)
-		return -FI_EAGAIN;
-	if (n > cq->count)
-		n = cq->count;
-	for (size_t i = 0; i < n; i++) {
-		const struct cqe *e = &cq->ring[(cq->head + i) & (cq->room - 1)];
+	for (; i < n && w->count && !w->ring[w->head].err; i++) {
+		const struct cqe *e = &w->ring[w->head];
 		struct fi_cq_tagged_entry full = {e->context, e->flags, e->len, e->buf, e->data, e->tag};
 		memcpy(to + i * size, &full, size);
 		if (src)
 			src[i] = e->src;
+		drop(w);
 	}
-	cq->head = (cq->head + n) & (cq->room - 1);
-	cq->count -= n;
-	return (ssize_t)n;
+	if (i || (!n && w->count))
+		return (ssize_t)i;
+	return w->count ? -FI_EAVAIL : -FI_EAGAIN;
 }
 
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t n, fi_addr_t *src)
 {
-	struct rfi_cq *cq = CQ(fid);
-	rfi_lock(cq->domain);
-	if (cq->count < n || !n)
-		rfi_progress_all(cq->domain);
-	ssize_t got = !n && cq->count ? 0 : take(cq, buf, n, src);
-	rfi_unlock(cq->domain);
+	struct waitable *w = WAITABLE(fid);
+	rfi_lock(w->domain);
+	if (w->count < n || !n)
+		rfi_progress_all(w->domain);
+	ssize_t got = take(w, buf, n, src);
+	rfi_unlock(w->domain);
 	if (got == -FI_EAGAIN)
 		sched_yield(); /* a program that only polls leaves the processor to the daemon */
 	return got;
@@ -90,11 +134,11 @@ static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t n)
 
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags)
 {
-	struct rfi_cq *cq = CQ(fid);
+	struct waitable *w = WAITABLE(fid);
 	ssize_t got = -FI_EAGAIN;
-	rfi_lock(cq->domain);
-	if (cq->err_count) {
-		const struct cqe *e = cq->errs;
+	rfi_lock(w->domain);
+	if (w->count && w->ring[w->head].err) {
+		const struct cqe *e = &w->ring[w->head];
 		buf->op_context = e->context;
 		buf->flags = e->flags;
 		buf->len = e->len;
@@ -107,34 +151,22 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
 		buf->err_data_size = 0;
 		got = 1;
 		if (!(flags & FI_PEEK))
-			memmove(cq->errs, cq->errs + 1, --cq->err_count * sizeof *cq->errs);
+			drop(w);
 	}
-	rfi_unlock(cq->domain);
+	rfi_unlock(w->domain);
 	return got;
-}
-
-struct wanted {
-	struct rfi_cq *cq;
-	size_t count;
-};
-
-static int cq_ready(void *arg)
-{
-	struct wanted *w = arg;
-	return w->cq->err_count || w->cq->count >= w->count || w->cq->signaled;
 }
 
 static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t n, fi_addr_t *src, const void *cond, int timeout)
 {
-	struct rfi_cq *cq = CQ(fid);
-	struct wanted want = {cq, cq->cond == FI_CQ_COND_THRESHOLD && cond ? (size_t)cond : 1};
-	if (cq->wait == FI_WAIT_NONE)
+	struct waitable *w = WAITABLE(fid);
+	if (w->wait == FI_WAIT_NONE)
 		return -FI_EINVAL;
-	rfi_lock(cq->domain);
-	rfi_wait(cq->domain, cq_ready, &want, timeout);
-	cq->signaled = false;
-	ssize_t got = take(cq, buf, n, src);
-	rfi_unlock(cq->domain);
+	rfi_lock(w->domain);
+	rfi_wait(w, w->threshold && cond ? (size_t)cond : 1, timeout);
+	w->signaled = false;
+	ssize_t got = take(w, buf, n, src);
+	rfi_unlock(w->domain);
 	return got;
 }
 
@@ -145,16 +177,15 @@ static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t n, const void *con
 
 static int cq_signal(struct fid_cq *fid)
 {
-	struct rfi_cq *cq = CQ(fid);
-	rfi_lock(cq->domain);
-	cq->signaled = true;
-	rfi_ring(cq->evfd, &cq->rung);
-	rfi_changed(cq->domain);
-	rfi_unlock(cq->domain);
+	struct waitable *w = WAITABLE(fid);
+	rfi_lock(w->domain);
+	w->signaled = true;
+	rfi_changed(w);
+	rfi_unlock(w->domain);
 	return 0;
 }
 
-static const char *cq_strerror(struct fid_cq *cq, int prov_errno, const void *data, char *buf, size_t len)
+static const char *error_text(int prov_errno, char *buf, size_t len)
 {
 	const char *text = fi_strerror(prov_errno < 0 ? -prov_errno : prov_errno);
 	if (buf && len)
@@ -162,44 +193,10 @@ static const char *cq_strerror(struct fid_cq *cq, int prov_errno, const void *da
 	return text;
 }
 
-static int cq_close(struct fid *fid)
+static const char *cq_strerror(struct fid_cq *cq, int prov_errno, const void *data, char *buf, size_t len)
 {
-	struct rfi_cq *cq = CQ(fid);
-	struct rfi_domain *d = cq->domain;
-	rfi_lock(d);
-	int refs = cq->refs;
-	d->refs -= !refs;
-	rfi_unlock(d);
-	if (refs)
-		return -FI_EBUSY;
-	if (cq->epfd >= 0) {
-		close(cq->epfd);
-		close(cq->evfd);
-	}
-	free(cq->ring);
-	free(cq->errs);
-	free(cq);
-	return 0;
+	return error_text(prov_errno, buf, len);
 }
-
-static int cq_control(struct fid *fid, int command, void *arg)
-{
-	struct rfi_cq *cq = CQ(fid);
-	if (command == FI_GETWAITOBJ) {
-		*(enum fi_wait_obj *)arg = cq->wait;
-		return 0;
-	}
-	if (command != FI_GETWAIT)
-		return -FI_ENOSYS;
-	if (cq->epfd < 0)
-		return -FI_ENODATA;
-	*(int *)arg = cq->epfd;
-	return 0;
-}
-
-static struct fi_ops cq_fid_ops = {
-	.size = sizeof(struct fi_ops), .close = cq_close, .bind = rfi_no_bind, .control = cq_control, .ops_open = rfi_no_ops_open,
-};
 
 static struct fi_ops_cq cq_ops = {
 	.size = sizeof(struct fi_ops_cq), .read = cq_read, .readfrom = cq_readfrom, .readerr = cq_readerr, .sread = cq_sread,
@@ -208,32 +205,158 @@ static struct fi_ops_cq cq_ops = {
 
 int rfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **out, void *context)
 {
-	enum fi_wait_obj wait = attr->wait_obj;
-	if (wait != FI_WAIT_NONE && wait != FI_WAIT_UNSPEC && wait != FI_WAIT_FD && wait != FI_WAIT_YIELD)
-		return -FI_ENOSYS;
+	struct waitable *w;
 	if ((unsigned)attr->format > FI_CQ_FORMAT_TAGGED || attr->flags & ~(uint64_t)FI_AFFINITY)
 		return -FI_EINVAL;
-	struct rfi_cq *cq = calloc(1, sizeof *cq);
-	if (!cq)
-		return -FI_ENOMEM;
-	cq->domain = DOMAIN(domain);
-	cq->format = attr->format ? attr->format : FI_CQ_FORMAT_CONTEXT;
-	cq->wait = wait;
-	cq->cond = attr->wait_cond;
-	cq->size = attr->size ? attr->size : CQ_SIZE;
-	cq->epfd = cq->evfd = -1;
-	int err = wait == FI_WAIT_FD ? rfi_fds_open(&cq->epfd, &cq->evfd) : 0;
-	if (err) {
-		free(cq);
+	int err = w_open(DOMAIN(domain), FI_CLASS_CQ, attr->wait_obj, context, &w);
+	if (err)
 		return err;
+	w->cq.ops = &cq_ops;
+	attr->format = w->format = attr->format ? attr->format : FI_CQ_FORMAT_CONTEXT;
+	attr->size = w->size = attr->size ? attr->size : CQ_SIZE;
+	w->threshold = attr->wait_cond == FI_CQ_COND_THRESHOLD;
+	*out = &w->cq;
+	return 0;
+}
+
+/* ---- Event queues: the provider has no events, but programs write theirs ---- */
+
+static ssize_t eq_write(struct fid_eq *fid, uint32_t kind, const void *buf, size_t len, uint64_t flags)
+{
+	struct waitable *w = WAITABLE(fid);
+	struct cqe e = {.flags = kind, .len = len, .buf = malloc(len ? len : 1)};
+	if (flags || !e.buf) {
+		free(e.buf);
+		return flags ? -FI_EBADFLAGS : -FI_ENOMEM;
 	}
-	attr->format = cq->format;
-	attr->size = cq->size;
-	cq->fid.fid = (struct fid){.fclass = FI_CLASS_CQ, .context = context, .ops = &cq_fid_ops};
-	cq->fid.ops = &cq_ops;
-	rfi_lock(cq->domain);
-	cq->domain->refs++;
-	rfi_unlock(cq->domain);
-	*out = &cq->fid;
+	memcpy(e.buf, buf, len);
+	rfi_lock(w->domain);
+	rfi_cq_add(w, &e);
+	rfi_unlock(w->domain);
+	return (ssize_t)len;
+}
+
+static ssize_t eq_sread(struct fid_eq *fid, uint32_t *kind, void *buf, size_t len, int timeout, uint64_t flags)
+{
+	struct waitable *w = WAITABLE(fid);
+	rfi_lock(w->domain);
+	ssize_t got = rfi_wait(w, 1, timeout);
+	const struct cqe *e = got ? NULL : &w->ring[w->head];
+	if (e && len < e->len)
+		got = -FI_ETOOSMALL;
+	else if (e) {
+		*kind = (uint32_t)e->flags;
+		memcpy(buf, e->buf, e->len);
+		got = (ssize_t)e->len;
+		if (!(flags & FI_PEEK)) {
+			free(e->buf);
+			drop(w);
+		}
+	}
+	rfi_unlock(w->domain);
+	return got;
+}
+
+static ssize_t eq_read(struct fid_eq *fid, uint32_t *kind, void *buf, size_t len, uint64_t flags)
+{
+	return eq_sread(fid, kind, buf, len, 0, flags);
+}
+
+static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint64_t flags)
+{
+	return -FI_EAGAIN;
+}
+
+static const char *eq_strerror(struct fid_eq *fid, int prov_errno, const void *data, char *buf, size_t len)
+{
+	return error_text(prov_errno, buf, len);
+}
+
+static struct fi_ops_eq eq_ops = {
+	.size = sizeof(struct fi_ops_eq), .read = eq_read, .readerr = eq_readerr, .write = eq_write, .sread = eq_sread, .strerror = eq_strerror,
+};
+
+int rfi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
+{
+	struct rfi_fabric *f = (struct rfi_fabric *)(void *)fabric;
+	struct waitable *w;
+	int err = w_open(&f->events, FI_CLASS_EQ, attr ? attr->wait_obj : FI_WAIT_NONE, context, &w);
+	if (err)
+		return err;
+	w->eq.ops = &eq_ops;
+	*out = &w->eq;
+	return 0;
+}
+
+/* ---- Counters ---- */
+
+static void change(struct waitable *w, bool errs, bool add, uint64_t n)
+{
+	uint64_t *v = errs ? &w->errs : &w->value;
+	*v = add ? *v + n : n;
+	w->signaled = true;
+	rfi_changed(w);
+}
+
+void rfi_count(struct rfi_ep *ep, int counter, bool failed)
+{
+	if (ep->bound[counter])
+		change(ep->bound[counter], failed, true, 1);
+}
+
+/* READ makes a call that reads a counter, CHANGE one that changes it. */
+#define READ(name, errs_)                                \
+	static uint64_t name(struct fid_cntr *fid)       \
+	{                                                \
+		struct waitable *w = WAITABLE(fid);      \
+		rfi_lock(w->domain);                     \
+		rfi_progress_all(w->domain);             \
+		uint64_t v = errs_ ? w->errs : w->value; \
+		rfi_unlock(w->domain);                   \
+		return v;                                \
+	}
+#define CHANGE(name, errs_, add)                             \
+	static int name(struct fid_cntr *fid, uint64_t n)    \
+	{                                                    \
+		struct waitable *w = WAITABLE(fid);          \
+		rfi_lock(w->domain);                         \
+		change(w, errs_, add, n);                    \
+		rfi_unlock(w->domain);                       \
+		return 0;                                    \
+	}
+
+READ(cntr_read, false)
+READ(cntr_readerr, true)
+CHANGE(cntr_add, false, true)
+CHANGE(cntr_set, false, false)
+CHANGE(cntr_adderr, true, true)
+CHANGE(cntr_seterr, true, false)
+
+static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
+{
+	struct waitable *w = WAITABLE(fid);
+	rfi_lock(w->domain);
+	int err = rfi_wait(w, threshold, timeout);
+	if (!err && w->value < threshold)
+		err = -FI_EAVAIL;
+	rfi_unlock(w->domain);
+	return err == -FI_EAGAIN ? -FI_ETIMEDOUT : err;
+}
+
+static struct fi_ops_cntr cntr_ops = {
+	.size = sizeof(struct fi_ops_cntr), .read = cntr_read, .readerr = cntr_readerr, .add = cntr_add, .set = cntr_set, .wait = cntr_wait,
+	.adderr = cntr_adderr, .seterr = cntr_seterr,
+};
+
+int rfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **out, void *context)
+{
+	struct waitable *w;
+	if (attr && (attr->events != FI_CNTR_EVENTS_COMP || attr->flags))
+		return -FI_EINVAL;
+	int err = w_open(DOMAIN(domain), FI_CLASS_CNTR, attr ? attr->wait_obj : FI_WAIT_UNSPEC, context, &w);
+	if (err)
+		return err;
+	w->cntr.ops = &cntr_ops;
+	*out = &w->cntr;
 	return 0;
 }

@@ -1,16 +1,16 @@
-/* mr.c - memory that peers may use. */
+/*
+ * mr.c - memory that peers may use. The daemon gets to use it, too, if it can: then reads and writes
+ * need no progress of this endpoint (rma.c).
+ */
 #include <stdlib.h>
 
 #include "fi.h"
 
-static struct link *mr_head(struct rfi_domain *d, uint64_t key)
-{
-	return &d->mrs[(key * 0x9e3779b97f4a7c15u) >> 56];
-}
+enum { ADOPT_MIN = 65536, CLOSE_MS = 5000 };
 
 static struct rfi_mr *mr_of(struct rfi_domain *d, uint64_t key)
 {
-	LIST_EACH(l, after, mr_head(d, key)) {
+	LIST_EACH(l, after, &d->mrs[rfi_hash(key, MR_HEADS)]) {
 		struct rfi_mr *mr = LIST_ENTRY(l, struct rfi_mr, link);
 		if (mr->fid.key == key)
 			return mr;
@@ -23,8 +23,6 @@ struct rfi_mr *rfi_mr_find(struct rfi_domain *d, uint64_t key, uint64_t addr, ui
 {
 	struct rfi_mr *mr = mr_of(d, key);
 	*err = 0;
-	if (mr && !access) /* whatever it is */
-		return mr;
 	if (!mr)
 		*err = FI_ENOKEY;
 	else if ((mr->access & access) != access)
@@ -34,6 +32,19 @@ struct rfi_mr *rfi_mr_find(struct rfi_domain *d, uint64_t key, uint64_t addr, ui
 	return *err ? NULL : mr;
 }
 
+static void adopt(struct rfi_mr *mr)
+{
+	int off = 0;
+	fi_param_get_bool(&rfi_provider, "progress_only", &off);
+	if (mr->len < ADOPT_MIN || off)
+		return;
+	int err = rds_adopt(mr->domain->client, mr->mem, mr->len, &mr->buffer);
+	if (err) {
+		mr->buffer = NULL;
+		FI_INFO(&rfi_provider, FI_LOG_MR, "memory is not adopted: %s %s\n", rds_error_text(err), rds_refusal());
+	}
+}
+
 static int mr_close(struct fid *fid)
 {
 	struct rfi_mr *mr = (struct rfi_mr *)(void *)fid;
@@ -41,28 +52,22 @@ static int mr_close(struct fid *fid)
 	rfi_lock(d);
 	list_del(&mr->link);
 	d->refs--;
-	if (mr->cntr)
-		mr->cntr->refs--;
 	rds_region *region = mr->region;
-	mr->region = NULL;
 	rfi_unlock(d);
-	rfi_mr_end(mr, region);
+	if (region && rds_release(region, CLOSE_MS))
+		WARN(FI_LOG_MR, "a peer has not given a region back\n");
+	rds_region_free(region);
+	if (mr->buffer && rds_buffer_close_wait(mr->buffer, CLOSE_MS))
+		WARN(FI_LOG_MR, "operations still use memory that the program has deregistered\n");
+	rds_buffer_free(mr->buffer);
 	free(mr);
 	return 0;
 }
 
+/* mr_bind: a region belongs to all endpoints of its domain, whichever it is bound to. */
 static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
-	struct rfi_mr *mr = (struct rfi_mr *)(void *)fid;
-	if (other->fclass == FI_CLASS_EP)
-		return 0;
-	if (other->fclass != FI_CLASS_CNTR || flags & ~(uint64_t)(FI_REMOTE_WRITE | FI_REMOTE_READ))
-		return -FI_EINVAL;
-	rfi_lock(mr->domain);
-	mr->cntr = (struct rfi_cntr *)(void *)other;
-	mr->cntr->refs++;
-	rfi_unlock(mr->domain);
-	return 0;
+	return other->fclass == FI_CLASS_EP ? 0 : -FI_ENOSYS;
 }
 
 static int mr_control(struct fid *fid, int command, void *arg)
@@ -97,8 +102,8 @@ static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access,
 	mr->len = len;
 	mr->base = d->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)buf : offset;
 	mr->access = access;
-	rfi_mr_adopt(mr);
-	list_add(mr_head(d, requested), &mr->link);
+	adopt(mr);
+	list_add(&d->mrs[rfi_hash(requested, MR_HEADS)], &mr->link);
 	d->refs++;
 	rfi_unlock(d);
 	*out = &mr->fid;

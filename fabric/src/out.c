@@ -5,20 +5,16 @@
 
 #include "fi.h"
 
-enum { PIECES = 64 }; /* that one call of rfi_out sends at most */
+enum { PIECES = 64 }; /* that one call of rfi_out sends at least, if there are as many */
 
-/* rfi_xmit sends one datagram. With a token its status is reported. -EAGAIN: not now. */
-int rfi_xmit(struct rfi_ep *ep, struct peer *p, const struct wire *w, const struct iovec *iov, size_t iovs, uint64_t token)
+/* rfi_push gives a datagram to the socket. -EAGAIN: not now. */
+int rfi_push(struct rfi_ep *ep, struct peer *p, struct rds_msg *msg)
 {
-	struct iovec all[1 + IOV_LIMIT] = {{(void *)(uintptr_t)w, sizeof *w}};
-	struct rds_msg msg = {.addr = p->addr, .flags = RDS_DONTWAIT | (token ? RDS_NOTIFY : 0), .iov = all, .iovlen = 1 + iovs, .token = token};
 	if (ep->failed)
 		return -ep->failed;
-	for (size_t i = 0; i < iovs; i++)
-		all[1 + i] = iov[i];
-	if (w->kind == W_PROBE)
-		msg.dst_inc = p->inc;
-	int err = rds_sendmsg(ep->socket, &msg);
+	msg->addr = p->addr;
+	msg->flags |= RDS_DONTWAIT;
+	int err = rds_sendmsg(ep->socket, msg);
 	if (err == -ENOBUFS)
 		p->congested = true;
 	else if (err == -EAGAIN || err == -ENOSPC || err == -EMLINK)
@@ -28,7 +24,21 @@ int rfi_xmit(struct rfi_ep *ep, struct peer *p, const struct wire *w, const stru
 	return -EAGAIN;
 }
 
-/* busy puts p among those that have something to send, or takes it out. */
+/* rfi_xmit sends one datagram. With a token its status is reported. */
+int rfi_xmit(struct rfi_ep *ep, struct peer *p, const struct wire *w, const struct iovec *iov, size_t iovs, uint64_t token)
+{
+	struct wire head = *w;
+	struct iovec all[1 + IOV_LIMIT] = {{&head, sizeof head}};
+	struct rds_msg msg = {.flags = token ? RDS_NOTIFY : 0, .iov = all, .iovlen = 1 + iovs, .token = token};
+	head.magic = WIRE_MAGIC;
+	for (size_t i = 0; i < iovs; i++)
+		all[1 + i] = iov[i];
+	if (w->kind == W_PROBE)
+		msg.dst_inc = p->inc;
+	return rfi_push(ep, p, &msg);
+}
+
+/* busy puts p behind those that have something to send, or takes it out. */
 static void busy(struct rfi_ep *ep, struct peer *p)
 {
 	bool some = false;
@@ -38,6 +48,26 @@ static void busy(struct rfi_ep *ep, struct peer *p)
 		list_del(&p->busy);
 	else if (list_empty(&p->busy))
 		list_add(&ep->busy, &p->busy);
+}
+
+/*
+ * A message is complete
+ * - with FI_INJECT_COMPLETE when it is copied. What becomes of it then is told to nobody;
+ * - with FI_DELIVERY_COMPLETE when the peer says that it is in the memory of a receive, or kept for one;
+ * - else, with FI_TRANSMIT_COMPLETE, when its status comes: the peer's host has it, or it never will.
+ * Those of fi_inject have no completion, and a status for each would cost the daemon's runs. So they have
+ * one as long as nothing is known of the peer: what goes to an absent peer, or behind what was lost, has an
+ * error. A long message waits for the receiver, and with any level at least for the last piece's status.
+ */
+enum level { COPIED, ACKED, PLACED };
+
+static enum level level(const struct op *op)
+{
+	if (op->flags & FI_DELIVERY_COMPLETE)
+		return PLACED;
+	if (op->flags & QUIET && op->flags & FI_INJECT)
+		return op->peer->met ? COPIED : ACKED;
+	return op->flags & FI_INJECT_COMPLETE ? COPIED : ACKED;
 }
 
 /* chunk sends the next piece of a long payload. It returns 1 when it was the last. */
@@ -63,13 +93,13 @@ static int serve(struct rfi_ep *ep, struct op *op)
 	int err;
 	struct rfi_mr *mr = rfi_mr_find(ep->domain, op->head.tag, op->head.addr, op->len, FI_REMOTE_READ, &err);
 	if (!mr) {
-		struct wire w = {.magic = WIRE_MAGIC, .kind = W_ACK, .id = op->head.id, .err = (uint32_t)err};
+		struct wire w = {.kind = W_ACK, .id = op->head.id, .err = (uint32_t)err};
 		err = rfi_xmit(ep, op->peer, &w, NULL, 0, 0);
 		return err ? err : 1;
 	}
 	struct iovec from = {mr->mem + (op->head.addr - mr->base), op->len};
 	struct wire keep = op->head;
-	op->head.tag = 0;
+	op->head.tag = mr->base;
 	int done = chunk(ep, op, W_PART, &from, 1, 0, 0);
 	op->head = keep;
 	return done;
@@ -78,44 +108,28 @@ static int serve(struct rfi_ep *ep, struct op *op)
 /* piece sends one datagram of op. It returns 0 if there is more, 1 if op has gone out, or an error. */
 static int piece(struct rfi_ep *ep, struct op *op)
 {
-	uint64_t wait = op->flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE);
-	struct iovec copy = {op->copy, op->len};
 	int err;
-	if (op->direct)
-		return rfi_direct_xmit(ep, op);
 	switch (op->kind) {
-	case OP_MSG:
-		err = rfi_xmit(ep, op->peer, &op->head, op->iov, op->iovs, wait == FI_TRANSMIT_COMPLETE ? op->id : 0);
-		return err ? err : 1;
-	case OP_RTS:
-	case OP_READ:
-		err = rfi_xmit(ep, op->peer, &op->head, NULL, 0, 0);
-		return err ? err : 1;
-	case OP_ATOMIC:
-		err = rfi_xmit(ep, op->peer, &op->head, op->iov, op->iovs, 0);
-		return err ? err : 1;
 	case OP_DATA:
-		return chunk(ep, op, W_DATA, op->iov, op->iovs, 0, wait & FI_DELIVERY_COMPLETE ? 0 : op->id);
+		return chunk(ep, op, W_DATA, op->iov, op->iovs, 0, level(op) == PLACED ? 0 : op->id);
 	case OP_WRITE:
-		return chunk(ep, op, W_WRITE, op->iov, op->iovs, op->head.addr, 0);
+	case OP_READ:
+		if (op->direct)
+			err = rfi_direct_xmit(ep, op);
+		else if (op->kind == OP_WRITE)
+			return chunk(ep, op, W_WRITE, op->iov, op->iovs, op->head.addr, 0);
+		else
+			err = rfi_xmit(ep, op->peer, &op->head, NULL, 0, 0);
+		break;
 	case OP_SERVE:
 		return serve(ep, op);
+	case OP_RTS:
+		err = rfi_xmit(ep, op->peer, &op->head, NULL, 0, 0);
+		break;
 	default:
-		err = rfi_xmit(ep, op->peer, &op->head, &copy, op->len ? 1 : 0, 0);
-		return err ? err : 1;
+		err = rfi_xmit(ep, op->peer, &op->head, op->iov, op->iovs, op->kind == OP_MSG && level(op) == ACKED ? op->id : 0);
 	}
-}
-
-/* gone takes op, which has gone out, to what it waits for. */
-static void gone(struct rfi_ep *ep, struct op *op)
-{
-	list_del(&op->out);
-	if (op->kind == OP_REPLY || op->kind == OP_SERVE)
-		rfi_op_free(ep, op);
-	else if (op->kind == OP_MSG && !(op->flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)))
-		rfi_op_end(ep, op, 0);
-	else
-		rfi_op_owe(op);
+	return err ? err : 1;
 }
 
 /* try sends a piece of op, and returns false if it cannot go now. */
@@ -124,17 +138,22 @@ static bool try(struct rfi_ep *ep, struct op *op)
 	int done = piece(ep, op);
 	if (done == -EAGAIN)
 		return false;
-	if (done == 1)
-		gone(ep, op);
-	else if (done < 0 && (op->kind == OP_REPLY || op->kind == OP_SERVE))
+	if (!done)
+		return true;
+	list_del(&op->out);
+	if (op->kind == OP_REPLY || op->kind == OP_SERVE)
 		rfi_op_free(ep, op);
 	else if (done < 0)
 		rfi_op_end(ep, op, -done);
+	else if (op->kind == OP_MSG && level(op) == COPIED)
+		rfi_op_end(ep, op, 0);
+	else if (op->kind != OP_MSG || level(op) == PLACED)
+		rfi_op_owe(op);
 	return true;
 }
 
 /* rfi_queue sends op, or what of it can go, and queues the rest. */
-int rfi_queue(struct rfi_ep *ep, struct op *op, int queue)
+void rfi_queue(struct rfi_ep *ep, struct op *op, int queue)
 {
 	struct peer *p = op->peer;
 	bool first = list_empty(&p->queue[queue]) && !(queue == Q_MSG && p->off);
@@ -142,7 +161,6 @@ int rfi_queue(struct rfi_ep *ep, struct op *op, int queue)
 	if (first)
 		try(ep, op);
 	busy(ep, p);
-	return 0;
 }
 
 /* turn sends a piece to p from the next of its queues, and returns whether something went. */
@@ -150,9 +168,8 @@ static bool turn(struct rfi_ep *ep, struct peer *p)
 {
 	for (int i = 0; i < Q_COUNT; i++) {
 		int q = p->turn = (p->turn + 1) % Q_COUNT;
-		if (list_empty(&p->queue[q]) || (q == Q_MSG && p->off))
-			continue;
-		return try(ep, LIST_ENTRY(p->queue[q].next, struct op, out));
+		if (!list_empty(&p->queue[q]) && !(q == Q_MSG && p->off))
+			return try(ep, LIST_ENTRY(p->queue[q].next, struct op, out));
 	}
 	return false;
 }
@@ -162,53 +179,46 @@ void rfi_out(struct rfi_ep *ep)
 	int left = PIECES;
 	bool some = true;
 	ep->full = false;
-	LIST_EACH(l, after, &ep->busy)
-		LIST_ENTRY(l, struct peer, busy)->congested = false;
+	LIST_EACH(c, next, &ep->busy)
+		LIST_ENTRY(c, struct peer, busy)->congested = false;
 	while (some && left > 0 && !ep->full) {
 		some = false;
-		struct link round, *l;
-		list_init(&round);
-		while (!list_empty(&ep->busy) && !ep->full) {
-			l = ep->busy.next;
+		LIST_EACH(l, after, &ep->busy) {
 			struct peer *p = LIST_ENTRY(l, struct peer, busy);
-			list_del(l);
-			list_add(&round, l);
 			if (!p->congested && turn(ep, p)) {
 				some = true;
 				left--;
 			}
-		}
-		while (!list_empty(&round)) {
-			l = round.next;
-			list_del(l);
-			list_add(&ep->busy, l);
-			busy(ep, LIST_ENTRY(l, struct peer, busy));
+			busy(ep, p);
+			if (ep->full && !list_empty(l)) { /* the next call begins with this one */
+				list_del(&ep->busy);
+				list_add(l, &ep->busy);
+				break;
+			}
 		}
 	}
 }
 
 /* rfi_reply sends an answer, now or when there is room. A peer that does not take its answers gets no more of them. */
-void rfi_reply(struct rfi_ep *ep, struct peer *p, const struct wire *w, const void *data, size_t len)
+void rfi_reply(struct rfi_ep *ep, struct peer *p, struct wire w, const void *data, size_t len)
 {
 	struct iovec iov = {(void *)(uintptr_t)data, len};
-	if (list_empty(&p->queue[Q_REPLY]) && rfi_xmit(ep, p, w, &iov, len ? 1 : 0, 0) != -EAGAIN)
+	if (list_empty(&p->queue[Q_REPLY]) && rfi_xmit(ep, p, &w, &iov, len ? 1 : 0, 0) != -EAGAIN)
 		return;
 	struct op *op = p->replies < REPLIES_MAX ? malloc(sizeof *op + len) : NULL;
 	if (!op) {
 		WARN(FI_LOG_EP_DATA, "a peer has %d answers to take, and no more are kept\n", p->replies);
 		return;
 	}
-	*op = (struct op){.kind = OP_REPLY, .peer = p, .head = *w, .len = len};
-	if (len)
-		memcpy(op->copy, data, len);
+	*op = (struct op){.kind = OP_REPLY, .peer = p, .head = w};
+	rfi_op_iov(op, &iov, 1, true);
 	list_init(&op->all);
 	p->replies++;
 	list_add(&p->queue[Q_REPLY], &op->out);
 	busy(ep, p);
 }
 
-void rfi_answer(struct rfi_ep *ep, struct peer *p, uint8_t kind, uint64_t id, uint32_t err)
+void rfi_answer(struct rfi_ep *ep, struct peer *p, uint8_t kind, uint64_t id, int err)
 {
-	struct wire w = {.magic = WIRE_MAGIC, .kind = kind, .id = id, .err = err};
-	rfi_reply(ep, p, &w, NULL, 0);
+	rfi_reply(ep, p, (struct wire){.kind = kind, .id = id, .err = (uint32_t)err}, NULL, 0);
 }

@@ -4,18 +4,10 @@
 
 #include "fi.h"
 
-static struct link *peer_head(struct rfi_ep *ep, const struct rds_addr *a)
-{
-	uint64_t x, y;
-	memcpy(&x, a->ip, 8);
-	memcpy(&y, a->ip + 8, 8);
-	return &ep->peers[((x ^ y ^ (uint64_t)a->port << 16) * 0x9e3779b97f4a7c15u) >> 54];
-}
-
 /* rfi_peer returns the peer at addr, and makes it if there is none. NULL: no memory. */
 struct peer *rfi_peer(struct rfi_ep *ep, const struct rds_addr *addr)
 {
-	struct link *head = peer_head(ep, addr);
+	struct link *head = &ep->peers[rfi_addr_hash(addr, PEER_HEADS)];
 	LIST_EACH(l, after, head) {
 		struct peer *p = LIST_ENTRY(l, struct peer, link);
 		if (p->addr.port == addr->port && !memcmp(p->addr.ip, addr->ip, 16))
@@ -39,26 +31,36 @@ struct peer *rfi_peer_of(struct rfi_ep *ep, fi_addr_t n)
 	return n < av->count && av->entries[n].used ? rfi_peer(ep, &av->entries[n].addr) : NULL;
 }
 
+static void replies_end(struct rfi_ep *ep, struct peer *p)
+{
+	LIST_EACH(l, after, &p->queue[Q_REPLY]) {
+		struct op *op = LIST_ENTRY(l, struct op, out);
+		if (op->kind == OP_REPLY || op->kind == OP_SERVE)
+			rfi_op_free(ep, op);
+	}
+}
+
+/* rfi_peers_end frees the peers, when there are no operations any more. */
 void rfi_peers_end(struct rfi_ep *ep)
 {
 	for (int i = 0; i < PEER_HEADS; i++)
 		LIST_EACH(l, after, &ep->peers[i]) {
 			struct peer *p = LIST_ENTRY(l, struct peer, link);
-			for (int q = 0; q < Q_COUNT; q++)
-				LIST_EACH(m, then, &p->queue[q])
-					rfi_op_free(ep, LIST_ENTRY(m, struct op, out));
+			replies_end(ep, p);
 			free(p);
 		}
-	free(ep->peers);
 }
 
-/* rfi_peer_lost ends what waits for a peer that is not what it was. What has not gone out stays: it is for whoever is bound next. */
+/*
+ * rfi_peer_lost ends what waits for a peer that is not what it was. What has not gone out stays: it
+ * is for whoever is bound next. What waits for a status stays, too: the status says more precisely.
+ */
 void rfi_peer_lost(struct rfi_ep *ep, const struct rds_addr *addr, int err)
 {
 	struct peer *p = rfi_peer(ep, addr);
 	if (!p)
 		return;
-	p->off = p->stopped = false;
+	p->met = p->off = p->stopped = false;
 	LIST_EACH(l, after, &ep->ops) {
 		struct op *op = LIST_ENTRY(l, struct op, all);
 		if (op->peer == p && (op->owed || op->off || op->kind == OP_DATA))
@@ -70,17 +72,13 @@ void rfi_peer_lost(struct rfi_ep *ep, const struct rds_addr *addr, int err)
 			rfi_transfer_end(ep, t, err);
 	}
 	rfi_rx_lost(ep, p, err);
-	LIST_EACH(r, next, &p->queue[Q_REPLY]) {
-		struct op *op = LIST_ENTRY(r, struct op, out);
-		if (op->kind == OP_REPLY || op->kind == OP_SERVE)
-			rfi_op_free(ep, op);
-	}
+	replies_end(ep, p);
 }
 
 /* rfi_probe sends a probe to peers that owe an answer for long. If the socket that it is for is gone, a notice says so. */
 void rfi_probe(struct rfi_ep *ep)
 {
-	static const struct wire probe = {.magic = WIRE_MAGIC, .kind = W_PROBE};
+	static const struct wire probe = {.kind = W_PROBE};
 	int64_t now = rfi_now_ms();
 	if (now - ep->probe_ms < PROBE_MS)
 		return;

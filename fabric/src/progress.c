@@ -6,26 +6,6 @@
 
 enum { BUDGET = 64, STATUSES = 32, NOTICES = 16 };
 
-/* rfi_scatter copies data to iov at off, as far as there is room, and returns how much it copied. */
-size_t rfi_scatter(const struct iovec *iov, size_t iovs, size_t off, const void *data, size_t len)
-{
-	const char *from = data;
-	size_t done = 0;
-	for (size_t i = 0; i < iovs && done < len; i++) {
-		if (off >= iov[i].iov_len) {
-			off -= iov[i].iov_len;
-			continue;
-		}
-		size_t n = iov[i].iov_len - off;
-		if (n > len - done)
-			n = len - done;
-		memcpy((char *)iov[i].iov_base + off, from + done, n);
-		done += n;
-		off = 0;
-	}
-	return done;
-}
-
 /* rfi_slice stores at to the pieces of iov that have at most len bytes from off on, and returns how many bytes they have. */
 size_t rfi_slice(const struct iovec *iov, size_t iovs, size_t off, size_t len, struct iovec *to, size_t *n)
 {
@@ -46,8 +26,21 @@ size_t rfi_slice(const struct iovec *iov, size_t iovs, size_t off, size_t len, s
 	return done;
 }
 
+/* rfi_scatter copies data to iov at off, as far as there is room, and returns how much it copied. */
+size_t rfi_scatter(const struct iovec *iov, size_t iovs, size_t off, const void *data, size_t len)
+{
+	struct iovec part[IOV_LIMIT];
+	const char *from = data;
+	size_t parts, n = rfi_slice(iov, iovs, off, len, part, &parts);
+	for (size_t i = 0; i < parts; i++) {
+		memcpy(part[i].iov_base, from, part[i].iov_len);
+		from += part[i].iov_len;
+	}
+	return n;
+}
+
 /* on_cts begins to send what the receiver wants of an announced message. */
-static void on_cts(struct rfi_ep *ep, struct peer *p, const struct wire *w)
+static void on_cts(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
 	struct op *op = ids_get(&ep->op_ids, w->id);
 	if (!op || op->peer != p || op->kind != OP_RTS || !op->owed || w->len > op->len)
@@ -56,9 +49,7 @@ static void on_cts(struct rfi_ep *ep, struct peer *p, const struct wire *w)
 	p->owed--;
 	op->kind = OP_DATA;
 	op->len = w->len;
-	op->head.id = w->addr;
-	op->head.len = w->len;
-	op->head.flags = 0;
+	op->head = (struct wire){.id = w->addr, .len = w->len};
 	if (w->len)
 		rfi_queue(ep, op, Q_REPLY);
 	else if (op->flags & FI_DELIVERY_COMPLETE)
@@ -67,77 +58,39 @@ static void on_cts(struct rfi_ep *ep, struct peer *p, const struct wire *w)
 		rfi_op_end(ep, op, 0);
 }
 
-/* on_answer ends an operation that its peer has carried out or refused. */
-static void on_answer(struct rfi_ep *ep, struct peer *p, const struct wire *w)
+/* on_ack ends an operation that its peer has carried out or refused. */
+static void on_ack(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
 	struct op *op = ids_get(&ep->op_ids, w->id);
-	if (op && op->peer == p && (op->owed || w->err))
-		rfi_op_end(ep, op, (int)(w->err & 0xffff));
+	if (!op || op->peer != p || !(op->owed || w->err))
+		return;
+	rfi_learn(ep, op, w);
+	rfi_op_end(ep, op, (int)(w->err & 0xffff));
 }
 
-static void on_datagram(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
+static void on_room(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
-	switch (w->kind) {
-	case W_MSG:
-	case W_TMSG:
-	case W_RTS:
-	case W_TRTS:
-		rfi_on_message(ep, p, w, data, len);
-		break;
-	case W_CTS:
-		on_cts(ep, p, w);
-		break;
-	case W_DATA:
-		rfi_on_data(ep, p, w, data, len);
-		break;
-	case W_FIN:
-	case W_ACK:
-		on_answer(ep, p, w);
-		break;
-	case W_WRITE:
-		rfi_on_write(ep, p, w, data, len);
-		break;
-	case W_READ:
-		rfi_on_read(ep, p, w);
-		break;
-	case W_PART:
-		rfi_on_part(ep, p, w, data, len);
-		break;
-	case W_ATOMIC:
-		rfi_on_atomic(ep, p, w, data, len);
-		break;
-	case W_LOOK:
-		rfi_on_look(ep, p, w);
-		break;
-	case W_KEY:
-		rfi_on_key(ep, p, w);
-		break;
-	case W_WROTE:
-		rfi_on_wrote(ep, p, w);
-		break;
-	case W_OFF:
-	case W_ON:
-		p->off = w->kind == W_OFF;
-		if (!p->off && list_empty(&p->busy))
-			list_add(&ep->busy, &p->busy);
-		break;
-	default: /* a probe */
-		break;
-	}
+	p->off = w->kind == W_OFF;
+	if (!p->off && list_empty(&p->busy))
+		list_add(&ep->busy, &p->busy);
 }
+
+static handler *const handlers[W_KINDS] = {
+	[W_MSG] = rfi_on_message, [W_RTS] = rfi_on_message, [W_CTS] = on_cts, [W_DATA] = rfi_on_data, [W_WRITE] = rfi_on_write,
+	[W_READ] = rfi_on_read, [W_PART] = rfi_on_part, [W_ATOMIC] = rfi_on_atomic, [W_ACK] = on_ack, [W_OFF] = on_room,
+	[W_ON] = on_room, [W_WROTE] = rfi_on_wrote,
+};
 
 /* fail ends everything: the session with the daemon has ended. */
 static void fail(struct rfi_ep *ep, int err)
 {
 	char text[256];
-	if (ep->failed)
-		return;
 	ep->failed = err == -EBADF ? FI_ECONNRESET : -err;
 	rds_client_error(ep->domain->client, text, sizeof text);
 	WARN(FI_LOG_EP_DATA, "the endpoint has failed: %s %s\n", rds_error_text(err), text);
 	LIST_EACH(l, after, &ep->ops)
 		rfi_op_end(ep, LIST_ENTRY(l, struct op, all), ep->failed);
-	rfi_rx_end(ep);
+	rfi_rx_end(ep, ep->failed);
 }
 
 static int receive(struct rfi_ep *ep)
@@ -151,10 +104,11 @@ static int receive(struct rfi_ep *ep)
 		if (p && b.len >= sizeof w) {
 			memcpy(&w, b.data, sizeof w);
 			p->inc = b.src_inc;
+			p->met = true;
 			if (p->owed)
 				p->heard_ms = rfi_now_ms();
-			if (w.magic == WIRE_MAGIC)
-				on_datagram(ep, p, &w, (const char *)b.data + sizeof w, b.len - sizeof w);
+			if (w.magic == WIRE_MAGIC && w.kind < W_KINDS && handlers[w.kind])
+				handlers[w.kind](ep, p, &w, (const char *)b.data + sizeof w, b.len - sizeof w);
 		}
 		rds_return(ep->socket, &b);
 	}
@@ -163,7 +117,7 @@ static int receive(struct rfi_ep *ep)
 	return n;
 }
 
-/* statuses takes what became of messages whose completion waits for it. */
+/* statuses takes what became of messages whose completion waits for it, and of operations of librds. */
 static int statuses(struct rfi_ep *ep)
 {
 	struct rds_completion c[STATUSES];
@@ -171,9 +125,13 @@ static int statuses(struct rfi_ep *ep)
 	for (ssize_t i = 0; i < n; i++) {
 		struct op *op = ids_get(&ep->op_ids, c[i].token);
 		int err = c[i].status == RDS_SUCCESS ? 0 : c[i].err ? c[i].err : c[i].status == RDS_CANCELED ? FI_ECANCELED : FI_ECONNRESET;
-		if (op && op->direct)
-			rfi_direct_end(ep, op, &c[i]);
-		else if (op)
+		if (!op)
+			continue;
+		if (!err)
+			op->peer->met = true;
+		if (op->direct)
+			rfi_direct_end(ep, op, &c[i], err);
+		else
 			rfi_op_end(ep, op, err);
 	}
 	return n > 0 ? (int)n : 0;

@@ -5,34 +5,25 @@
 
 #include "fi.h"
 
-static uint64_t event_flags(const struct wire *w)
-{
-	bool tagged = w->kind == W_TMSG || w->kind == W_TRTS;
-	return FI_RECV | (tagged ? FI_TAGGED : FI_MSG) | (w->flags & W_CQ_DATA ? FI_REMOTE_CQ_DATA : 0);
-}
-
-static bool is_long(const struct wire *w)
-{
-	return w->kind == W_RTS || w->kind == W_TRTS;
-}
-
 /* report tells the program the end of a receive, of n bytes at at. */
 static void report(struct rfi_ep *ep, const struct rx *rx, const struct peer *p, const struct wire *w, size_t at, size_t n, int err, bool last)
 {
 	struct cqe e = {
-		.context = rx->context, .flags = event_flags(w), .len = n, .data = w->data, .tag = w->tag, .src = FI_ADDR_NOTAVAIL,
+		.context = rx->context, .len = n, .data = w->data, .tag = w->tag, .src = FI_ADDR_NOTAVAIL,
 		.err = err ? err : w->len > n ? FI_ETRUNC : 0, .olen = w->len > n ? w->len - n : 0,
 	};
+	if (!ep->enabled) /* it is being closed */
+		return;
+	e.flags = FI_RECV | (w->flags & W_TAGGED ? FI_TAGGED : FI_MSG) | (w->flags & W_CQ_DATA ? FI_REMOTE_CQ_DATA : 0);
 	if (rx->iovs)
 		e.buf = (char *)rx->iov[0].iov_base + at;
 	if (rx->flags & FI_MULTI_RECV && last)
 		e.flags |= FI_MULTI_RECV;
 	if (ep->caps & FI_SOURCE && p)
 		e.src = rfi_av_find(ep->av, &p->addr);
-	if (ep->cntrs[C_RECV])
-		rfi_cntr_count(ep->cntrs[C_RECV], e.err != 0);
-	if (ep->rx_cq && (e.err || !ep->rx_selective || rx->flags & (FI_COMPLETION | FI_MULTI_RECV)))
-		rfi_cq_add(ep->rx_cq, &e);
+	rfi_count(ep, C_RECV, e.err != 0);
+	if (ep->bound[RX_CQ] && (e.err || !ep->selective[RX_CQ] || rx->flags & (FI_COMPLETION | FI_MULTI_RECV)))
+		rfi_cq_add(ep->bound[RX_CQ], &e);
 }
 
 static void rx_free(struct rfi_ep *ep, struct rx *rx)
@@ -40,6 +31,16 @@ static void rx_free(struct rfi_ep *ep, struct rx *rx)
 	list_del(&rx->link);
 	ep->rx_used--;
 	free(rx);
+}
+
+/* retire ends a receive that no message is for: it has err, once no long message is on its way there any more. */
+static void retire(struct rfi_ep *ep, struct rx *rx, const struct peer *p, const struct wire *w, int err)
+{
+	rx->retired = true;
+	list_del(&rx->link);
+	report(ep, rx, p, w, rx->used, 0, err, !rx->pending);
+	if (!rx->pending)
+		rx_free(ep, rx);
 }
 
 /* stays tells whether rx takes more messages behind one of len bytes. */
@@ -64,17 +65,15 @@ static size_t place(struct rfi_ep *ep, struct rx *rx, size_t len, size_t *at)
 
 static void transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, const struct wire *w)
 {
-	struct wire cts = {.magic = WIRE_MAGIC, .kind = W_CTS, .id = w->id};
 	struct transfer *t = calloc(1, sizeof *t);
-	if (w->err || !t || ids_add(&ep->rx_ids, t, &t->id)) {
+	int err = (int)(w->err & 0xffff);
+	if (!err && (!t || ids_add(&ep->rx_ids, t, &t->id))) {
+		err = FI_ENOMEM;
+		rfi_answer(ep, p, W_ACK, w->id, err);
+	}
+	if (err) {
 		free(t);
-		if (!w->err)
-			rfi_answer(ep, p, W_FIN, w->id, FI_ENOMEM);
-		report(ep, rx, p, w, rx->used, 0, w->err ? (int)(w->err & 0xffff) : FI_ENOMEM, !rx->pending);
-		list_del(&rx->link);
-		rx->retired = true;
-		if (!rx->pending)
-			rx_free(ep, rx);
+		retire(ep, rx, p, w, err);
 		return;
 	}
 	t->rx = rx;
@@ -85,9 +84,7 @@ static void transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, con
 	if (!p->owed++)
 		p->heard_ms = rfi_now_ms();
 	list_add(&ep->transfers, &t->link);
-	cts.addr = t->id;
-	cts.len = t->want;
-	rfi_reply(ep, p, &cts, NULL, 0);
+	rfi_reply(ep, p, (struct wire){.kind = W_CTS, .id = w->id, .addr = t->id, .len = t->want}, NULL, 0);
 	if (!t->want)
 		rfi_transfer_end(ep, t, 0);
 }
@@ -97,7 +94,7 @@ void rfi_transfer_end(struct rfi_ep *ep, struct transfer *t, int err)
 	struct rx *rx = t->rx;
 	bool last = !--rx->pending && rx->retired;
 	if (t->head.flags & W_DELIVERY && !err)
-		rfi_answer(ep, t->peer, W_FIN, t->head.id, 0);
+		rfi_answer(ep, t->peer, W_ACK, t->head.id, 0);
 	report(ep, rx, t->peer, &t->head, t->at, err ? t->got : t->want, err, last);
 	t->peer->owed--;
 	list_del(&t->link);
@@ -121,14 +118,14 @@ void rfi_on_data(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 static void deliver(struct rfi_ep *ep, struct rx *rx, struct peer *p, const struct wire *w, const char *data)
 {
 	size_t at;
-	if (is_long(w)) {
+	if (w->kind == W_RTS) {
 		transfer_begin(ep, rx, p, w);
 		return;
 	}
 	size_t n = place(ep, rx, w->len, &at);
 	rfi_scatter(rx->iov, rx->iovs, at, data, n);
 	if (w->flags & W_DELIVERY)
-		rfi_answer(ep, p, W_FIN, w->id, 0);
+		rfi_answer(ep, p, W_ACK, w->id, 0);
 	bool last = rx->retired && !rx->pending;
 	report(ep, rx, p, w, at, n, 0, last);
 	if (last)
@@ -141,7 +138,7 @@ static void keep(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 	struct unexp *u = malloc(sizeof *u + len);
 	if (!u) {
 		WARN(FI_LOG_EP_DATA, "no memory for a message that is lost\n");
-		rfi_answer(ep, p, W_FIN, w->id, FI_ENOMEM);
+		rfi_answer(ep, p, W_ACK, w->id, FI_ENOMEM);
 		return;
 	}
 	u->peer = p;
@@ -149,7 +146,7 @@ static void keep(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 	u->len = len;
 	u->claimed = NULL;
 	memcpy(u->data, data, len);
-	match_keep(&ep->match[w->kind == W_TMSG || w->kind == W_TRTS], u);
+	match_keep(&ep->match[w->flags & W_TAGGED ? 1 : 0], u);
 	p->unexpected += len + sizeof *u;
 	ep->unexpected += len + sizeof *u;
 	if (p->unexpected > PEER_UNEXPECTED && !p->stopped) {
@@ -174,10 +171,9 @@ static void release(struct rfi_ep *ep, struct unexp *u)
 
 void rfi_on_message(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
-	bool tagged = w->kind == W_TMSG || w->kind == W_TRTS;
-	if (is_long(w) ? len != 0 : len != w->len)
+	if (w->kind == W_RTS ? len != 0 : len != w->len)
 		return;
-	struct rx *rx = match_posted(&ep->match[tagged], p, tagged ? w->tag : 0);
+	struct rx *rx = match_posted(&ep->match[w->flags & W_TAGGED ? 1 : 0], p, w->tag);
 	if (rx)
 		deliver(ep, rx, p, w, data);
 	else
@@ -187,11 +183,10 @@ void rfi_on_message(struct rfi_ep *ep, struct peer *p, const struct wire *w, con
 /* drop ends a message that the program does not want. */
 static void drop(struct rfi_ep *ep, struct unexp *u)
 {
-	struct wire cts = {.magic = WIRE_MAGIC, .kind = W_CTS, .id = u->head.id};
-	if (is_long(&u->head))
-		rfi_reply(ep, u->peer, &cts, NULL, 0);
+	if (u->head.kind == W_RTS)
+		rfi_answer(ep, u->peer, W_CTS, u->head.id, 0);
 	if (u->head.flags & W_DELIVERY)
-		rfi_answer(ep, u->peer, W_FIN, u->head.id, 0);
+		rfi_answer(ep, u->peer, W_ACK, u->head.id, 0);
 	release(ep, u);
 }
 
@@ -206,59 +201,42 @@ static struct unexp *claimed(struct rfi_ep *ep, const void *context)
 }
 
 /* peek is a receive with FI_PEEK, FI_DISCARD, or both, of the unexpected message u, if there is one. */
-static ssize_t peek(struct rfi_ep *ep, const struct fi_msg_tagged *m, struct unexp *u, uint64_t flags)
+static ssize_t peek(struct rfi_ep *ep, const struct call *c, struct unexp *u)
 {
-	struct rx rx = {.context = m->context, .flags = FI_COMPLETION, .iovs = 0};
+	struct rx rx = {.context = c->context, .flags = FI_COMPLETION};
 	if (!u) {
-		struct wire none = {.kind = W_TMSG, .tag = m->tag};
+		struct wire none = {.flags = W_TAGGED, .tag = c->tag};
 		report(ep, &rx, NULL, &none, 0, 0, FI_ENOMSG, false);
 		return 0;
 	}
-	report(ep, &rx, u->peer, &u->head, 0, u->head.len, 0, false);
-	if (flags & FI_DISCARD)
+	struct wire head = u->head;
+	if (!(c->flags & FI_PEEK))
+		head.flags &= (uint8_t)~W_CQ_DATA;
+	report(ep, &rx, u->peer, &head, 0, head.len, 0, false);
+	if (c->flags & FI_DISCARD)
 		drop(ep, u);
-	else if (flags & FI_CLAIM) {
+	else if (c->flags & FI_CLAIM) {
 		match_take(u);
-		u->claimed = m->context;
+		u->claimed = c->context;
 		list_add(&ep->claimed, &u->link);
 	}
 	return 0;
 }
 
-/* rfi_post posts a receive, or takes the unexpected message that it is for. */
-ssize_t rfi_post(struct rfi_ep *ep, const struct fi_msg_tagged *m, bool tagged, uint64_t flags)
+/* receive posts a receive, or takes the unexpected message u that it is for. */
+static ssize_t receive(struct rfi_ep *ep, const struct call *c, struct peer *from, struct unexp *u)
 {
-	struct matcher *match = &ep->match[tagged];
-	bool directed = ep->caps & FI_DIRECTED_RECV && m->addr != FI_ADDR_UNSPEC;
-	if (!ep->enabled || m->iov_count > IOV_LIMIT || (flags & FI_MULTI_RECV && (m->iov_count != 1 || tagged)))
-		return ep->enabled ? -FI_EINVAL : -FI_EOPBADSTATE;
-	if (ep->failed)
-		return -ep->failed;
-	struct peer *from = directed ? rfi_peer_of(ep, m->addr) : NULL;
-	if (directed && !from)
-		return -FI_EINVAL;
-	if (flags & (FI_PEEK | FI_CLAIM | FI_DISCARD))
-		rfi_progress(ep);
-	struct unexp *u = flags & FI_CLAIM && !(flags & FI_PEEK) ? claimed(ep, m->context) : match_unexpected(match, from, m->tag, m->ignore);
-	if (flags & FI_PEEK || (flags & FI_CLAIM && !u) || (flags & FI_DISCARD && !(flags & FI_CLAIM)))
-		return peek(ep, m, u, flags);
-	if (flags & FI_DISCARD) {
-		struct rx none = {.context = m->context, .flags = FI_COMPLETION};
-		u->head.flags &= (uint8_t)~W_CQ_DATA;
-		report(ep, &none, u->peer, &u->head, 0, u->head.len, 0, false);
-		drop(ep, u);
-		return 0;
-	}
+	struct matcher *match = &ep->match[c->tagged];
 	if (ep->rx_used >= ep->rx_size)
 		return -FI_EAGAIN;
-	struct rx *rx = calloc(1, sizeof *rx);
+	struct rx *rx = malloc(sizeof *rx);
 	if (!rx)
 		return -FI_ENOMEM;
-	*rx = (struct rx){.peer = from, .tag = m->tag, .ignore = m->ignore, .flags = flags, .context = m->context, .iovs = m->iov_count};
+	*rx = (struct rx){.peer = from, .tag = c->tag, .ignore = c->ignore, .flags = c->flags, .context = c->context, .iovs = c->iovs};
 	list_init(&rx->link);
-	for (size_t i = 0; i < m->iov_count; i++) {
-		rx->iov[i] = m->msg_iov[i];
-		rx->len += m->msg_iov[i].iov_len;
+	for (size_t i = 0; i < c->iovs; i++) {
+		rx->iov[i] = c->iov[i];
+		rx->len += c->iov[i].iov_len;
 	}
 	ep->rx_used++;
 	while (u) {
@@ -268,46 +246,57 @@ ssize_t rfi_post(struct rfi_ep *ep, const struct fi_msg_tagged *m, bool tagged, 
 		release(ep, u);
 		if (!more)
 			return 0;
-		u = match_unexpected(match, from, m->tag, m->ignore);
+		u = match_unexpected(match, from, c->tag, c->ignore);
 	}
 	match_post(match, rx);
 	return 0;
+}
+
+/* rfi_post carries out a call to receive. With FI_PEEK, FI_CLAIM and FI_DISCARD it is about a message that is there already. */
+ssize_t rfi_post(struct rfi_ep *ep, const struct call *c)
+{
+	bool directed = ep->caps & FI_DIRECTED_RECV && c->peer != FI_ADDR_UNSPEC;
+	if (!ep->enabled || c->iovs > IOV_LIMIT || (c->flags & FI_MULTI_RECV && (c->iovs != 1 || c->tagged)))
+		return ep->enabled ? -FI_EINVAL : -FI_EOPBADSTATE;
+	if (ep->failed)
+		return -ep->failed;
+	struct peer *from = directed ? rfi_peer_of(ep, c->peer) : NULL;
+	if (directed && !from)
+		return -FI_EINVAL;
+	bool now = c->flags & (FI_PEEK | FI_DISCARD), taken = c->flags & FI_CLAIM && !(c->flags & FI_PEEK);
+	if (now || taken)
+		rfi_progress(ep);
+	struct unexp *u = taken ? claimed(ep, c->context) : match_unexpected(&ep->match[c->tagged], from, c->tag, c->ignore);
+	if (now || (taken && !u))
+		return peek(ep, c, u);
+	return receive(ep, c, from, u);
+}
+
+/* end_posted ends posted receives with err: one of context, or all. It returns whether there was one. */
+static bool end_posted(struct rfi_ep *ep, const void *context, bool all, int err)
+{
+	bool found = false;
+	for (int m = 0; m < 2; m++)
+		for (int i = 0; i <= MATCH_HEADS; i++)
+			LIST_EACH(l, after, &ep->match[m].posted[i]) {
+				struct rx *rx = LIST_ENTRY(l, struct rx, link);
+				struct wire none = {.flags = m ? W_TAGGED : 0, .tag = rx->tag};
+				if (!all && (found || rx->context != context))
+					continue;
+				retire(ep, rx, NULL, &none, err);
+				found = true;
+			}
+	return found;
 }
 
 /* rfi_cancel ends a posted receive. */
 ssize_t rfi_cancel(fid_t fid, void *context)
 {
 	struct rfi_ep *ep = EP(fid);
-	ssize_t err = -FI_ENOENT;
 	rfi_lock(ep->domain);
-	for (int m = 0; m < 2 && err; m++)
-		for (int i = 0; i <= MATCH_HEADS && err; i++)
-			LIST_EACH(l, after, i < MATCH_HEADS ? &ep->match[m].posted[i] : &ep->match[m].wild) {
-				struct rx *rx = LIST_ENTRY(l, struct rx, link);
-				struct wire none = {.kind = m ? W_TMSG : W_MSG, .tag = rx->tag};
-				if (rx->context != context)
-					continue;
-				rx->retired = true;
-				list_del(&rx->link);
-				report(ep, rx, NULL, &none, rx->used, 0, FI_ECANCELED, !rx->pending);
-				if (!rx->pending)
-					rx_free(ep, rx);
-				err = 0;
-				break;
-			}
+	bool found = end_posted(ep, context, false, FI_ECANCELED);
 	rfi_unlock(ep->domain);
-	return err;
-}
-
-static void end_list(struct rfi_ep *ep, struct link *head, bool tagged)
-{
-	LIST_EACH(l, after, head) {
-		struct rx *rx = LIST_ENTRY(l, struct rx, link);
-		struct wire none = {.kind = tagged ? W_TMSG : W_MSG, .tag = rx->tag};
-		if (ep->failed)
-			report(ep, rx, NULL, &none, rx->used, 0, ep->failed, true);
-		rx_free(ep, rx);
-	}
+	return found ? 0 : -FI_ENOENT;
 }
 
 /* rfi_rx_lost notes with long messages that p has announced, and nobody has asked for, that they will not come. */
@@ -316,38 +305,21 @@ void rfi_rx_lost(struct rfi_ep *ep, const struct peer *p, int err)
 	for (int m = 0; m < 2; m++)
 		LIST_EACH(l, after, &ep->match[m].all) {
 			struct unexp *u = LIST_ENTRY(l, struct unexp, link);
-			if (u->peer == p && is_long(&u->head))
+			if (u->peer == p && u->head.kind == W_RTS)
 				u->head.err = (uint32_t)err;
 		}
 }
 
-/* rfi_rx_end ends all receives: with errors if the endpoint has failed, else it is being closed. */
-void rfi_rx_end(struct rfi_ep *ep)
+/* rfi_rx_end ends all receives with err, and drops the messages that have come. */
+void rfi_rx_end(struct rfi_ep *ep, int err)
 {
-	bool failed = ep->failed;
-	LIST_EACH(l, after, &ep->transfers) {
-		struct transfer *t = LIST_ENTRY(l, struct transfer, link);
-		if (failed)
-			rfi_transfer_end(ep, t, ep->failed);
-		else {
-			bool last = !--t->rx->pending && t->rx->retired;
-			if (last)
-				rx_free(ep, t->rx);
-			list_del(&t->link);
-			free(t);
+	struct link *kept[] = {&ep->match[0].all, &ep->match[1].all, &ep->claimed};
+	LIST_EACH(l, after, &ep->transfers)
+		rfi_transfer_end(ep, LIST_ENTRY(l, struct transfer, link), err);
+	end_posted(ep, NULL, true, err);
+	for (int i = 0; i < 3; i++)
+		LIST_EACH(u, then, kept[i]) {
+			match_take(LIST_ENTRY(u, struct unexp, link));
+			free(LIST_ENTRY(u, struct unexp, link));
 		}
-	}
-	for (int m = 0; m < 2; m++) {
-		for (int i = 0; i < MATCH_HEADS; i++)
-			end_list(ep, &ep->match[m].posted[i], m);
-		end_list(ep, &ep->match[m].wild, m);
-		LIST_EACH(u, then, &ep->match[m].all) {
-			struct unexp *x = LIST_ENTRY(u, struct unexp, link);
-			match_take(x);
-			free(x);
-		}
-	}
-	LIST_EACH(c, next, &ep->claimed)
-		free(LIST_ENTRY(c, struct unexp, link));
-	list_init(&ep->claimed);
 }

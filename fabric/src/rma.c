@@ -1,126 +1,121 @@
-/* rma.c - reads and writes of a peer's memory, which the peer carries out as it makes progress. */
+/*
+ * rma.c - reads and writes of a peer's memory. The peer carries them out as it makes progress, or they
+ * go directly, as operations of librds, which need no progress of the target.
+ *
+ * A peer's answer says where the region is, if the target's daemon may use it. Then, if nothing that the
+ * peer carries out is on its way to it, operations with registered memory at this end go directly.
+ * One that was refused or dropped is carried out by the target: the program sees nothing of it.
+ */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fi.h"
 
-static ssize_t start(struct rfi_ep *ep, const struct fi_msg_rma *m, bool write, uint64_t flags, size_t len)
+enum { DIRECT_MIN = 4096 };
+
+/* ---- Directly ---- */
+
+static struct rkey *rkey(struct rfi_ep *ep, const struct peer *p, uint64_t key)
 {
-	bool copy = write && flags & FI_INJECT;
-	int err;
-	flags |= FI_RMA | (write ? FI_WRITE : FI_READ);
-	struct op *op = rfi_op(ep, write ? OP_WRITE : OP_READ, m->addr, flags, m->context, copy ? len : 0, &err);
-	if (!op)
-		return err;
-	rfi_op_iov(op, m->msg_iov, m->iov_count, copy);
-	op->head.kind = write ? W_WRITE : W_READ;
-	op->head.addr = m->rma_iov->addr;
-	op->head.tag = m->rma_iov->key;
-	op->head.data = m->data;
-	op->head.flags = flags & FI_REMOTE_CQ_DATA ? W_CQ_DATA : 0;
-	op->direct = !copy && rfi_direct_try(ep, op, m->desc);
-	return rfi_op_start(ep, op, Q_RMA);
+	return &ep->rkeys[rfi_hash((uint64_t)(uintptr_t)p >> 4 ^ key << 16, RKEYS)];
 }
 
-static ssize_t rma(struct fid_ep *fid, const struct fi_msg_rma *m, bool write, uint64_t flags)
+/* rfi_direct_try tells whether op can go directly. */
+bool rfi_direct_try(struct rfi_ep *ep, struct op *op)
 {
-	struct rfi_ep *ep = EP(fid);
-	size_t len = 0;
-	if (m->iov_count > IOV_LIMIT || m->rma_iov_count != 1)
-		return -FI_EINVAL;
-	for (size_t i = 0; i < m->iov_count; i++)
-		len += m->msg_iov[i].iov_len;
-	if (len != m->rma_iov->len)
-		return -FI_EINVAL;
-	if (flags & FI_INJECT && len > INJECT_SIZE)
-		return -FI_EMSGSIZE;
-	rfi_lock(ep->domain);
-	ssize_t err = start(ep, m, write, flags, len);
-	rfi_unlock(ep->domain);
-	return err;
+	const struct rkey *k = rkey(ep, op->peer, op->head.tag);
+	if (k->peer != op->peer || k->key != op->head.tag || op->head.addr < k->base)
+		return false;
+	if (op->peer->indirect || op->len < DIRECT_MIN || op->len > RDS_MAX_TRANSFER)
+		return false;
+	for (size_t i = 0; i < op->iovs; i++)
+		if (rds_segment_at(ep->domain->client, op->iov[i].iov_base, op->iov[i].iov_len, &op->local[i]))
+			return false;
+	op->cookie = k->cookie;
+	op->remote_off = op->head.addr - k->base;
+	return true;
 }
 
-static ssize_t rma_v(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t to, uint64_t addr, uint64_t key, uint64_t data,
-		     void *context, bool write, uint64_t flags)
+/* rfi_direct_xmit sends op. */
+int rfi_direct_xmit(struct rfi_ep *ep, struct op *op)
 {
-	struct fi_rma_iov remote = {.addr = addr, .key = key};
-	struct fi_msg_rma m = {.msg_iov = iov, .desc = desc, .iov_count = count, .addr = to, .rma_iov = &remote, .rma_iov_count = 1, .context = context, .data = data};
-	for (size_t i = 0; i < count && i < IOV_LIMIT; i++)
-		remote.len += iov[i].iov_len;
-	return rma(ep, &m, write, flags);
+	struct wire w = {.magic = WIRE_MAGIC, .kind = W_WROTE, .len = op->len, .data = op->head.data};
+	struct iovec iov = {&w, sizeof w};
+	bool tells = op->head.flags & W_CQ_DATA;
+	struct rds_rdma rdma = {
+		.kind = op->kind == OP_WRITE ? RDS_OP_WRITE : RDS_OP_READ, .flags = RDS_OP_NOTIFY | (tells ? 0 : RDS_OP_SILENT), .cookie = op->cookie,
+		.remote_off = op->remote_off, .local = op->local, .segments = op->iovs, .token = op->id,
+	};
+	struct rds_msg msg = {.op = &rdma, .iov = &iov, .iovlen = tells ? 1 : 0};
+	return rfi_push(ep, op->peer, &msg);
 }
 
-static ssize_t rma_one(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t to, uint64_t addr, uint64_t key, uint64_t data, void *context,
-		       bool write, uint64_t flags)
+/* rfi_direct_end takes the status of op. If it has not run, and the peer is there, the peer carries it out. */
+void rfi_direct_end(struct rfi_ep *ep, struct op *op, const struct rds_completion *c, int err)
 {
-	struct iovec iov = {(void *)(uintptr_t)buf, len};
-	return rma_v(ep, &iov, &desc, 1, to, addr, key, data, context, write, flags);
-}
-
-static ssize_t rma_read(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t from, uint64_t addr, uint64_t key, void *context)
-{
-	return rma_one(ep, buf, len, desc, from, addr, key, 0, context, false, EP(ep)->tx_flags);
-}
-
-static ssize_t rma_readv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t from, uint64_t addr, uint64_t key,
-			 void *context)
-{
-	return rma_v(ep, iov, desc, count, from, addr, key, 0, context, false, EP(ep)->tx_flags);
-}
-
-static ssize_t rma_readmsg(struct fid_ep *ep, const struct fi_msg_rma *m, uint64_t flags)
-{
-	return rma(ep, m, false, flags);
-}
-
-static ssize_t rma_write(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t to, uint64_t addr, uint64_t key, void *context)
-{
-	return rma_one(ep, buf, len, desc, to, addr, key, 0, context, true, EP(ep)->tx_flags);
-}
-
-static ssize_t rma_writev(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t to, uint64_t addr, uint64_t key,
-			  void *context)
-{
-	return rma_v(ep, iov, desc, count, to, addr, key, 0, context, true, EP(ep)->tx_flags);
-}
-
-static ssize_t rma_writemsg(struct fid_ep *ep, const struct fi_msg_rma *m, uint64_t flags)
-{
-	return rma(ep, m, true, flags);
-}
-
-static ssize_t rma_inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to, uint64_t addr, uint64_t key)
-{
-	return rma_one(ep, buf, len, NULL, to, addr, key, 0, NULL, true, FI_INJECT | QUIET);
-}
-
-static ssize_t rma_writedata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t to, uint64_t addr, uint64_t key,
-			     void *context)
-{
-	return rma_one(ep, buf, len, desc, to, addr, key, data, context, true, EP(ep)->tx_flags | FI_REMOTE_CQ_DATA);
-}
-
-static ssize_t rma_injectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t to, uint64_t addr, uint64_t key)
-{
-	return rma_one(ep, buf, len, NULL, to, addr, key, data, NULL, true, FI_INJECT | QUIET | FI_REMOTE_CQ_DATA);
-}
-
-struct fi_ops_rma rfi_rma_ops = {
-	.size = sizeof(struct fi_ops_rma), .read = rma_read, .readv = rma_readv, .readmsg = rma_readmsg, .write = rma_write, .writev = rma_writev,
-	.writemsg = rma_writemsg, .inject = rma_inject, .writedata = rma_writedata, .injectdata = rma_injectdata,
-};
-
-/* ---- The target ---- */
-
-/* rfi_on_wrote tells the program of data that came with a write. */
-void rfi_on_wrote(struct rfi_ep *ep, struct peer *p, const struct wire *w)
-{
-	struct cqe e = {.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, .len = w->len, .data = w->data, .src = FI_ADDR_NOTAVAIL};
-	if (!ep->rx_cq)
+	bool refused = c->status == RDS_REMOTE_ERROR, dropped = c->status == RDS_DROPPED && c->err != ECONNREFUSED;
+	if (!refused && !dropped) {
+		rfi_op_end(ep, op, err);
 		return;
+	}
+	if (refused)
+		rkey(ep, op->peer, op->head.tag)->peer = NULL;
+	op->direct = false;
+	op->peer->owed -= op->owed;
+	op->owed = false;
+	rfi_op_start(ep, op, Q_RMA);
+}
+
+/* rfi_learn keeps what the answer to op says of its region. */
+void rfi_learn(struct rfi_ep *ep, const struct op *op, const struct wire *w)
+{
+	if (w->data)
+		*rkey(ep, op->peer, op->head.tag) = (struct rkey){op->peer, op->head.tag, w->data, w->tag};
+}
+
+/* tell stores in an answer where mr is. Memory whose accesses are counted is used by its owner alone. */
+static void tell(struct rfi_ep *ep, struct rfi_mr *mr, struct wire *answer)
+{
+	if (mr->buffer && !mr->region && !ep->bound[C_REMOTE_READ] && !ep->bound[C_REMOTE_WRITE]) {
+		unsigned rights = RDS_OPEN | (mr->access & FI_REMOTE_READ ? RDS_ALLOW_READ : 0) | (mr->access & FI_REMOTE_WRITE ? RDS_ALLOW_WRITE : 0);
+		if (rds_register(ep->socket, mr->buffer, 0, mr->len, rights, &mr->region))
+			mr->region = NULL;
+		mr->owner = ep;
+	}
+	answer->data = mr->region ? rds_region_cookie(mr->region) : 0;
+	answer->tag = mr->base;
+}
+
+/* rfi_direct_close gives up the regions of an endpoint that is being closed. */
+void rfi_direct_close(struct rfi_ep *ep)
+{
+	for (int i = 0; i < MR_HEADS; i++)
+		LIST_EACH(l, after, &ep->domain->mrs[i]) {
+			struct rfi_mr *mr = LIST_ENTRY(l, struct rfi_mr, link);
+			if (mr->owner != ep)
+				continue;
+			rds_region_free(mr->region);
+			mr->region = NULL;
+			mr->owner = NULL;
+		}
+}
+
+/* ---- By the target ---- */
+
+/* rfi_remote_event tells the program of data that came with a write or an atomic. */
+void rfi_remote_event(struct rfi_ep *ep, const struct peer *p, const struct wire *w, uint64_t flags)
+{
+	struct cqe e = {.flags = flags | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, .len = w->len, .data = w->data, .src = FI_ADDR_NOTAVAIL};
 	if (ep->caps & FI_SOURCE)
 		e.src = rfi_av_find(ep->av, &p->addr);
-	rfi_cq_add(ep->rx_cq, &e);
+	if (ep->bound[RX_CQ])
+		rfi_cq_add(ep->bound[RX_CQ], &e);
+}
+
+void rfi_on_wrote(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
+{
+	rfi_remote_event(ep, p, w, FI_RMA);
 }
 
 void rfi_on_write(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
@@ -128,36 +123,36 @@ void rfi_on_write(struct rfi_ep *ep, struct peer *p, const struct wire *w, const
 	int err;
 	struct rfi_mr *mr = rfi_mr_find(ep->domain, w->tag, w->addr, len, FI_REMOTE_WRITE, &err);
 	if (!mr) {
-		rfi_answer(ep, p, W_ACK, w->id, (uint32_t)err);
+		rfi_answer(ep, p, W_ACK, w->id, err);
 		return;
 	}
 	memcpy(mr->mem + (w->addr - mr->base), data, len);
 	if (!(w->flags & W_LAST))
 		return;
 	if (w->flags & W_CQ_DATA)
-		rfi_on_wrote(ep, p, w);
-	if (ep->cntrs[C_REMOTE_WRITE])
-		rfi_cntr_count(ep->cntrs[C_REMOTE_WRITE], false);
-	if (mr->cntr)
-		rfi_cntr_count(mr->cntr, false);
-	rfi_answer(ep, p, W_ACK, w->id, 0);
+		rfi_remote_event(ep, p, w, FI_RMA);
+	rfi_count(ep, C_REMOTE_WRITE, false);
+	struct wire ack = {.kind = W_ACK, .id = w->id};
+	tell(ep, mr, &ack);
+	rfi_reply(ep, p, ack, NULL, 0);
 }
 
-void rfi_on_read(struct rfi_ep *ep, struct peer *p, const struct wire *w)
+void rfi_on_read(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
 	int err;
 	struct rfi_mr *mr = rfi_mr_find(ep->domain, w->tag, w->addr, w->len, FI_REMOTE_READ, &err);
 	struct op *op = mr && p->replies < REPLIES_MAX ? malloc(sizeof *op) : NULL;
 	if (!op) {
-		rfi_answer(ep, p, W_ACK, w->id, mr ? FI_ENOMEM : (uint32_t)err);
+		rfi_answer(ep, p, W_ACK, w->id, mr ? FI_ENOMEM : err);
 		return;
 	}
 	*op = (struct op){.kind = OP_SERVE, .peer = p, .head = *w, .len = w->len};
+	tell(ep, mr, &op->head);
+	op->head.tag = w->tag; /* serve() puts the base there */
 	op->head.flags = 0;
 	list_init(&op->all);
 	p->replies++;
-	if (ep->cntrs[C_REMOTE_READ])
-		rfi_cntr_count(ep->cntrs[C_REMOTE_READ], false);
+	rfi_count(ep, C_REMOTE_READ, false);
 	rfi_queue(ep, op, Q_REPLY);
 }
 
@@ -168,9 +163,11 @@ void rfi_on_part(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 	if (!op || op->peer != p || !op->owed || (op->kind != OP_READ && op->kind != OP_ATOMIC))
 		return;
 	if (op->kind == OP_READ)
-		op->got += rfi_scatter(op->iov, op->iovs, w->addr, data, len);
+		rfi_scatter(op->iov, op->iovs, w->addr, data, len);
 	else
-		op->got += rfi_scatter(op->result, op->results, w->addr, data, len);
-	if (w->flags & W_LAST)
-		rfi_op_end(ep, op, 0);
+		rfi_scatter(op->result, op->results, w->addr, data, len);
+	if (!(w->flags & W_LAST))
+		return;
+	rfi_learn(ep, op, w);
+	rfi_op_end(ep, op, 0);
 }

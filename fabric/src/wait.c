@@ -20,9 +20,13 @@ void rfi_progress_all(struct rfi_domain *d)
 		rfi_progress(LIST_ENTRY(l, struct rfi_ep, link));
 }
 
-/* rfi_changed tells the threads that wait that something has completed. */
-void rfi_changed(struct rfi_domain *d)
+/* rfi_changed tells whoever waits for w, or polls its descriptor. */
+void rfi_changed(struct waitable *w)
 {
+	struct rfi_domain *d = w->domain;
+	uint64_t one = 1;
+	if (w->evfd >= 0 && !w->rung)
+		w->rung = write(w->evfd, &one, sizeof one) == sizeof one;
 	if (!d->waiters)
 		return;
 	pthread_cond_broadcast(&d->changed);
@@ -30,76 +34,85 @@ void rfi_changed(struct rfi_domain *d)
 		rds_client_wake(d->client);
 }
 
-static bool until_room(struct rfi_domain *d, size_t n)
+/* until appends a condition to d->until, which has n. Without memory it is left out, and the wait ends with its slice. */
+static size_t until(struct rfi_domain *d, size_t n, struct rfi_ep *ep, uint32_t kind, const struct rds_addr *addr)
 {
-	if (n <= d->untils)
-		return true;
-	struct rds_until *more = realloc(d->until, (n + UNTIL_FEW) * sizeof *more);
-	if (!more)
-		return false;
-	d->until = more;
-	d->untils = n + UNTIL_FEW;
-	return true;
+	if (n == d->untils) {
+		struct rds_until *more = realloc(d->until, (n + UNTIL_FEW) * sizeof *more);
+		if (!more)
+			return n;
+		d->until = more;
+		d->untils = n + UNTIL_FEW;
+	}
+	d->until[n] = (struct rds_until){.socket = ep->socket, .kind = kind};
+	if (addr)
+		d->until[n].addr = *addr;
+	return n + 1;
 }
 
 /* conditions appends to d->until what wakes ep, from n on. */
 static size_t conditions(struct rfi_domain *d, struct rfi_ep *ep, size_t n)
 {
-	static const uint32_t kinds[] = {RDS_UNTIL_MESSAGE, RDS_UNTIL_COMPLETION, RDS_UNTIL_NOTICE};
-	for (size_t i = 0; i < 3; i++) {
-		if (i == 0 && ep->unexpected > UNEXPECTED_MAX)
-			continue;
-		if (!until_room(d, n + 1))
-			return n;
-		d->until[n++] = (struct rds_until){.socket = ep->socket, .kind = kinds[i]};
-	}
-	if (ep->full && until_room(d, n + 1))
-		d->until[n++] = (struct rds_until){.socket = ep->socket, .kind = RDS_UNTIL_SEND_SPACE};
+	if (ep->unexpected <= UNEXPECTED_MAX)
+		n = until(d, n, ep, RDS_UNTIL_MESSAGE, NULL);
+	n = until(d, n, ep, RDS_UNTIL_COMPLETION, NULL);
+	n = until(d, n, ep, RDS_UNTIL_NOTICE, NULL);
+	if (ep->full)
+		n = until(d, n, ep, RDS_UNTIL_SEND_SPACE, NULL);
 	LIST_EACH(l, after, &ep->busy) {
 		struct peer *p = LIST_ENTRY(l, struct peer, busy);
-		if (p->congested && until_room(d, n + 1))
-			d->until[n++] = (struct rds_until){.socket = ep->socket, .kind = RDS_UNTIL_SEND_TO, .addr = p->addr};
+		if (p->congested)
+			n = until(d, n, ep, RDS_UNTIL_SEND_TO, &p->addr);
 	}
 	return n;
 }
 
 static void sleep_until(struct rfi_domain *d, int64_t end, bool forever)
 {
-	struct timespec until = {.tv_sec = end / 1000, .tv_nsec = end % 1000 * 1000000};
+	struct timespec at = {.tv_sec = end / 1000, .tv_nsec = end % 1000 * 1000000};
 	if (forever)
 		pthread_cond_wait(&d->changed, &d->lock);
 	else
-		pthread_cond_timedwait(&d->changed, &d->lock, &until);
+		pthread_cond_timedwait(&d->changed, &d->lock, &at);
 }
 
 /* lead waits at the daemon for ms, without the lock. */
 static void lead(struct rfi_domain *d, size_t n, int ms)
 {
-	struct rds_until *until = d->until;
-	d->until = NULL; /* this thread's while it waits */
+	struct rds_until *mine = d->until; /* while this thread waits */
+	d->until = NULL;
 	d->untils = 0;
 	d->led = true;
 	d->leads++;
 	rfi_unlock(d);
-	int err = rds_wait(until, n, ms);
+	int err = rds_wait(mine, n, ms);
 	if (err < 0 && err != -ECANCELED && err != -EINTR) { /* the daemon has ended: progress finds it */
 		struct timespec t = {.tv_nsec = 1000000};
 		nanosleep(&t, NULL);
 	}
 	rfi_lock(d);
 	d->led = false;
-	free(until);
+	free(mine);
 	pthread_cond_broadcast(&d->changed);
 }
 
-int rfi_wait(struct rfi_domain *d, rfi_done *done, void *arg, int timeout_ms)
+static bool ready(const struct waitable *w, uint64_t n, uint64_t errs)
 {
+	if (w->fid.fclass == FI_CLASS_CNTR)
+		return w->value >= n || w->errs != errs;
+	return w->count >= n || w->errs || w->signaled;
+}
+
+int rfi_wait(struct waitable *w, uint64_t want, int timeout_ms)
+{
+	struct rfi_domain *d = w->domain;
 	int64_t end = rfi_now_ms() + (timeout_ms < 0 ? 0 : timeout_ms), left;
+	uint64_t errs = w->errs;
 	int err = 0;
 	d->waiters++;
 	for (;;) {
 		rfi_progress_all(d);
-		if (done(arg))
+		if (ready(w, want, errs))
 			break;
 		left = end - rfi_now_ms();
 		if (timeout_ms >= 0 && left <= 0) {
@@ -126,50 +139,29 @@ int rfi_wait(struct rfi_domain *d, rfi_done *done, void *arg, int timeout_ms)
 
 /* ---- Descriptors ---- */
 
-int rfi_fds_open(int *epfd, int *evfd)
+int rfi_fds_open(struct waitable *w)
 {
 	struct epoll_event e = {.events = EPOLLIN};
-	*epfd = epoll_create1(EPOLL_CLOEXEC);
-	*evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (*epfd >= 0 && *evfd >= 0 && !epoll_ctl(*epfd, EPOLL_CTL_ADD, *evfd, &e))
-		return 0;
-	if (*epfd >= 0)
-		close(*epfd);
-	if (*evfd >= 0)
-		close(*evfd);
-	*epfd = *evfd = -1;
-	return -FI_EMFILE;
+	w->epfd = epoll_create1(EPOLL_CLOEXEC);
+	w->evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return w->epfd < 0 || w->evfd < 0 || epoll_ctl(w->epfd, EPOLL_CTL_ADD, w->evfd, &e) ? -FI_EMFILE : 0;
 }
 
-int rfi_fds_watch(int epfd, struct rfi_ep *ep)
+int rfi_fds_watch(struct waitable *w, struct rfi_ep *ep)
 {
 	struct epoll_event e = {.events = EPOLLIN};
-	if (epfd < 0)
+	if (!w || w->epfd < 0)
 		return 0;
 	int fd = rds_pollfd(ep->socket);
 	if (fd < 0)
 		return fd;
-	return epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &e) && errno != EEXIST ? -errno : 0;
+	return epoll_ctl(w->epfd, EPOLL_CTL_ADD, fd, &e) && errno != EEXIST ? -errno : 0;
 }
 
-void rfi_fds_forget(int epfd, struct rfi_ep *ep)
+void rfi_fds_forget(struct waitable *w, struct rfi_ep *ep)
 {
-	if (epfd >= 0)
-		epoll_ctl(epfd, EPOLL_CTL_DEL, rds_pollfd(ep->socket), NULL);
-}
-
-void rfi_ring(int fd, bool *rung)
-{
-	uint64_t one = 1;
-	if (fd >= 0 && !*rung)
-		*rung = write(fd, &one, sizeof one) == sizeof one;
-}
-
-void rfi_unring(int fd, bool *rung)
-{
-	uint64_t n;
-	if (fd >= 0 && *rung && read(fd, &n, sizeof n) == sizeof n)
-		*rung = false;
+	if (w && w->epfd >= 0)
+		epoll_ctl(w->epfd, EPOLL_CTL_DEL, rds_pollfd(ep->socket), NULL);
 }
 
 /* armed makes the descriptors of the domain's sockets unreadable until something comes. */
@@ -184,47 +176,28 @@ static bool armed(struct rfi_domain *d)
 	return true;
 }
 
-static int try_cq(struct rfi_cq *cq)
+/* idle tells whether w has nothing, and its descriptor will be readable once it has. */
+static bool idle(struct waitable *w)
 {
-	rfi_lock(cq->domain);
-	rfi_progress_all(cq->domain);
-	bool idle = !cq->count && !cq->err_count && !cq->signaled;
-	cq->signaled = false;
-	if (idle) {
-		rfi_unring(cq->evfd, &cq->rung);
-		idle = cq->epfd < 0 || armed(cq->domain);
-	}
-	rfi_unlock(cq->domain);
-	return idle ? 0 : -FI_EAGAIN;
-}
-
-static int try_cntr(struct rfi_cntr *c)
-{
-	rfi_lock(c->domain);
-	rfi_progress_all(c->domain);
-	bool idle = !c->rung;
-	rfi_unring(c->evfd, &c->rung);
-	idle = idle && (c->epfd < 0 || armed(c->domain));
-	rfi_unlock(c->domain);
-	return idle ? 0 : -FI_EAGAIN;
+	uint64_t n;
+	rfi_progress_all(w->domain);
+	bool none = !w->count && !w->signaled;
+	w->signaled = false;
+	if (w->rung && read(w->evfd, &n, sizeof n) == sizeof n)
+		w->rung = false;
+	return none && (w->epfd < 0 || armed(w->domain));
 }
 
 int rfi_trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 {
 	int err = 0;
-	for (int i = 0; i < count && !err; i++)
-		switch (fids[i]->fclass) {
-		case FI_CLASS_CQ:
-			err = try_cq((struct rfi_cq *)(void *)fids[i]);
-			break;
-		case FI_CLASS_CNTR:
-			err = try_cntr((struct rfi_cntr *)(void *)fids[i]);
-			break;
-		case FI_CLASS_EQ:
-			err = rfi_eq_ready((struct rfi_eq *)(void *)fids[i]) ? -FI_EAGAIN : 0;
-			break;
-		default:
-			err = -FI_EINVAL;
-		}
+	for (int i = 0; i < count && !err; i++) {
+		struct waitable *w = WAITABLE(fids[i]);
+		if (w->fid.fclass != FI_CLASS_CQ && w->fid.fclass != FI_CLASS_EQ && w->fid.fclass != FI_CLASS_CNTR)
+			return -FI_EINVAL;
+		rfi_lock(w->domain);
+		err = idle(w) ? 0 : -FI_EAGAIN;
+		rfi_unlock(w->domain);
+	}
 	return err;
 }

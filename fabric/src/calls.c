@@ -1,0 +1,208 @@
+/* calls.c - the calls of the program that send, receive, read, write and do atomics. */
+#include "fi.h"
+
+/* rfi_issue starts an operation whose head is w. With FI_INJECT its payload of len bytes is copied. */
+ssize_t rfi_issue(struct rfi_ep *ep, const struct call *c, enum op_kind kind, size_t len, const struct wire *w, int queue)
+{
+	bool copy = c->flags & FI_INJECT && kind != OP_READ;
+	ssize_t err;
+	rfi_lock(ep->domain);
+	struct op *op = rfi_op(ep, kind, c, copy ? len : 0, &err);
+	if (op) {
+		rfi_op_iov(op, c->iov, c->iovs, copy);
+		op->head = *w;
+		op->head.id = op->id;
+		for (size_t i = 0; i < c->results; i++)
+			op->result[op->results++] = (struct iovec){c->result[i].addr, c->result[i].count * (len / w->len)};
+		op->direct = !copy && (kind == OP_READ || kind == OP_WRITE) && rfi_direct_try(ep, op);
+		err = rfi_op_start(ep, op, queue);
+	}
+	rfi_unlock(ep->domain);
+	return err;
+}
+
+/* total stores how many bytes the memory of a call has, and returns whether there may be as many. */
+static int total(const struct call *c, size_t *len)
+{
+	*len = 0;
+	if (c->iovs > IOV_LIMIT)
+		return -FI_EINVAL;
+	for (size_t i = 0; i < c->iovs; i++)
+		*len += c->iov[i].iov_len;
+	return c->flags & FI_INJECT && *len > INJECT_SIZE ? -FI_EMSGSIZE : 0;
+}
+
+/* send_call queues a short message, or announces a long one, which the receiver then asks for. */
+static ssize_t send_call(struct rfi_ep *ep, const struct call *c)
+{
+	struct call whole = *c;
+	size_t len;
+	int err = total(c, &len);
+	if (err)
+		return err;
+	struct wire w = {
+		.kind = len > EAGER_MAX ? W_RTS : W_MSG, .len = len, .tag = c->tag, .data = c->flags & FI_REMOTE_CQ_DATA ? c->data : 0,
+		.flags = (c->flags & FI_REMOTE_CQ_DATA ? W_CQ_DATA : 0) | (c->flags & FI_DELIVERY_COMPLETE ? W_DELIVERY : 0) |
+			 (c->tagged ? W_TAGGED : 0),
+	};
+	whole.flags |= FI_SEND | (c->tagged ? FI_TAGGED : FI_MSG);
+	return rfi_issue(ep, &whole, len > EAGER_MAX ? OP_RTS : OP_MSG, len, &w, Q_MSG);
+}
+
+static ssize_t recv_call(struct rfi_ep *ep, const struct call *c)
+{
+	rfi_lock(ep->domain);
+	ssize_t err = rfi_post(ep, c);
+	rfi_unlock(ep->domain);
+	return err;
+}
+
+static ssize_t rma_call(struct rfi_ep *ep, const struct call *c, bool write)
+{
+	struct call whole = *c;
+	size_t len;
+	int err = total(c, &len);
+	if (err || c->remotes > 1 || (c->remotes && c->remote != len))
+		return err ? err : -FI_EINVAL;
+	struct wire w = {
+		.kind = write ? W_WRITE : W_READ, .len = len, .tag = c->tag, .data = c->data, .addr = c->at,
+		.flags = c->flags & FI_REMOTE_CQ_DATA ? W_CQ_DATA : 0,
+	};
+	whole.flags |= FI_RMA | (write ? FI_WRITE : FI_READ);
+	return rfi_issue(ep, &whole, write ? OP_WRITE : OP_READ, len, &w, Q_RMA);
+}
+
+static ssize_t write_call(struct rfi_ep *ep, const struct call *c)
+{
+	return rma_call(ep, c, true);
+}
+
+static ssize_t read_call(struct rfi_ep *ep, const struct call *c)
+{
+	return rma_call(ep, c, false);
+}
+
+/* CALL makes the function name, which has run carry out the call with these members. */
+#define CALL(name, run, params, ...)                    \
+	static ssize_t name params                      \
+	{                                               \
+		const struct call c = {__VA_ARGS__};    \
+		return run(EP(ep), &c);                 \
+	}
+
+/* Parameters that many of them have, and what they mean in a call. */
+#define ARG_EP struct fid_ep *ep
+#define ARG_IN ARG_EP, const void *buf, size_t len
+#define ARG_OUT ARG_EP, void *buf, size_t len, void *desc
+#define ARG_V ARG_EP, const struct iovec *iov, void **desc, size_t count
+#define ARG_AT fi_addr_t to, uint64_t addr, uint64_t key
+#define BUF .iov = &(struct iovec){(void *)(uintptr_t)buf, len}, .iovs = 1
+#define VEC .iov = iov, .iovs = count
+#define AT .peer = to, .at = addr, .tag = key
+#define TX .context = context, .flags = EP(ep)->tx_flags
+#define RX .context = context, .flags = EP(ep)->rx_flags
+#define TX_DATA .context = context, .data = data, .flags = EP(ep)->tx_flags | FI_REMOTE_CQ_DATA
+#define INJECT .flags = FI_INJECT | QUIET
+#define INJECT_DATA .data = data, .flags = FI_INJECT | QUIET | FI_REMOTE_CQ_DATA
+#define TAG .tagged = true, .tag = tag
+#define MSG .iov = m->msg_iov, .iovs = m->iov_count, .peer = m->addr, .context = m->context, .data = m->data, .flags = flags
+#define REMOTE .remotes = m->rma_iov_count, .at = m->rma_iov->addr, .tag = m->rma_iov->key
+
+/* ---- Messages ---- */
+
+CALL(msg_send, send_call, (ARG_IN, void *desc, fi_addr_t to, void *context), BUF, .peer = to, TX)
+CALL(msg_sendv, send_call, (ARG_V, fi_addr_t to, void *context), VEC, .peer = to, TX)
+CALL(msg_sendmsg, send_call, (ARG_EP, const struct fi_msg *m, uint64_t flags), MSG)
+CALL(msg_inject, send_call, (ARG_IN, fi_addr_t to), BUF, .peer = to, INJECT)
+CALL(msg_senddata, send_call, (ARG_IN, void *desc, uint64_t data, fi_addr_t to, void *context), BUF, .peer = to, TX_DATA)
+CALL(msg_injectdata, send_call, (ARG_IN, uint64_t data, fi_addr_t to), BUF, .peer = to, INJECT_DATA)
+CALL(msg_recv, recv_call, (ARG_OUT, fi_addr_t from, void *context), BUF, .peer = from, RX)
+CALL(msg_recvv, recv_call, (ARG_V, fi_addr_t from, void *context), VEC, .peer = from, RX)
+CALL(msg_recvmsg, recv_call, (ARG_EP, const struct fi_msg *m, uint64_t flags), MSG)
+
+struct fi_ops_msg rfi_msg_ops = {
+	.size = sizeof(struct fi_ops_msg), .recv = msg_recv, .recvv = msg_recvv, .recvmsg = msg_recvmsg, .send = msg_send, .sendv = msg_sendv,
+	.sendmsg = msg_sendmsg, .inject = msg_inject, .senddata = msg_senddata, .injectdata = msg_injectdata,
+};
+
+CALL(tag_send, send_call, (ARG_IN, void *desc, fi_addr_t to, uint64_t tag, void *context), BUF, .peer = to, TAG, TX)
+CALL(tag_sendv, send_call, (ARG_V, fi_addr_t to, uint64_t tag, void *context), VEC, .peer = to, TAG, TX)
+CALL(tag_sendmsg, send_call, (ARG_EP, const struct fi_msg_tagged *m, uint64_t flags), MSG, .tagged = true, .tag = m->tag)
+CALL(tag_inject, send_call, (ARG_IN, fi_addr_t to, uint64_t tag), BUF, .peer = to, TAG, INJECT)
+CALL(tag_senddata, send_call, (ARG_IN, void *desc, uint64_t data, fi_addr_t to, uint64_t tag, void *context), BUF, .peer = to, TAG, TX_DATA)
+CALL(tag_injectdata, send_call, (ARG_IN, uint64_t data, fi_addr_t to, uint64_t tag), BUF, .peer = to, TAG, INJECT_DATA)
+CALL(tag_recv, recv_call, (ARG_OUT, fi_addr_t from, uint64_t tag, uint64_t ignore, void *context),
+     BUF, .peer = from, TAG, .ignore = ignore, RX)
+CALL(tag_recvv, recv_call, (ARG_V, fi_addr_t from, uint64_t tag, uint64_t ignore, void *context),
+     VEC, .peer = from, TAG, .ignore = ignore, RX)
+CALL(tag_recvmsg, recv_call, (ARG_EP, const struct fi_msg_tagged *m, uint64_t flags),
+     MSG, .tagged = true, .tag = m->tag, .ignore = m->ignore)
+
+struct fi_ops_tagged rfi_tagged_ops = {
+	.size = sizeof(struct fi_ops_tagged), .recv = tag_recv, .recvv = tag_recvv, .recvmsg = tag_recvmsg, .send = tag_send, .sendv = tag_sendv,
+	.sendmsg = tag_sendmsg, .inject = tag_inject, .senddata = tag_senddata, .injectdata = tag_injectdata,
+};
+
+/* ---- Remote memory ---- */
+
+CALL(rma_read, read_call, (ARG_OUT, ARG_AT, void *context), BUF, AT, TX)
+CALL(rma_readv, read_call, (ARG_V, ARG_AT, void *context), VEC, AT, TX)
+CALL(rma_readmsg, read_call, (ARG_EP, const struct fi_msg_rma *m, uint64_t flags), MSG, REMOTE, .remote = m->rma_iov->len)
+CALL(rma_write, write_call, (ARG_IN, void *desc, ARG_AT, void *context), BUF, AT, TX)
+CALL(rma_writev, write_call, (ARG_V, ARG_AT, void *context), VEC, AT, TX)
+CALL(rma_writemsg, write_call, (ARG_EP, const struct fi_msg_rma *m, uint64_t flags), MSG, REMOTE, .remote = m->rma_iov->len)
+CALL(rma_inject, write_call, (ARG_IN, ARG_AT), BUF, AT, INJECT)
+CALL(rma_writedata, write_call, (ARG_IN, void *desc, uint64_t data, ARG_AT, void *context), BUF, AT, TX_DATA)
+CALL(rma_injectdata, write_call, (ARG_IN, uint64_t data, ARG_AT), BUF, AT, INJECT_DATA)
+
+struct fi_ops_rma rfi_rma_ops = {
+	.size = sizeof(struct fi_ops_rma), .read = rma_read, .readv = rma_readv, .readmsg = rma_readmsg, .write = rma_write, .writev = rma_writev,
+	.writemsg = rma_writemsg, .inject = rma_inject, .writedata = rma_writedata, .injectdata = rma_injectdata,
+};
+
+/* ---- Atomics: the memory that a call has is a list of elements ---- */
+
+#define ARG_HOW enum fi_datatype type, enum fi_op op
+#define ARG_ONE ARG_EP, const void *buf, size_t n, void *desc
+#define ARG_MORE ARG_EP, const struct fi_ioc *iov, void **desc, size_t n
+#define ARG_TO ARG_AT, ARG_HOW, void *context
+#define ARG_RESULT struct fi_ioc *result, void **result_desc, size_t results
+#define ARG_COMPARE const struct fi_ioc *compare, void **compare_desc, size_t compares
+#define ONE(member, ptr) .member = &(struct fi_ioc){(void *)(uintptr_t)(ptr), n}, .member##s = 1
+#define MORE .operand = iov, .operands = n
+#define RESULT .result = result, .results = results
+#define COMPARE .compare = compare, .compares = compares
+#define HOW AT, .type = type, .op = op
+#define ATOMIC_MSG                                                                                                   \
+	.operand = m->msg_iov, .operands = m->iov_count, .peer = m->addr, .context = m->context, .data = m->data,    \
+	.flags = flags, REMOTE, .remote = m->rma_iov->count, .type = m->datatype, .op = m->op
+
+CALL(at_write, rfi_atomic, (ARG_ONE, ARG_TO), ONE(operand, buf), HOW, TX)
+CALL(at_writev, rfi_atomic, (ARG_MORE, ARG_TO), MORE, HOW, TX)
+CALL(at_writemsg, rfi_atomic, (ARG_EP, const struct fi_msg_atomic *m, uint64_t flags), ATOMIC_MSG)
+CALL(at_inject, rfi_atomic, (ARG_EP, const void *buf, size_t n, ARG_AT, ARG_HOW), ONE(operand, buf), HOW, INJECT)
+CALL(at_fetch, rfi_atomic, (ARG_ONE, void *to_buf, void *to_desc, ARG_TO),
+     ONE(operand, buf), ONE(result, to_buf), HOW, TX, .form = F_FETCH)
+CALL(at_fetchv, rfi_atomic, (ARG_MORE, ARG_RESULT, ARG_TO), MORE, RESULT, HOW, TX, .form = F_FETCH)
+CALL(at_fetchmsg, rfi_atomic, (ARG_EP, const struct fi_msg_atomic *m, ARG_RESULT, uint64_t flags), ATOMIC_MSG, RESULT, .form = F_FETCH)
+CALL(at_comp, rfi_atomic, (ARG_ONE, const void *with, void *with_desc, void *to_buf, void *to_desc, ARG_TO),
+     ONE(operand, buf), ONE(compare, with), ONE(result, to_buf), HOW, TX, .form = F_COMPARE)
+CALL(at_compv, rfi_atomic, (ARG_MORE, ARG_COMPARE, ARG_RESULT, ARG_TO), MORE, COMPARE, RESULT, HOW, TX, .form = F_COMPARE)
+CALL(at_compmsg, rfi_atomic, (ARG_EP, const struct fi_msg_atomic *m, ARG_COMPARE, ARG_RESULT, uint64_t flags),
+     ATOMIC_MSG, COMPARE, RESULT, .form = F_COMPARE)
+
+#define VALID(name, form)                                                                                       \
+	static int name(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)                 \
+	{                                                                                                       \
+		return rfi_atomic_valid(form, type, op, count);                                                 \
+	}
+
+VALID(write_valid, F_WRITE)
+VALID(fetch_valid, F_FETCH)
+VALID(comp_valid, F_COMPARE)
+
+struct fi_ops_atomic rfi_atomic_ops = {
+	.size = sizeof(struct fi_ops_atomic), .write = at_write, .writev = at_writev, .writemsg = at_writemsg, .inject = at_inject,
+	.readwrite = at_fetch, .readwritev = at_fetchv, .readwritemsg = at_fetchmsg, .compwrite = at_comp, .compwritev = at_compv,
+	.compwritemsg = at_compmsg, .writevalid = write_valid, .readwritevalid = fetch_valid, .compwritevalid = comp_valid,
+};
