@@ -2,6 +2,7 @@
 package fabric
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -102,6 +103,44 @@ func TestCheck(t *testing.T) {
 			d := rdstest.StartDaemons(t, 1)[0]
 			finish(t, command(dir, d, filepath.Join(dir, "check"), d.Addr().String()))
 		})
+	}
+}
+
+// TestDaemonEnds: operations end with an error when the daemon ends, and a program that opens its domain again goes on.
+func TestDaemonEnds(t *testing.T) {
+	dir := build(t, "")
+	d := rdstest.StartDaemons(t, 1)[0]
+	cmd := command(dir, d, filepath.Join(dir, "check"), d.Addr().String(), "end")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := time.AfterFunc(2*time.Minute, func() { cmd.Process.Kill() })
+	defer kill.Stop()
+	lines := bufio.NewScanner(out)
+	for _, want := range []string{"ready", "ended"} {
+		if !lines.Scan() || lines.Text() != want {
+			cmd.Process.Kill()
+			t.Fatalf("no %q: %v\n%s", want, cmd.Wait(), stderr.String())
+		}
+		if want == "ready" {
+			d.Stop()
+		} else {
+			d.Start(t)
+			in.Write([]byte("\n"))
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, stderr.String())
 	}
 }
 

@@ -64,8 +64,9 @@ static const struct {
 	uint8_t size;
 	bool bits;
 } types[] = {
-	[FI_INT8] = {on_i8, 1, true}, [FI_UINT8] = {on_u8, 1, true}, [FI_INT16] = {on_i16, 2, true}, [FI_UINT16] = {on_u16, 2, true},
-	[FI_INT32] = {on_i32, 4, true}, [FI_UINT32] = {on_u32, 4, true}, [FI_INT64] = {on_i64, 8, true}, [FI_UINT64] = {on_u64, 8, true},
+	[FI_INT8] = {on_i8, 1, true}, [FI_UINT8] = {on_u8, 1, true}, [FI_INT16] = {on_i16, 2, true},
+	[FI_UINT16] = {on_u16, 2, true}, [FI_INT32] = {on_i32, 4, true}, [FI_UINT32] = {on_u32, 4, true},
+	[FI_INT64] = {on_i64, 8, true}, [FI_UINT64] = {on_u64, 8, true},
 	[FI_FLOAT] = {on_float, sizeof(float), false}, [FI_DOUBLE] = {on_double, sizeof(double), false},
 	[FI_LONG_DOUBLE] = {on_long_double, sizeof(long double), false},
 };
@@ -73,7 +74,8 @@ static const struct {
 /* valid returns the size of an element, or 0 if there is no such operation. */
 static size_t valid(enum form form, unsigned type, unsigned op)
 {
-	bool bits = op == FI_BOR || op == FI_BAND || op == FI_BXOR || op == FI_MSWAP, compares = op >= FI_CSWAP && op <= FI_MSWAP;
+	bool bits = op == FI_BOR || op == FI_BAND || op == FI_BXOR || op == FI_MSWAP;
+	bool compares = op >= FI_CSWAP && op <= FI_MSWAP;
 	if (type >= sizeof types / sizeof *types || !types[type].run || op > FI_MSWAP || (bits && !types[type].bits))
 		return 0;
 	if (compares != (form == F_COMPARE) || (op == FI_ATOMIC_READ && form != F_FETCH))
@@ -91,13 +93,13 @@ int rfi_atomic_valid(enum form form, enum fi_datatype type, enum fi_op op, size_
 	return 0;
 }
 
-int rfi_query_atomic(struct fid_domain *domain, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr, uint64_t flags)
+int rfi_query_atomic(struct fid_domain *d, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *a, uint64_t how)
 {
-	enum form form = flags & FI_COMPARE_ATOMIC ? F_COMPARE : flags & FI_FETCH_ATOMIC ? F_FETCH : F_WRITE;
-	if (flags & ~(uint64_t)(FI_COMPARE_ATOMIC | FI_FETCH_ATOMIC | FI_TAGGED))
+	enum form form = how & FI_COMPARE_ATOMIC ? F_COMPARE : how & FI_FETCH_ATOMIC ? F_FETCH : F_WRITE;
+	if (how & ~(uint64_t)(FI_COMPARE_ATOMIC | FI_FETCH_ATOMIC | FI_TAGGED))
 		return -FI_EBADFLAGS;
-	attr->size = valid(form, type, op);
-	return rfi_atomic_valid(form, type, op, &attr->count);
+	a->size = valid(form, type, op);
+	return rfi_atomic_valid(form, type, op, &a->count);
 }
 
 /* gather copies the elements of iov to to, and returns how many bytes they have, or SIZE_MAX. */
@@ -137,11 +139,11 @@ ssize_t rfi_atomic(struct rfi_ep *ep, const struct call *c)
 		.kind = W_ATOMIC, .err = (uint32_t)c->form << 16 | (uint32_t)c->op << 8 | (uint32_t)c->type, .len = n / size,
 		.addr = c->at, .tag = c->tag, .data = c->data, .flags = c->flags & FI_REMOTE_CQ_DATA ? W_CQ_DATA : 0,
 	};
-	struct call copied = *c;
-	copied.iov = &(struct iovec){operands, all};
-	copied.iovs = 1;
-	copied.flags |= FI_ATOMIC | FI_INJECT | (c->form == F_WRITE ? FI_WRITE : FI_READ);
-	return rfi_issue(ep, &copied, OP_ATOMIC, all, &w, Q_RMA);
+	struct call whole = *c;
+	whole.iov = &(struct iovec){operands, all};
+	whole.iovs = 1;
+	whole.size = size;
+	return rfi_issue(ep, &whole, OP_ATOMIC, FI_ATOMIC | (c->form == F_WRITE ? FI_WRITE : FI_READ), all, &w);
 }
 
 /* ---- The target ---- */
@@ -152,7 +154,7 @@ void rfi_on_atomic(struct rfi_ep *ep, struct peer *p, const struct wire *w, cons
 	enum fi_op op = (enum fi_op)(w->err >> 8 & 0xff);
 	unsigned type = w->err & 0xff;
 	size_t size = form <= F_COMPARE ? valid(form, type, op) : 0, n = w->len;
-	uint64_t access = op == FI_ATOMIC_READ ? FI_REMOTE_READ : form == F_WRITE ? FI_REMOTE_WRITE : FI_REMOTE_READ | FI_REMOTE_WRITE;
+	uint64_t access = (form == F_WRITE ? 0 : FI_REMOTE_READ) | (op == FI_ATOMIC_READ ? 0 : FI_REMOTE_WRITE);
 	char old[ATOMIC_BYTES];
 	struct rfi_mr *mr = NULL;
 	int err = FI_EOPNOTSUPP;
@@ -163,11 +165,12 @@ void rfi_on_atomic(struct rfi_ep *ep, struct peer *p, const struct wire *w, cons
 		return;
 	}
 	char *mem = mr->mem + (w->addr - mr->base);
+	const char *compare = form == F_COMPARE ? data + n * size : NULL;
 	for (size_t i = 0; i < n; i++)
-		types[type].run(op, mem + i * size, data + i * size, form == F_COMPARE ? data + (n + i) * size : NULL, old + i * size);
+		types[type].run(op, mem + i * size, data + i * size, compare ? compare + i * size : NULL, old + i * size);
 	rfi_count(ep, op == FI_ATOMIC_READ ? C_REMOTE_READ : C_REMOTE_WRITE, false);
 	if (w->flags & W_CQ_DATA)
-		rfi_remote_event(ep, p, w, FI_ATOMIC);
+		rfi_on_wrote(ep, p, w, NULL, 0);
 	if (form == F_WRITE)
 		rfi_answer(ep, p, W_ACK, w->id, 0);
 	else

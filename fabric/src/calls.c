@@ -1,24 +1,23 @@
 /* calls.c - the calls of the program that send, receive, read, write and do atomics. */
 #include "fi.h"
 
-/* rfi_issue starts an operation whose head is w. With FI_INJECT its payload of len bytes is copied. */
-ssize_t rfi_issue(struct rfi_ep *ep, const struct call *c, enum op_kind kind, size_t len, const struct wire *w, int queue)
+/* rfi_issue starts an operation with the head w. With FI_INJECT, and for an atomic, its len bytes are copied. */
+ssize_t rfi_issue(struct rfi_ep *ep, const struct call *c, enum op_kind kind, uint64_t flags, size_t len,
+		  const struct wire *w)
 {
-	bool copy = c->flags & FI_INJECT && kind != OP_READ;
+	bool copy = kind == OP_ATOMIC || (c->flags & FI_INJECT && kind != OP_READ);
 	ssize_t err;
-	rfi_lock(ep->domain);
-	struct op *op = rfi_op(ep, kind, c, copy ? len : 0, &err);
-	if (op) {
-		rfi_op_iov(op, c->iov, c->iovs, copy);
-		op->head = *w;
-		op->head.id = op->id;
-		for (size_t i = 0; i < c->results; i++)
-			op->result[op->results++] = (struct iovec){c->result[i].addr, c->result[i].count * (len / w->len)};
-		op->direct = !copy && (kind == OP_READ || kind == OP_WRITE) && rfi_direct_try(ep, op);
-		err = rfi_op_start(ep, op, queue);
-	}
-	rfi_unlock(ep->domain);
-	return err;
+	struct op *op = rfi_op(ep, kind, c, c->flags | flags, copy ? len : 0, &err);
+	if (!op)
+		return err;
+	rfi_op_iov(op, c->iov, c->iovs, copy);
+	op->head = *w;
+	op->head.id = op->name.id;
+	for (op->iovs = kind == OP_ATOMIC ? 0 : op->iovs; op->iovs < c->results; op->iovs++)
+		op->iov[op->iovs] = (struct iovec){c->result[op->iovs].addr, c->result[op->iovs].count * c->size};
+	op->direct = !copy && (kind == OP_READ || kind == OP_WRITE) && rfi_direct_try(ep, op);
+	rfi_op_start(ep, op, kind == OP_MSG || kind == OP_RTS ? Q_MSG : Q_RMA);
+	return 0;
 }
 
 /* total stores how many bytes the memory of a call has, and returns whether there may be as many. */
@@ -35,59 +34,42 @@ static int total(const struct call *c, size_t *len)
 /* send_call queues a short message, or announces a long one, which the receiver then asks for. */
 static ssize_t send_call(struct rfi_ep *ep, const struct call *c)
 {
-	struct call whole = *c;
+	uint64_t family = c->tagged ? FI_TAGGED : FI_MSG;
+	bool tells = c->flags & FI_REMOTE_CQ_DATA;
 	size_t len;
 	int err = total(c, &len);
 	if (err)
 		return err;
 	struct wire w = {
-		.kind = len > EAGER_MAX ? W_RTS : W_MSG, .len = len, .tag = c->tag, .data = c->flags & FI_REMOTE_CQ_DATA ? c->data : 0,
-		.flags = (c->flags & FI_REMOTE_CQ_DATA ? W_CQ_DATA : 0) | (c->flags & FI_DELIVERY_COMPLETE ? W_DELIVERY : 0) |
+		.kind = len > EAGER_MAX ? W_RTS : W_MSG, .len = len, .tag = c->tag, .data = tells ? c->data : 0,
+		.flags = (tells ? W_CQ_DATA : 0) | (c->flags & FI_DELIVERY_COMPLETE ? W_DELIVERY : 0) |
 			 (c->tagged ? W_TAGGED : 0),
 	};
-	whole.flags |= FI_SEND | (c->tagged ? FI_TAGGED : FI_MSG);
-	return rfi_issue(ep, &whole, len > EAGER_MAX ? OP_RTS : OP_MSG, len, &w, Q_MSG);
+	return rfi_issue(ep, c, len > EAGER_MAX ? OP_RTS : OP_MSG, FI_SEND | family, len, &w);
 }
 
-static ssize_t recv_call(struct rfi_ep *ep, const struct call *c)
+static ssize_t rma_call(struct rfi_ep *ep, const struct call *c)
 {
-	rfi_lock(ep->domain);
-	ssize_t err = rfi_post(ep, c);
-	rfi_unlock(ep->domain);
-	return err;
-}
-
-static ssize_t rma_call(struct rfi_ep *ep, const struct call *c, bool write)
-{
-	struct call whole = *c;
 	size_t len;
 	int err = total(c, &len);
 	if (err || c->remotes > 1 || (c->remotes && c->remote != len))
 		return err ? err : -FI_EINVAL;
 	struct wire w = {
-		.kind = write ? W_WRITE : W_READ, .len = len, .tag = c->tag, .data = c->data, .addr = c->at,
+		.kind = c->write ? W_WRITE : W_READ, .len = len, .tag = c->tag, .data = c->data, .addr = c->at,
 		.flags = c->flags & FI_REMOTE_CQ_DATA ? W_CQ_DATA : 0,
 	};
-	whole.flags |= FI_RMA | (write ? FI_WRITE : FI_READ);
-	return rfi_issue(ep, &whole, write ? OP_WRITE : OP_READ, len, &w, Q_RMA);
-}
-
-static ssize_t write_call(struct rfi_ep *ep, const struct call *c)
-{
-	return rma_call(ep, c, true);
-}
-
-static ssize_t read_call(struct rfi_ep *ep, const struct call *c)
-{
-	return rma_call(ep, c, false);
+	return rfi_issue(ep, c, c->write ? OP_WRITE : OP_READ, FI_RMA | (c->write ? FI_WRITE : FI_READ), len, &w);
 }
 
 /* CALL makes the function name, which has run carry out the call with these members. */
-#define CALL(name, run, params, ...)                    \
-	static ssize_t name params                      \
-	{                                               \
-		const struct call c = {__VA_ARGS__};    \
-		return run(EP(ep), &c);                 \
+#define CALL(name, run, params, ...)                 \
+	static ssize_t name params                   \
+	{                                            \
+		const struct call c = {__VA_ARGS__}; \
+		rfi_lock(EP(ep)->domain);            \
+		ssize_t err = run(EP(ep), &c);       \
+		rfi_unlock(EP(ep)->domain);          \
+		return err;                          \
 	}
 
 /* Parameters that many of them have, and what they mean in a call. */
@@ -98,6 +80,7 @@ static ssize_t read_call(struct rfi_ep *ep, const struct call *c)
 #define ARG_AT fi_addr_t to, uint64_t addr, uint64_t key
 #define BUF .iov = &(struct iovec){(void *)(uintptr_t)buf, len}, .iovs = 1
 #define VEC .iov = iov, .iovs = count
+#define WRITE .write = true
 #define AT .peer = to, .at = addr, .tag = key
 #define TX .context = context, .flags = EP(ep)->tx_flags
 #define RX .context = context, .flags = EP(ep)->rx_flags
@@ -105,8 +88,11 @@ static ssize_t read_call(struct rfi_ep *ep, const struct call *c)
 #define INJECT .flags = FI_INJECT | QUIET
 #define INJECT_DATA .data = data, .flags = FI_INJECT | QUIET | FI_REMOTE_CQ_DATA
 #define TAG .tagged = true, .tag = tag
-#define MSG .iov = m->msg_iov, .iovs = m->iov_count, .peer = m->addr, .context = m->context, .data = m->data, .flags = flags
+#define TAGGED .tagged = true, .tag = m->tag
+#define ANY .peer = m->addr, .context = m->context, .data = m->data, .flags = flags
+#define MSG .iov = m->msg_iov, .iovs = m->iov_count, ANY
 #define REMOTE .remotes = m->rma_iov_count, .at = m->rma_iov->addr, .tag = m->rma_iov->key
+#define RMA MSG, REMOTE, .remote = m->rma_iov->len
 
 /* ---- Messages ---- */
 
@@ -114,50 +100,55 @@ CALL(msg_send, send_call, (ARG_IN, void *desc, fi_addr_t to, void *context), BUF
 CALL(msg_sendv, send_call, (ARG_V, fi_addr_t to, void *context), VEC, .peer = to, TX)
 CALL(msg_sendmsg, send_call, (ARG_EP, const struct fi_msg *m, uint64_t flags), MSG)
 CALL(msg_inject, send_call, (ARG_IN, fi_addr_t to), BUF, .peer = to, INJECT)
-CALL(msg_senddata, send_call, (ARG_IN, void *desc, uint64_t data, fi_addr_t to, void *context), BUF, .peer = to, TX_DATA)
+CALL(msg_senddata, send_call, (ARG_IN, void *desc, uint64_t data, fi_addr_t to, void *context),
+     BUF, .peer = to, TX_DATA)
 CALL(msg_injectdata, send_call, (ARG_IN, uint64_t data, fi_addr_t to), BUF, .peer = to, INJECT_DATA)
-CALL(msg_recv, recv_call, (ARG_OUT, fi_addr_t from, void *context), BUF, .peer = from, RX)
-CALL(msg_recvv, recv_call, (ARG_V, fi_addr_t from, void *context), VEC, .peer = from, RX)
-CALL(msg_recvmsg, recv_call, (ARG_EP, const struct fi_msg *m, uint64_t flags), MSG)
+CALL(msg_recv, rfi_post, (ARG_OUT, fi_addr_t from, void *context), BUF, .peer = from, RX)
+CALL(msg_recvv, rfi_post, (ARG_V, fi_addr_t from, void *context), VEC, .peer = from, RX)
+CALL(msg_recvmsg, rfi_post, (ARG_EP, const struct fi_msg *m, uint64_t flags), MSG)
 
 struct fi_ops_msg rfi_msg_ops = {
-	.size = sizeof(struct fi_ops_msg), .recv = msg_recv, .recvv = msg_recvv, .recvmsg = msg_recvmsg, .send = msg_send, .sendv = msg_sendv,
-	.sendmsg = msg_sendmsg, .inject = msg_inject, .senddata = msg_senddata, .injectdata = msg_injectdata,
+	.size = sizeof(struct fi_ops_msg), .recv = msg_recv, .recvv = msg_recvv, .recvmsg = msg_recvmsg,
+	.send = msg_send, .sendv = msg_sendv, .sendmsg = msg_sendmsg,
+	.inject = msg_inject, .senddata = msg_senddata, .injectdata = msg_injectdata,
 };
 
 CALL(tag_send, send_call, (ARG_IN, void *desc, fi_addr_t to, uint64_t tag, void *context), BUF, .peer = to, TAG, TX)
 CALL(tag_sendv, send_call, (ARG_V, fi_addr_t to, uint64_t tag, void *context), VEC, .peer = to, TAG, TX)
-CALL(tag_sendmsg, send_call, (ARG_EP, const struct fi_msg_tagged *m, uint64_t flags), MSG, .tagged = true, .tag = m->tag)
+CALL(tag_sendmsg, send_call, (ARG_EP, const struct fi_msg_tagged *m, uint64_t flags), MSG, TAGGED)
 CALL(tag_inject, send_call, (ARG_IN, fi_addr_t to, uint64_t tag), BUF, .peer = to, TAG, INJECT)
-CALL(tag_senddata, send_call, (ARG_IN, void *desc, uint64_t data, fi_addr_t to, uint64_t tag, void *context), BUF, .peer = to, TAG, TX_DATA)
+CALL(tag_senddata, send_call, (ARG_IN, void *desc, uint64_t data, fi_addr_t to, uint64_t tag, void *context),
+     BUF, .peer = to, TAG, TX_DATA)
 CALL(tag_injectdata, send_call, (ARG_IN, uint64_t data, fi_addr_t to, uint64_t tag), BUF, .peer = to, TAG, INJECT_DATA)
-CALL(tag_recv, recv_call, (ARG_OUT, fi_addr_t from, uint64_t tag, uint64_t ignore, void *context),
+CALL(tag_recv, rfi_post, (ARG_OUT, fi_addr_t from, uint64_t tag, uint64_t ignore, void *context),
      BUF, .peer = from, TAG, .ignore = ignore, RX)
-CALL(tag_recvv, recv_call, (ARG_V, fi_addr_t from, uint64_t tag, uint64_t ignore, void *context),
+CALL(tag_recvv, rfi_post, (ARG_V, fi_addr_t from, uint64_t tag, uint64_t ignore, void *context),
      VEC, .peer = from, TAG, .ignore = ignore, RX)
-CALL(tag_recvmsg, recv_call, (ARG_EP, const struct fi_msg_tagged *m, uint64_t flags),
-     MSG, .tagged = true, .tag = m->tag, .ignore = m->ignore)
+CALL(tag_recvmsg, rfi_post, (ARG_EP, const struct fi_msg_tagged *m, uint64_t flags),
+     MSG, TAGGED, .ignore = m->ignore)
 
 struct fi_ops_tagged rfi_tagged_ops = {
-	.size = sizeof(struct fi_ops_tagged), .recv = tag_recv, .recvv = tag_recvv, .recvmsg = tag_recvmsg, .send = tag_send, .sendv = tag_sendv,
-	.sendmsg = tag_sendmsg, .inject = tag_inject, .senddata = tag_senddata, .injectdata = tag_injectdata,
+	.size = sizeof(struct fi_ops_tagged), .recv = tag_recv, .recvv = tag_recvv, .recvmsg = tag_recvmsg,
+	.send = tag_send, .sendv = tag_sendv, .sendmsg = tag_sendmsg,
+	.inject = tag_inject, .senddata = tag_senddata, .injectdata = tag_injectdata,
 };
 
 /* ---- Remote memory ---- */
 
-CALL(rma_read, read_call, (ARG_OUT, ARG_AT, void *context), BUF, AT, TX)
-CALL(rma_readv, read_call, (ARG_V, ARG_AT, void *context), VEC, AT, TX)
-CALL(rma_readmsg, read_call, (ARG_EP, const struct fi_msg_rma *m, uint64_t flags), MSG, REMOTE, .remote = m->rma_iov->len)
-CALL(rma_write, write_call, (ARG_IN, void *desc, ARG_AT, void *context), BUF, AT, TX)
-CALL(rma_writev, write_call, (ARG_V, ARG_AT, void *context), VEC, AT, TX)
-CALL(rma_writemsg, write_call, (ARG_EP, const struct fi_msg_rma *m, uint64_t flags), MSG, REMOTE, .remote = m->rma_iov->len)
-CALL(rma_inject, write_call, (ARG_IN, ARG_AT), BUF, AT, INJECT)
-CALL(rma_writedata, write_call, (ARG_IN, void *desc, uint64_t data, ARG_AT, void *context), BUF, AT, TX_DATA)
-CALL(rma_injectdata, write_call, (ARG_IN, uint64_t data, ARG_AT), BUF, AT, INJECT_DATA)
+CALL(rma_read, rma_call, (ARG_OUT, ARG_AT, void *context), BUF, AT, TX)
+CALL(rma_readv, rma_call, (ARG_V, ARG_AT, void *context), VEC, AT, TX)
+CALL(rma_readmsg, rma_call, (ARG_EP, const struct fi_msg_rma *m, uint64_t flags), RMA)
+CALL(rma_write, rma_call, (ARG_IN, void *desc, ARG_AT, void *context), WRITE, BUF, AT, TX)
+CALL(rma_writev, rma_call, (ARG_V, ARG_AT, void *context), WRITE, VEC, AT, TX)
+CALL(rma_writemsg, rma_call, (ARG_EP, const struct fi_msg_rma *m, uint64_t flags), WRITE, RMA)
+CALL(rma_inject, rma_call, (ARG_IN, ARG_AT), WRITE, BUF, AT, INJECT)
+CALL(rma_writedata, rma_call, (ARG_IN, void *desc, uint64_t data, ARG_AT, void *context), WRITE, BUF, AT, TX_DATA)
+CALL(rma_injectdata, rma_call, (ARG_IN, uint64_t data, ARG_AT), WRITE, BUF, AT, INJECT_DATA)
 
 struct fi_ops_rma rfi_rma_ops = {
-	.size = sizeof(struct fi_ops_rma), .read = rma_read, .readv = rma_readv, .readmsg = rma_readmsg, .write = rma_write, .writev = rma_writev,
-	.writemsg = rma_writemsg, .inject = rma_inject, .writedata = rma_writedata, .injectdata = rma_injectdata,
+	.size = sizeof(struct fi_ops_rma), .read = rma_read, .readv = rma_readv, .readmsg = rma_readmsg,
+	.write = rma_write, .writev = rma_writev, .writemsg = rma_writemsg,
+	.inject = rma_inject, .writedata = rma_writedata, .injectdata = rma_injectdata,
 };
 
 /* ---- Atomics: the memory that a call has is a list of elements ---- */
@@ -173,9 +164,9 @@ struct fi_ops_rma rfi_rma_ops = {
 #define RESULT .result = result, .results = results
 #define COMPARE .compare = compare, .compares = compares
 #define HOW AT, .type = type, .op = op
-#define ATOMIC_MSG                                                                                                   \
-	.operand = m->msg_iov, .operands = m->iov_count, .peer = m->addr, .context = m->context, .data = m->data,    \
-	.flags = flags, REMOTE, .remote = m->rma_iov->count, .type = m->datatype, .op = m->op
+#define ATOMIC_MSG                                                                        \
+	.operand = m->msg_iov, .operands = m->iov_count, ANY, REMOTE, .remote = m->rma_iov->count, \
+	.type = m->datatype, .op = m->op
 
 CALL(at_write, rfi_atomic, (ARG_ONE, ARG_TO), ONE(operand, buf), HOW, TX)
 CALL(at_writev, rfi_atomic, (ARG_MORE, ARG_TO), MORE, HOW, TX)
@@ -184,10 +175,12 @@ CALL(at_inject, rfi_atomic, (ARG_EP, const void *buf, size_t n, ARG_AT, ARG_HOW)
 CALL(at_fetch, rfi_atomic, (ARG_ONE, void *to_buf, void *to_desc, ARG_TO),
      ONE(operand, buf), ONE(result, to_buf), HOW, TX, .form = F_FETCH)
 CALL(at_fetchv, rfi_atomic, (ARG_MORE, ARG_RESULT, ARG_TO), MORE, RESULT, HOW, TX, .form = F_FETCH)
-CALL(at_fetchmsg, rfi_atomic, (ARG_EP, const struct fi_msg_atomic *m, ARG_RESULT, uint64_t flags), ATOMIC_MSG, RESULT, .form = F_FETCH)
+CALL(at_fetchmsg, rfi_atomic, (ARG_EP, const struct fi_msg_atomic *m, ARG_RESULT, uint64_t flags),
+     ATOMIC_MSG, RESULT, .form = F_FETCH)
 CALL(at_comp, rfi_atomic, (ARG_ONE, const void *with, void *with_desc, void *to_buf, void *to_desc, ARG_TO),
      ONE(operand, buf), ONE(compare, with), ONE(result, to_buf), HOW, TX, .form = F_COMPARE)
-CALL(at_compv, rfi_atomic, (ARG_MORE, ARG_COMPARE, ARG_RESULT, ARG_TO), MORE, COMPARE, RESULT, HOW, TX, .form = F_COMPARE)
+CALL(at_compv, rfi_atomic, (ARG_MORE, ARG_COMPARE, ARG_RESULT, ARG_TO),
+     MORE, COMPARE, RESULT, HOW, TX, .form = F_COMPARE)
 CALL(at_compmsg, rfi_atomic, (ARG_EP, const struct fi_msg_atomic *m, ARG_COMPARE, ARG_RESULT, uint64_t flags),
      ATOMIC_MSG, COMPARE, RESULT, .form = F_COMPARE)
 
@@ -202,7 +195,8 @@ VALID(fetch_valid, F_FETCH)
 VALID(comp_valid, F_COMPARE)
 
 struct fi_ops_atomic rfi_atomic_ops = {
-	.size = sizeof(struct fi_ops_atomic), .write = at_write, .writev = at_writev, .writemsg = at_writemsg, .inject = at_inject,
-	.readwrite = at_fetch, .readwritev = at_fetchv, .readwritemsg = at_fetchmsg, .compwrite = at_comp, .compwritev = at_compv,
-	.compwritemsg = at_compmsg, .writevalid = write_valid, .readwritevalid = fetch_valid, .compwritevalid = comp_valid,
+	.size = sizeof(struct fi_ops_atomic), .write = at_write, .writev = at_writev, .writemsg = at_writemsg,
+	.inject = at_inject, .readwrite = at_fetch, .readwritev = at_fetchv, .readwritemsg = at_fetchmsg,
+	.compwrite = at_comp, .compwritev = at_compv, .compwritemsg = at_compmsg,
+	.writevalid = write_valid, .readwritevalid = fetch_valid, .compwritevalid = comp_valid,
 };

@@ -39,9 +39,7 @@ static int w_control(struct fid *fid, int command, void *arg)
 	return 0;
 }
 
-static struct fi_ops fid_ops = {
-	.size = sizeof(struct fi_ops), .close = w_close, .bind = rfi_no_bind, .control = w_control, .ops_open = rfi_no_ops_open,
-};
+static struct fi_ops fid_ops = FID_OPS(w_close, rfi_no_bind, w_control);
 
 static int w_open(struct rfi_domain *d, size_t class, enum fi_wait_obj wait, void *context, struct waitable **out)
 {
@@ -92,11 +90,11 @@ static void drop(struct waitable *w)
 /* ---- Completion queues ---- */
 
 static const size_t sizes[] = {
-	[FI_CQ_FORMAT_UNSPEC] = 0, [FI_CQ_FORMAT_CONTEXT] = sizeof(struct fi_cq_entry), [FI_CQ_FORMAT_MSG] = sizeof(struct fi_cq_msg_entry),
+	[FI_CQ_FORMAT_CONTEXT] = sizeof(struct fi_cq_entry), [FI_CQ_FORMAT_MSG] = sizeof(struct fi_cq_msg_entry),
 	[FI_CQ_FORMAT_DATA] = sizeof(struct fi_cq_data_entry), [FI_CQ_FORMAT_TAGGED] = sizeof(struct fi_cq_tagged_entry),
 };
 
-/* take stores up to n completions in the queue's format: each format is the beginning of the longest. An error ends them. */
+/* take stores up to n completions, up to an error. The queue's format is the beginning of the longest one. */
 static ssize_t take(struct waitable *w, void *buf, size_t n, fi_addr_t *src)
 {
 	size_t size = sizes[w->format], i = 0;
@@ -199,8 +197,8 @@ static const char *cq_strerror(struct fid_cq *cq, int prov_errno, const void *da
 }
 
 static struct fi_ops_cq cq_ops = {
-	.size = sizeof(struct fi_ops_cq), .read = cq_read, .readfrom = cq_readfrom, .readerr = cq_readerr, .sread = cq_sread,
-	.sreadfrom = cq_sreadfrom, .signal = cq_signal, .strerror = cq_strerror,
+	.size = sizeof(struct fi_ops_cq), .read = cq_read, .readfrom = cq_readfrom, .readerr = cq_readerr,
+	.sread = cq_sread, .sreadfrom = cq_sreadfrom, .signal = cq_signal, .strerror = cq_strerror,
 };
 
 int rfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **out, void *context)
@@ -273,7 +271,8 @@ static const char *eq_strerror(struct fid_eq *fid, int prov_errno, const void *d
 }
 
 static struct fi_ops_eq eq_ops = {
-	.size = sizeof(struct fi_ops_eq), .read = eq_read, .readerr = eq_readerr, .write = eq_write, .sread = eq_sread, .strerror = eq_strerror,
+	.size = sizeof(struct fi_ops_eq), .read = eq_read, .readerr = eq_readerr, .write = eq_write,
+	.sread = eq_sread, .strerror = eq_strerror,
 };
 
 int rfi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
@@ -344,8 +343,8 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 }
 
 static struct fi_ops_cntr cntr_ops = {
-	.size = sizeof(struct fi_ops_cntr), .read = cntr_read, .readerr = cntr_readerr, .add = cntr_add, .set = cntr_set, .wait = cntr_wait,
-	.adderr = cntr_adderr, .seterr = cntr_seterr,
+	.size = sizeof(struct fi_ops_cntr), .read = cntr_read, .readerr = cntr_readerr, .add = cntr_add,
+	.set = cntr_set, .wait = cntr_wait, .adderr = cntr_adderr, .seterr = cntr_seterr,
 };
 
 int rfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **out, void *context)

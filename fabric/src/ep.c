@@ -10,8 +10,8 @@ enum { BUFFER = 8 << 20, LINGER_MS = 5000, FLUSH_MS = 2000 };
 
 /* What each of BOUND is about. */
 static const uint64_t kinds[BOUND] = {
-	[TX_CQ] = FI_TRANSMIT, [RX_CQ] = FI_RECV, [C_SEND] = FI_SEND, [C_RECV] = FI_RECV, [C_READ] = FI_READ, [C_WRITE] = FI_WRITE,
-	[C_REMOTE_READ] = FI_REMOTE_READ, [C_REMOTE_WRITE] = FI_REMOTE_WRITE,
+	[TX_CQ] = FI_TRANSMIT, [RX_CQ] = FI_RECV, [C_SEND] = FI_SEND, [C_RECV] = FI_RECV, [C_READ] = FI_READ,
+	[C_WRITE] = FI_WRITE, [C_REMOTE_READ] = FI_REMOTE_READ, [C_REMOTE_WRITE] = FI_REMOTE_WRITE,
 };
 
 static int ep_enable(struct rfi_ep *ep)
@@ -44,13 +44,6 @@ static void flush(struct rfi_ep *ep)
 	}
 }
 
-static void ep_free(struct rfi_ep *ep)
-{
-	free(ep->op_ids.slots);
-	free(ep->rx_ids.slots);
-	free(ep);
-}
-
 static int ep_close(struct fid *fid)
 {
 	struct rfi_ep *ep = EP(fid);
@@ -65,10 +58,8 @@ static int ep_close(struct fid *fid)
 		rfi_op_free(ep, LIST_ENTRY(l, struct op, all));
 	rfi_peers_end(ep);
 	for (int i = 0; i < BOUND; i++)
-		if (ep->bound[i]) {
-			rfi_fds_forget(ep->bound[i], ep);
+		if (ep->bound[i])
 			ep->bound[i]->refs--;
-		}
 	if (ep->av)
 		ep->av->refs--;
 	d->refs--;
@@ -82,7 +73,7 @@ static int ep_close(struct fid *fid)
 	}
 	rfi_unlock(d);
 	rds_socket_free(ep->socket);
-	ep_free(ep);
+	free(ep);
 	return 0;
 }
 
@@ -129,26 +120,13 @@ static int ep_bind(struct fid *fid, struct fid *other, uint64_t flags)
 static int ep_control(struct fid *fid, int command, void *arg)
 {
 	struct rfi_ep *ep = EP(fid);
-	uint64_t *flags = arg, *own = NULL;
-	int err = -FI_ENOSYS;
-	if (command == FI_GETOPSFLAG || command == FI_SETOPSFLAG) {
-		own = *flags & FI_TRANSMIT ? &ep->tx_flags : &ep->rx_flags;
-		err = !(*flags & FI_TRANSMIT) == !(*flags & FI_RECV) ? -FI_EINVAL : 0;
-	}
 	rfi_lock(ep->domain);
-	if (command == FI_ENABLE)
-		err = ep_enable(ep);
-	else if (!err && command == FI_GETOPSFLAG)
-		*flags = *own;
-	else if (!err)
-		*own = *flags & ~(uint64_t)(FI_TRANSMIT | FI_RECV);
+	int err = command == FI_ENABLE ? ep_enable(ep) : -FI_ENOSYS;
 	rfi_unlock(ep->domain);
 	return err;
 }
 
-static struct fi_ops ep_fid_ops = {
-	.size = sizeof(struct fi_ops), .close = ep_close, .bind = ep_bind, .control = ep_control, .ops_open = rfi_no_ops_open,
-};
+static struct fi_ops ep_fid_ops = FID_OPS(ep_close, ep_bind, ep_control);
 
 static int ep_getopt(fid_t fid, int level, int name, void *value, size_t *len)
 {
@@ -180,8 +158,8 @@ ABSENT(no_ctx_tx, struct fid_ep *ep, int i, struct fi_tx_attr *attr, struct fid_
 ABSENT(no_ctx_rx, struct fid_ep *ep, int i, struct fi_rx_attr *attr, struct fid_ep **rx, void *context)
 
 static struct fi_ops_ep ep_ops = {
-	.size = sizeof(struct fi_ops_ep), .cancel = rfi_cancel, .getopt = ep_getopt, .setopt = ep_setopt, .tx_ctx = no_ctx_tx, .rx_ctx = no_ctx_rx,
-	.rx_size_left = no_left, .tx_size_left = no_left,
+	.size = sizeof(struct fi_ops_ep), .cancel = rfi_cancel, .getopt = ep_getopt, .setopt = ep_setopt,
+	.tx_ctx = no_ctx_tx, .rx_ctx = no_ctx_rx, .rx_size_left = no_left, .tx_size_left = no_left,
 };
 
 static int cm_getname(fid_t fid, void *addr, size_t *len)
@@ -203,18 +181,17 @@ ABSENT(no_shutdown, struct fid_ep *ep, uint64_t flags)
 ABSENT(no_join, struct fid_ep *ep, const void *addr, uint64_t flags, struct fid_mc **mc, void *context)
 
 static struct fi_ops_cm cm_ops = {
-	.size = sizeof(struct fi_ops_cm), .setname = no_setname, .getname = cm_getname, .getpeer = no_getpeer, .connect = no_connect,
-	.listen = no_listen, .accept = no_accept, .reject = no_reject, .shutdown = no_shutdown, .join = no_join,
+	.size = sizeof(struct fi_ops_cm), .setname = no_setname, .getname = cm_getname, .getpeer = no_getpeer,
+	.connect = no_connect, .listen = no_listen, .accept = no_accept,
+	.reject = no_reject, .shutdown = no_shutdown, .join = no_join,
 };
 
 static int bound(struct rfi_ep *ep, struct fi_info *info)
 {
 	struct rds_addr at;
-	int err;
-	if (info->src_addr)
-		err = rds_addr_from(info->src_addr, (socklen_t)info->src_addrlen, &at);
-	else
-		err = rds_addrs(ep->domain->client, &at, 1) < 1 ? -FI_EADDRNOTAVAIL : 0;
+	int err = info->src_addr ? rds_addr_from(info->src_addr, (socklen_t)info->src_addrlen, &at) : 0;
+	if (!info->src_addr && rds_addrs(ep->domain->client, &at, 1) < 1)
+		err = -FI_EADDRNOTAVAIL;
 	if (!err)
 		err = rds_bind(ep->domain->client, &at, &ep->socket);
 	if (err) {
@@ -246,17 +223,20 @@ int rfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
 	ep->tx_size = tx->size ? tx->size : TX_SIZE;
 	ep->rx_size = rx->size ? rx->size : RX_SIZE;
 	ep->min_multi = 64;
-	struct link *lists[] = {&ep->link, &ep->busy, &ep->ops, &ep->transfers, &ep->claimed};
+	struct link *lists[] = {&ep->link, &ep->busy, &ep->ops, &ep->transfers, &ep->match[0].all, &ep->match[1].all};
 	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
 		list_init(lists[i]);
-	for (int i = 0; i < PEER_HEADS; i++)
-		list_init(&ep->peers[i]);
-	match_init(&ep->match[0]);
-	match_init(&ep->match[1]);
+	lists_init(ep->peers, PEER_HEADS);
+	lists_init(ep->op_ids, IDS);
+	lists_init(ep->rx_ids, IDS);
+	for (int i = 0; i < 2; i++) {
+		lists_init(ep->match[i].posted, MATCH_HEADS + 1);
+		lists_init(ep->match[i].hashed, MATCH_HEADS);
+	}
 	int err = bound(ep, info);
 	if (err) {
 		rds_socket_free(ep->socket);
-		ep_free(ep);
+		free(ep);
 		return err;
 	}
 	rfi_hold(ep->domain);

@@ -1,11 +1,11 @@
-/* fabric.c - the provider, fabrics and domains. */
+/* fabric.c - the provider, fabrics, domains, and memory that peers may use. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "fi.h"
 
-enum { OPEN_TIMEOUT_MS = 5000 };
+enum { OPEN_TIMEOUT_MS = 5000, ADOPT_MIN = 65536, CLOSE_MS = 5000 };
 
 int64_t rfi_now_ms(void)
 {
@@ -32,6 +32,130 @@ int rfi_open_client(rds_client **client)
 		FI_INFO(&rfi_provider, FI_LOG_CORE, "no session with rdsd: %s %s\n", rds_error_text(err), rds_refusal());
 	return err;
 }
+
+/* ---- Memory ---- */
+
+static struct rfi_mr *mr_of(struct rfi_domain *d, uint64_t key)
+{
+	LIST_EACH(l, after, &d->mrs[rfi_hash(key, MR_HEADS)]) {
+		struct rfi_mr *mr = LIST_ENTRY(l, struct rfi_mr, link);
+		if (mr->fid.key == key)
+			return mr;
+	}
+	return NULL;
+}
+
+/* rfi_mr_find returns the region of key if it has the bytes and allows the access, else NULL and an error. */
+struct rfi_mr *rfi_mr_find(struct rfi_domain *d, uint64_t key, uint64_t addr, uint64_t len, uint64_t access, int *err)
+{
+	struct rfi_mr *mr = mr_of(d, key);
+	*err = 0;
+	if (!mr)
+		*err = FI_ENOKEY;
+	else if ((mr->access & access) != access)
+		*err = FI_EACCES;
+	else if (addr < mr->base || addr - mr->base > mr->len || len > mr->len - (addr - mr->base))
+		*err = FI_EINVAL;
+	return *err ? NULL : mr;
+}
+
+/* adopt lets the daemon use the memory, if it can: then reads and writes need no progress of this endpoint (rma.c). */
+static void adopt(struct rfi_mr *mr)
+{
+	int off = 0;
+	fi_param_get_bool(&rfi_provider, "progress_only", &off);
+	if (mr->len < ADOPT_MIN || off)
+		return;
+	int err = rds_adopt(mr->domain->client, mr->mem, mr->len, &mr->buffer);
+	if (err) {
+		mr->buffer = NULL;
+		FI_INFO(&rfi_provider, FI_LOG_MR, "memory is not adopted: %s %s\n", rds_error_text(err), rds_refusal());
+	}
+}
+
+static int mr_close(struct fid *fid)
+{
+	struct rfi_mr *mr = (struct rfi_mr *)(void *)fid;
+	struct rfi_domain *d = mr->domain;
+	rfi_lock(d);
+	list_del(&mr->link);
+	d->refs--;
+	rds_region *region = mr->region;
+	rfi_unlock(d);
+	if (region && rds_release(region, CLOSE_MS))
+		WARN(FI_LOG_MR, "a peer has not given a region back\n");
+	rds_region_free(region);
+	if (mr->buffer && rds_buffer_close_wait(mr->buffer, CLOSE_MS))
+		WARN(FI_LOG_MR, "operations still use memory that the program has deregistered\n");
+	rds_buffer_free(mr->buffer);
+	free(mr);
+	return 0;
+}
+
+/* mr_bind: a region belongs to all endpoints of its domain, whichever it is bound to. */
+static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+	return other->fclass == FI_CLASS_EP ? 0 : -FI_ENOSYS;
+}
+
+static int mr_control(struct fid *fid, int command, void *arg)
+{
+	return command == FI_ENABLE || command == FI_REFRESH ? 0 : -FI_ENOSYS;
+}
+
+static struct fi_ops mr_fid_ops = FID_OPS(mr_close, mr_bind, mr_control);
+
+static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t key,
+		  uint64_t flags, struct fid_mr **out, void *context)
+{
+	struct rfi_domain *d = DOMAIN(fid);
+	if (fid->fclass != FI_CLASS_DOMAIN || (flags & ~(uint64_t)FI_RMA_EVENT))
+		return flags ? -FI_EBADFLAGS : -FI_EINVAL;
+	struct rfi_mr *mr = calloc(1, sizeof *mr);
+	if (!mr)
+		return -FI_ENOMEM;
+	rfi_lock(d);
+	if (d->mr_mode & FI_MR_PROV_KEY)
+		key = d->next_key++;
+	else if (mr_of(d, key)) {
+		rfi_unlock(d);
+		free(mr);
+		return -FI_ENOKEY;
+	}
+	mr->fid.fid = (struct fid){.fclass = FI_CLASS_MR, .context = context, .ops = &mr_fid_ops};
+	mr->fid.mem_desc = mr;
+	mr->fid.key = key;
+	mr->domain = d;
+	mr->mem = (char *)(uintptr_t)buf;
+	mr->len = len;
+	mr->base = d->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)buf : offset;
+	mr->access = access;
+	adopt(mr);
+	list_add(&d->mrs[rfi_hash(key, MR_HEADS)], &mr->link);
+	d->refs++;
+	rfi_unlock(d);
+	*out = &mr->fid;
+	return 0;
+}
+
+static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
+		   uint64_t key, uint64_t flags, struct fid_mr **mr, void *context)
+{
+	if (count != 1)
+		return -FI_EINVAL;
+	return mr_reg(fid, iov->iov_base, iov->iov_len, access, offset, key, flags, mr, context);
+}
+
+static int mr_regattr(struct fid *fid, const struct fi_mr_attr *a, uint64_t flags, struct fid_mr **mr)
+{
+	if (a->iface != FI_HMEM_SYSTEM)
+		return -FI_EOPNOTSUPP;
+	return mr_regv(fid, a->mr_iov, a->iov_count, a->access, a->offset, a->requested_key, flags, mr, a->context);
+}
+
+static struct fi_ops_mr mr_ops = {
+	.size = sizeof(struct fi_ops_mr), .reg = mr_reg, .regv = mr_regv, .regattr = mr_regattr,
+};
 
 /* ---- Domain ---- */
 
@@ -61,8 +185,7 @@ static void domain_init(struct rfi_domain *d)
 	pthread_cond_init(&d->changed, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	list_init(&d->eps);
-	for (int i = 0; i < MR_HEADS; i++)
-		list_init(&d->mrs[i]);
+	lists_init(d->mrs, MR_HEADS);
 	d->next_key = 1;
 }
 
@@ -89,14 +212,12 @@ static int domain_close(struct fid *fid)
 	return 0;
 }
 
-static struct fi_ops domain_fid_ops = {
-	.size = sizeof(struct fi_ops), .close = domain_close, .bind = rfi_no_bind, .control = rfi_no_control, .ops_open = rfi_no_ops_open,
-};
+static struct fi_ops domain_fid_ops = FID_OPS(domain_close, rfi_no_bind, rfi_no_control);
 
 static struct fi_ops_domain domain_ops = {
 	.size = sizeof(struct fi_ops_domain), .av_open = rfi_av_open, .cq_open = rfi_cq_open, .endpoint = rfi_ep_open,
-	.scalable_ep = no_scalable_ep, .cntr_open = rfi_cntr_open, .poll_open = no_poll_open, .stx_ctx = no_stx, .srx_ctx = no_srx,
-	.query_atomic = rfi_query_atomic,
+	.scalable_ep = no_scalable_ep, .cntr_open = rfi_cntr_open, .poll_open = no_poll_open, .stx_ctx = no_stx,
+	.srx_ctx = no_srx, .query_atomic = rfi_query_atomic,
 };
 
 static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context)
@@ -112,12 +233,8 @@ static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct f
 	domain_init(d);
 	d->fid.fid = (struct fid){.fclass = FI_CLASS_DOMAIN, .context = context, .ops = &domain_fid_ops};
 	d->fid.ops = &domain_ops;
-	d->fid.mr = &rfi_mr_ops;
+	d->fid.mr = &mr_ops;
 	d->mr_mode = info->domain_attr ? info->domain_attr->mr_mode : 0;
-	if (d->mr_mode == 1) /* what FI_MR_BASIC stands for */
-		d->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-	else if (d->mr_mode == 2) /* FI_MR_SCALABLE */
-		d->mr_mode = 0;
 	*domain = &d->fid;
 	return 0;
 }
@@ -133,9 +250,7 @@ static int fabric_close(struct fid *fid)
 	return 0;
 }
 
-static struct fi_ops fabric_fid_ops = {
-	.size = sizeof(struct fi_ops), .close = fabric_close, .bind = rfi_no_bind, .control = rfi_no_control, .ops_open = rfi_no_ops_open,
-};
+static struct fi_ops fabric_fid_ops = FID_OPS(fabric_close, rfi_no_bind, rfi_no_control);
 
 static struct fi_ops_fabric fabric_ops = {
 	.size = sizeof(struct fi_ops_fabric), .domain = domain_open, .passive_ep = no_passive_ep, .eq_open = rfi_eq_open,
@@ -157,13 +272,9 @@ static int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, 
 
 /* ---- Provider ---- */
 
-static void cleanup(void)
-{
-}
-
 struct fi_provider rfi_provider = {
 	.name = "rdsd", .version = FI_VERSION(1, 0), .fi_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
-	.getinfo = rfi_getinfo, .fabric = fabric_open, .cleanup = cleanup,
+	.getinfo = rfi_getinfo, .fabric = fabric_open,
 };
 
 struct fi_provider *fi_prov_ini(void); /* 2.x declares it nowhere */
@@ -171,6 +282,6 @@ struct fi_provider *fi_prov_ini(void); /* 2.x declares it nowhere */
 FI_EXT_INI
 {
 	fi_param_define(&rfi_provider, "socket", FI_PARAM_STRING, "control socket of rdsd (default: that of rds_open)");
-	fi_param_define(&rfi_provider, "progress_only", FI_PARAM_BOOL, "the target carries out all reads and writes (default: no)");
+	fi_param_define(&rfi_provider, "progress_only", FI_PARAM_BOOL, "reads and writes are the target's (default: no)");
 	return &rfi_provider;
 }

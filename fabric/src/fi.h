@@ -38,11 +38,7 @@ enum {
 	UNEXPECTED_MAX = 256 << 20,  /* bytes after which the endpoint receives nothing more */
 	PROBE_MS = 1000,         /* how long a peer may owe an answer before it is probed */
 	ATOMIC_BYTES = 8192,
-	MR_HEADS = 256,          /* a power of 2, as are the next four */
-	AV_HEADS = 1024,
-	PEER_HEADS = 1024,
-	MATCH_HEADS = 512,
-	RKEYS = 512
+	MR_HEADS = 256, AV_HEADS = 1024, PEER_HEADS = 1024, MATCH_HEADS = 512, RKEYS = 512, IDS = 1024 /* powers of 2 */
 };
 
 extern struct fi_provider rfi_provider;
@@ -82,19 +78,16 @@ struct rfi_mr {
 	struct rfi_ep *owner;
 };
 
-struct av_entry {
-	struct rds_addr addr;
-	bool used;
-	uint32_t next; /* index + 1 of the next in the hash list, or of the next free one */
-};
-
 struct rfi_av {
 	struct fid_av fid;
 	struct rfi_domain *domain;
-	struct av_entry *entries;
-	size_t count, room;
-	uint32_t free; /* index + 1 */
-	uint32_t heads[AV_HEADS];
+	struct av_entry {
+		struct link link;
+		struct rds_addr addr;
+		fi_addr_t n;
+	} **entries; /* by number */
+	size_t count;
+	struct link heads[AV_HEADS]; /* by address */
 	int refs;
 };
 
@@ -129,13 +122,10 @@ struct waitable {
 	uint64_t value, errs; /* of a counter; errs of a queue: errors in the ring */
 };
 
-/* A table of numbers for what a peer's answers name: an index and how often it was used. A number is not used again soon. */
-struct ids {
-	struct id {
-		void *what;
-		uint32_t uses, next; /* next: index + 1 of the next free one */
-	} *slots;
-	uint32_t room, free;
+/* A named is what a peer's answer names by a number, at the begin of an op or a transfer. */
+struct named {
+	struct link link; /* in a table of IDS lists */
+	uint64_t id;
 };
 
 enum { Q_RMA, Q_MSG, Q_REPLY, Q_COUNT };
@@ -162,21 +152,21 @@ enum op_kind { OP_MSG, OP_RTS, OP_DATA, OP_WRITE, OP_READ, OP_ATOMIC, OP_REPLY, 
 
 /* An op is an operation of the program that is not complete, or a reply that waits. */
 struct op {
+	struct named name;
 	struct link out; /* in a queue of peer */
 	struct link all; /* in ep->ops, but for replies */
 	enum op_kind kind;
 	struct peer *peer;
-	uint64_t id;
 	uint64_t flags; /* of its completion, and of the operation */
 	void *context;
 	struct wire head;
-	struct iovec iov[IOV_LIMIT], result[IOV_LIMIT];
-	size_t iovs, results;
+	struct iovec iov[IOV_LIMIT]; /* the memory that it is about; of an atomic: for the result */
+	size_t iovs;
 	size_t len, off;
 	bool owed, indirect, direct;
 	struct rds_segment local[IOV_LIMIT]; /* direct: the memory at this end, and where the peer's is */
 	uint64_t cookie, remote_off;
-	char copy[]; /* of an injected payload, or of a reply's */
+	char copy[]; /* of an injected payload, an atomic's or a reply's */
 };
 
 struct matcher {
@@ -201,10 +191,10 @@ struct rx {
 
 /* A transfer is a long message on its way into a receive. */
 struct transfer {
+	struct named name;
 	struct link link;
 	struct rx *rx;
 	struct peer *peer;
-	uint64_t id;
 	struct wire head;
 	size_t at, want, got;
 };
@@ -214,7 +204,7 @@ struct unexp {
 	struct link link, hashed;
 	struct peer *peer;
 	struct wire head;
-	void *claimed;
+	void *claimed; /* NULL, or the context of the call that has */
 	size_t len;
 	char data[];
 };
@@ -241,8 +231,9 @@ struct rfi_ep {
 	int failed; /* why the client works no more, positive */
 	size_t min_multi, tx_size, rx_size, tx_used, rx_used;
 	struct matcher match[2]; /* messages, tagged messages */
-	struct link peers[PEER_HEADS], busy, ops, transfers, claimed;
-	struct ids op_ids, rx_ids;
+	struct link peers[PEER_HEADS], busy, ops, transfers;
+	struct link op_ids[IDS], rx_ids[IDS]; /* of operations and transfers, by number */
+	uint64_t last_id;
 	struct rkey rkeys[RKEYS]; /* by hash: a collision forgets the older one */
 	size_t unexpected;
 	bool full; /* the send buffer */
@@ -254,7 +245,7 @@ enum form { F_WRITE, F_FETCH, F_COMPARE };
 
 /* A call is what the program asks for: a message, a receive, a read, a write or an atomic. */
 struct call {
-	bool tagged;
+	bool tagged, write;
 	const struct iovec *iov;
 	size_t iovs;
 	fi_addr_t peer;
@@ -265,6 +256,7 @@ struct call {
 	enum form form; /* of atomics, as is what follows */
 	enum fi_datatype type;
 	enum fi_op op;
+	size_t size; /* of an element */
 	const struct fi_ioc *operand, *compare, *result;
 	size_t operands, compares, results;
 };
@@ -275,15 +267,12 @@ int rfi_open_client(rds_client **);
 int64_t rfi_now_ms(void);
 void rfi_hold(struct rfi_domain *);
 bool rfi_let_go(struct rfi_domain *, const int *refs);
-
-/* mr.c */
-extern struct fi_ops_mr rfi_mr_ops;
 struct rfi_mr *rfi_mr_find(struct rfi_domain *, uint64_t key, uint64_t addr, uint64_t len, uint64_t access, int *err);
 
 /* av.c */
 int rfi_av_open(struct fid_domain *, struct fi_av_attr *, struct fid_av **, void *);
 fi_addr_t rfi_av_find(struct rfi_av *, const struct rds_addr *);
-int rfi_resolve(const char *node, const char *service, uint64_t flags, int family, struct rds_addr *);
+const struct rds_addr *rfi_av_addr(const struct rfi_av *, fi_addr_t);
 
 /* cq.c */
 int rfi_eq_open(struct fid_fabric *, struct fi_eq_attr *, struct fid_eq **, void *);
@@ -292,12 +281,11 @@ int rfi_cntr_open(struct fid_domain *, struct fi_cntr_attr *, struct fid_cntr **
 void rfi_cq_add(struct waitable *, const struct cqe *);
 void rfi_count(struct rfi_ep *, int counter, bool failed);
 
-/* wait.c. rfi_wait ends with 0 when w has n entries or counts to n, or has an error, else with -FI_EAGAIN after timeout_ms. */
+/* wait.c. rfi_wait returns 0 when w has n entries or counts to n, or has an error, -FI_EAGAIN after timeout_ms. */
 int rfi_wait(struct waitable *w, uint64_t n, int timeout_ms);
 void rfi_changed(struct waitable *);
 int rfi_fds_open(struct waitable *);
 int rfi_fds_watch(struct waitable *, struct rfi_ep *);
-void rfi_fds_forget(struct waitable *, struct rfi_ep *);
 int rfi_trywait(struct fid_fabric *, struct fid **, int);
 void rfi_progress_all(struct rfi_domain *);
 
@@ -309,51 +297,37 @@ extern struct fi_ops_rma rfi_rma_ops;
 extern struct fi_ops_atomic rfi_atomic_ops;
 
 /* op.c */
-int ids_add(struct ids *, void *, uint64_t *id);
-void *ids_get(const struct ids *, uint64_t id);
-void ids_del(struct ids *, uint64_t id);
-struct op *rfi_op(struct rfi_ep *, enum op_kind, const struct call *, size_t copy, ssize_t *err);
+void rfi_name(struct rfi_ep *, struct link *table, struct named *);
+void *rfi_named(struct link *table, uint64_t id);
+struct op *rfi_op(struct rfi_ep *, enum op_kind, const struct call *, uint64_t flags, size_t copy, ssize_t *err);
+struct op *rfi_reply_op(struct peer *, enum op_kind, const struct wire *, size_t copy);
 void rfi_op_iov(struct op *, const struct iovec *, size_t count, bool copy);
-ssize_t rfi_op_start(struct rfi_ep *, struct op *, int queue);
+void rfi_op_start(struct rfi_ep *, struct op *, int queue);
 void rfi_op_owe(struct op *);
 void rfi_op_end(struct rfi_ep *, struct op *, int err);
 void rfi_op_free(struct rfi_ep *, struct op *);
-
-/* peer.c */
 struct peer *rfi_peer(struct rfi_ep *, const struct rds_addr *);
-struct peer *rfi_peer_of(struct rfi_ep *, fi_addr_t);
 void rfi_peers_end(struct rfi_ep *);
 void rfi_peer_lost(struct rfi_ep *, const struct rds_addr *, int err);
 void rfi_probe(struct rfi_ep *);
 
-/* out.c. rfi_out sends what waits. */
+/* progress.c */
 int rfi_push(struct rfi_ep *, struct peer *, struct rds_msg *);
 int rfi_xmit(struct rfi_ep *, struct peer *, const struct wire *, const struct iovec *, size_t iovs, uint64_t token);
 void rfi_queue(struct rfi_ep *, struct op *, int queue);
-void rfi_out(struct rfi_ep *);
 void rfi_reply(struct rfi_ep *, struct peer *, struct wire, const void *data, size_t len);
 void rfi_answer(struct rfi_ep *, struct peer *, uint8_t kind, uint64_t id, int err);
-
-/* progress.c */
 int rfi_progress(struct rfi_ep *);
 size_t rfi_scatter(const struct iovec *, size_t iovs, size_t off, const void *data, size_t len);
-size_t rfi_slice(const struct iovec *, size_t iovs, size_t off, size_t len, struct iovec *to, size_t *n);
 
 /* What takes a datagram of a kind. */
 typedef void handler(struct rfi_ep *, struct peer *, const struct wire *, const char *data, size_t len);
 
-/* match.c, recv.c */
-void match_init(struct matcher *);
-void match_post(struct matcher *, struct rx *);
-struct rx *match_posted(struct matcher *, const struct peer *, uint64_t tag);
-void match_keep(struct matcher *, struct unexp *);
-struct unexp *match_unexpected(struct matcher *, const struct peer *, uint64_t tag, uint64_t ignore);
-void match_take(struct unexp *);
+/* recv.c */
 ssize_t rfi_post(struct rfi_ep *, const struct call *);
 ssize_t rfi_cancel(fid_t, void *);
 handler rfi_on_message, rfi_on_data;
 void rfi_transfer_end(struct rfi_ep *, struct transfer *, int err);
-void rfi_rx_lost(struct rfi_ep *, const struct peer *, int err);
 void rfi_rx_end(struct rfi_ep *, int err);
 
 /* rma.c, atomic.c */
@@ -363,21 +337,13 @@ int rfi_direct_xmit(struct rfi_ep *, struct op *);
 void rfi_direct_end(struct rfi_ep *, struct op *, const struct rds_completion *, int err);
 void rfi_learn(struct rfi_ep *, const struct op *, const struct wire *);
 void rfi_direct_close(struct rfi_ep *);
-void rfi_remote_event(struct rfi_ep *, const struct peer *, const struct wire *, uint64_t flags);
 ssize_t rfi_atomic(struct rfi_ep *, const struct call *);
-ssize_t rfi_issue(struct rfi_ep *, const struct call *, enum op_kind, size_t len, const struct wire *, int queue);
+ssize_t rfi_issue(struct rfi_ep *, const struct call *, enum op_kind, uint64_t flags, size_t len, const struct wire *);
 int rfi_atomic_valid(enum form, enum fi_datatype, enum fi_op, size_t *count);
 int rfi_query_atomic(struct fid_domain *, enum fi_datatype, enum fi_op, struct fi_atomic_attr *, uint64_t);
 
-static inline void rfi_lock(struct rfi_domain *d)
-{
-	pthread_mutex_lock(&d->lock);
-}
-
-static inline void rfi_unlock(struct rfi_domain *d)
-{
-	pthread_mutex_unlock(&d->lock);
-}
+#define rfi_lock(d) pthread_mutex_lock(&(d)->lock)
+#define rfi_unlock(d) pthread_mutex_unlock(&(d)->lock)
 
 /* rfi_hash spreads x over n, a power of 2. */
 static inline uint32_t rfi_hash(uint64_t x, uint32_t n)
@@ -403,6 +369,9 @@ static inline uint32_t rfi_addr_hash(const struct rds_addr *a, uint32_t n)
 ABSENT(rfi_no_bind, struct fid *fid, struct fid *other, uint64_t flags)
 ABSENT(rfi_no_control, struct fid *fid, int command, void *arg)
 ABSENT(rfi_no_ops_open, struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
+
+#define FID_OPS(close_, bind_, control_) \
+	{.size = sizeof(struct fi_ops), .close = close_, .bind = bind_, .control = control_, .ops_open = rfi_no_ops_open}
 
 /* A flag of operations: no completion but of an error. */
 #define QUIET (1ULL << 60)

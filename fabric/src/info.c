@@ -1,5 +1,6 @@
 /* info.c - fi_getinfo: what the provider offers, and whether it is what was asked for. */
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,183 +8,109 @@
 
 #include "fi.h"
 
-enum { ADDRS_MAX = 64 };
+enum { ADDRS_MAX = 64, QUEUE_MAX = 65536, MR_BASIC = 1, KNOWN_MS = 2000 };
 
-static const uint64_t tx_caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
-static const uint64_t rx_caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |
-				FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV | FI_RMA_EVENT;
-static const uint64_t domain_caps = FI_LOCAL_COMM | FI_REMOTE_COMM;
-static const uint64_t orders = FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW |
-			       FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
-static const uint64_t tx_op_flags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
-static const uint64_t rx_op_flags = FI_COMPLETION | FI_MULTI_RECV;
-enum { MR_BASIC = 1, MR_SCALABLE = 2 };
-static const uint32_t own_protocol = 1u << 31 | 0x524453; /* a provider's own, as the top bit says */
-static const size_t most = (size_t)1 << 40; /* bytes of a message or operation */
+#define OWN_PROTOCOL (1u << 31 | 0x524453)  /* a provider's own, as the top bit says */
+#define LONGEST ((size_t)1 << 40)           /* bytes of a message or operation */
+#define BOTH_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC)
+#define DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
+#define RECV_CAPS (FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE)
+#define RX_CAPS (BOTH_CAPS | RECV_CAPS | FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV | FI_RMA_EVENT)
+#define SEND_CAPS (FI_SEND | FI_READ | FI_WRITE)
+#define TX_CAPS (BOTH_CAPS | SEND_CAPS)
+#define ORDERS                                                                                       \
+	(FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | \
+	 FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
 
-static bool tx_fits(const struct fi_tx_attr *h)
+/* The most that there is of each attribute. */
+static const struct fi_tx_attr tx_most = {
+	.caps = TX_CAPS, .msg_order = ORDERS, .inject_size = INJECT_SIZE, .size = QUEUE_MAX, .iov_limit = IOV_LIMIT,
+	.rma_iov_limit = 1,
+	.op_flags = FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE,
+};
+static const struct fi_rx_attr rx_most = {
+	.caps = RX_CAPS, .msg_order = ORDERS, .size = QUEUE_MAX, .iov_limit = IOV_LIMIT,
+	.op_flags = FI_COMPLETION | FI_MULTI_RECV,
+};
+static const struct fi_ep_attr ep_most = {
+	.type = FI_EP_RDM, .protocol = OWN_PROTOCOL, .protocol_version = 1, .max_msg_size = LONGEST,
+	.max_order_raw_size = LONGEST, .max_order_waw_size = LONGEST,
+	.mem_tag_format = ~0ULL >> 1, .tx_ctx_cnt = 1, .rx_ctx_cnt = 1,
+};
+static const struct fi_domain_attr domain_most = {
+	.threading = FI_THREAD_SAFE, .control_progress = FI_PROGRESS_AUTO, .data_progress = FI_PROGRESS_MANUAL,
+	.resource_mgmt = FI_RM_ENABLED, .mr_key_size = 8, .cq_data_size = 8, .cq_cnt = 65536, .cntr_cnt = 65536,
+	.mr_cnt = 65536, .ep_cnt = 4096, .tx_ctx_cnt = 4096, .rx_ctx_cnt = 4096, .max_ep_tx_ctx = 1, .max_ep_rx_ctx = 1, .mr_iov_limit = 1,
+	.caps = DOMAIN_CAPS,
+};
+
+/* OVER and OTHER tell that a number or bits of the hints are not among what there is. */
+#define OVER(h, most, field) ((h)->field > (most).field)
+#define OTHER(h, most, field) ((h)->field & ~(most).field)
+
+static bool tx_unfit(const struct fi_tx_attr *h)
 {
-	return !h || (!(h->caps & ~(tx_caps | domain_caps | FI_RMA_EVENT)) && !(h->op_flags & ~tx_op_flags) && !(h->msg_order & ~orders) &&
-		      !h->comp_order && h->inject_size <= INJECT_SIZE && h->size <= 65536 && h->iov_limit <= IOV_LIMIT && h->rma_iov_limit <= 1);
+	return h->caps & ~(TX_CAPS | DOMAIN_CAPS | FI_RMA_EVENT) || OTHER(h, tx_most, op_flags) ||
+	       OTHER(h, tx_most, msg_order) || h->comp_order || OVER(h, tx_most, inject_size) || OVER(h, tx_most, size) ||
+	       OVER(h, tx_most, iov_limit) || OVER(h, tx_most, rma_iov_limit);
 }
 
-static bool rx_fits(const struct fi_rx_attr *h)
+static bool rx_unfit(const struct fi_rx_attr *h)
 {
-	return !h || (!(h->caps & ~(rx_caps | domain_caps)) && !(h->op_flags & ~rx_op_flags) && !(h->msg_order & ~orders) &&
-		      !h->comp_order && h->size <= 65536 && h->iov_limit <= IOV_LIMIT);
+	return h->caps & ~(RX_CAPS | DOMAIN_CAPS) || OTHER(h, rx_most, op_flags) || OTHER(h, rx_most, msg_order) ||
+	       h->comp_order || OVER(h, rx_most, size) || OVER(h, rx_most, iov_limit);
 }
 
-static bool ep_fits(const struct fi_ep_attr *h)
+static bool ep_unfit(const struct fi_ep_attr *h)
 {
-	return !h || ((h->type == FI_EP_UNSPEC || h->type == FI_EP_RDM) && (!h->protocol || h->protocol == own_protocol) &&
-		      h->protocol_version <= 1 && h->max_msg_size <= most && !h->msg_prefix_size && h->max_order_raw_size <= most &&
-		      !h->max_order_war_size && h->max_order_waw_size <= most && (h->tx_ctx_cnt <= 1 || h->tx_ctx_cnt == FI_SHARED_CONTEXT) &&
-		      h->tx_ctx_cnt != FI_SHARED_CONTEXT && h->rx_ctx_cnt <= 1 && !h->auth_key_size);
+	return (h->type && h->type != FI_EP_RDM) || (h->protocol && h->protocol != OWN_PROTOCOL) || h->msg_prefix_size ||
+	       OVER(h, ep_most, protocol_version) || OVER(h, ep_most, max_msg_size) || h->max_order_war_size ||
+	       OVER(h, ep_most, max_order_raw_size) || OVER(h, ep_most, max_order_waw_size) ||
+	       OVER(h, ep_most, tx_ctx_cnt) || OVER(h, ep_most, rx_ctx_cnt) || h->auth_key_size;
 }
 
-static bool domain_fits(const struct fi_domain_attr *h)
+static bool domain_unfit(const struct fi_domain_attr *h)
 {
-	return !h || (h->data_progress != FI_PROGRESS_AUTO && h->cq_data_size <= 8 && h->mr_key_size <= 8 && h->max_ep_tx_ctx <= 1 &&
-		      h->max_ep_rx_ctx <= 1 && !h->max_ep_stx_ctx && !h->max_ep_srx_ctx && h->mr_iov_limit <= 1 &&
-		      !(h->caps & ~domain_caps) && !h->auth_key_size && h->max_err_data == 0);
+	return h->data_progress == FI_PROGRESS_AUTO || OVER(h, domain_most, cq_data_size) || h->mr_mode & MR_BASIC ||
+	       OVER(h, domain_most, mr_key_size) || OVER(h, domain_most, max_ep_tx_ctx) || h->auth_key_size ||
+	       OVER(h, domain_most, max_ep_rx_ctx) || h->max_ep_stx_ctx || h->max_ep_srx_ctx ||
+	       OVER(h, domain_most, mr_iov_limit) || OTHER(h, domain_most, caps) || h->max_err_data;
 }
 
+/* fits tells whether there is what the hints ask for. */
 static bool fits(const struct fi_info *h)
 {
-	if (!h)
-		return true;
-	if (h->caps & ~(tx_caps | rx_caps | domain_caps)) {
-		FI_INFO(&rfi_provider, FI_LOG_CORE, "not offered: capabilities %#llx\n", (unsigned long long)(h->caps & ~(tx_caps | rx_caps | domain_caps)));
-		return false;
-	}
-	if (h->addr_format != FI_FORMAT_UNSPEC && h->addr_format != FI_SOCKADDR && h->addr_format != FI_SOCKADDR_IN && h->addr_format != FI_SOCKADDR_IN6) {
-		FI_INFO(&rfi_provider, FI_LOG_CORE, "not offered: address format %u\n", h->addr_format);
-		return false;
-	}
-	const char *what = !tx_fits(h->tx_attr) ? "tx_attr" : !rx_fits(h->rx_attr) ? "rx_attr" : !ep_fits(h->ep_attr) ? "ep_attr" :
-			   !domain_fits(h->domain_attr) ? "domain_attr" : NULL;
+	const char *what = h->caps & ~(TX_CAPS | RX_CAPS | DOMAIN_CAPS)      ? "caps" :
+			   h->addr_format > FI_SOCKADDR_IN6                   ? "addr_format" :
+			   h->tx_attr && tx_unfit(h->tx_attr)             ? "tx_attr" :
+			   h->rx_attr && rx_unfit(h->rx_attr)             ? "rx_attr" :
+			   h->ep_attr && ep_unfit(h->ep_attr)             ? "ep_attr" :
+			   h->domain_attr && domain_unfit(h->domain_attr) ? "domain_attr" : NULL;
 	if (what)
-		FI_INFO(&rfi_provider, FI_LOG_CORE, "not offered: an attribute of %s\n", what);
+		FI_INFO(&rfi_provider, FI_LOG_CORE, "not offered: what the hints have as %s\n", what);
 	return !what;
 }
 
-/* filled returns the capabilities that those asked for stand for. */
-static uint64_t filled(uint64_t caps)
-{
-	if (!caps)
-		return tx_caps | rx_caps | domain_caps;
-	if (caps & (FI_MSG | FI_TAGGED) && !(caps & (FI_SEND | FI_RECV)))
-		caps |= FI_SEND | FI_RECV;
-	if (caps & (FI_RMA | FI_ATOMIC) && !(caps & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)))
-		caps |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-	return caps | domain_caps;
-}
+/* ---- Addresses ---- */
 
-static void fill_ep(struct fi_info *info, const struct fi_info *h)
+static bool is_v4(const struct rds_addr *a)
 {
-	*info->tx_attr = (struct fi_tx_attr){
-		.caps = info->caps & tx_caps, .msg_order = orders, .inject_size = INJECT_SIZE,
-		.size = h && h->tx_attr && h->tx_attr->size ? h->tx_attr->size : TX_SIZE, .iov_limit = IOV_LIMIT, .rma_iov_limit = 1,
-		.op_flags = h && h->tx_attr ? h->tx_attr->op_flags : 0,
-	};
-	*info->rx_attr = (struct fi_rx_attr){
-		.caps = info->caps & rx_caps, .msg_order = orders, .size = h && h->rx_attr && h->rx_attr->size ? h->rx_attr->size : RX_SIZE,
-		.iov_limit = IOV_LIMIT, .op_flags = h && h->rx_attr ? h->rx_attr->op_flags : 0,
-	};
-	*info->ep_attr = (struct fi_ep_attr){
-		.type = FI_EP_RDM, .protocol = own_protocol, .protocol_version = 1, .max_msg_size = most,
-		.max_order_raw_size = most, .max_order_waw_size = most, .mem_tag_format = ~0ULL >> 1, .tx_ctx_cnt = 1, .rx_ctx_cnt = 1,
-	};
-	if (h && h->ep_attr && h->ep_attr->mem_tag_format)
-		info->ep_attr->mem_tag_format = h->ep_attr->mem_tag_format;
-}
-
-static void fill_domain(struct fi_info *info, const struct fi_info *h)
-{
-	const struct fi_domain_attr *hd = h ? h->domain_attr : NULL;
-	struct fi_domain_attr *d = info->domain_attr;
-	d->domain = hd ? hd->domain : NULL;
-	d->threading = FI_THREAD_SAFE;
-	d->control_progress = hd && hd->control_progress ? hd->control_progress : FI_PROGRESS_AUTO;
-	d->data_progress = FI_PROGRESS_MANUAL;
-	d->resource_mgmt = FI_RM_ENABLED;
-	d->av_type = hd ? hd->av_type : FI_AV_UNSPEC;
-	d->mr_mode = !hd ? 0 : hd->mr_mode == MR_BASIC || hd->mr_mode == MR_SCALABLE ? hd->mr_mode :
-		     hd->mr_mode & FI_MR_ALLOCATED; /* the others are not needed */
-	d->mr_key_size = d->cq_data_size = 8;
-	d->cq_cnt = d->cntr_cnt = d->mr_cnt = 65536;
-	d->ep_cnt = d->tx_ctx_cnt = d->rx_ctx_cnt = 4096;
-	d->max_ep_tx_ctx = d->max_ep_rx_ctx = d->mr_iov_limit = 1;
-	d->caps = domain_caps;
-}
-
-static bool family_fits(const struct fi_info *h, int family)
-{
-	uint32_t want = h ? h->addr_format : FI_FORMAT_UNSPEC;
-	return want == FI_FORMAT_UNSPEC || want == FI_SOCKADDR || want == (family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6);
-}
-
-static int set_addr(const struct rds_addr *addr, void **to, size_t *len)
-{
-	struct sockaddr_storage sa;
-	*len = rds_addr_to(addr, &sa);
-	*to = malloc(*len);
-	if (!*to)
-		return -FI_ENOMEM;
-	memcpy(*to, &sa, *len);
-	return 0;
-}
-
-/* host_text writes the address without the port, which is the name of a domain. */
-static void host_text(const struct rds_addr *addr, char *text)
-{
-	struct sockaddr_storage sa;
-	struct sockaddr_in *in = (void *)&sa;
-	struct sockaddr_in6 *in6 = (void *)&sa;
-	rds_addr_to(addr, &sa);
-	inet_ntop(sa.ss_family, sa.ss_family == AF_INET ? (void *)&in->sin_addr : (void *)&in6->sin6_addr, text, RDS_ADDR_TEXT);
-}
-
-/* offer makes one fi_info for an address of the daemon. Either address may be NULL. */
-static struct fi_info *offer(const struct fi_info *h, const struct rds_addr *src, const struct rds_addr *dest)
-{
-	struct fi_info *info = fi_allocinfo();
-	char text[RDS_ADDR_TEXT] = "rdsd";
-	if (!info)
-		return NULL;
-	info->caps = filled(h ? h->caps : 0);
-	fill_ep(info, h);
-	fill_domain(info, h);
-	info->addr_format = FI_SOCKADDR_IN;
-	info->fabric_attr->name = strdup("rdsd");
-	info->fabric_attr->fabric = h && h->fabric_attr ? h->fabric_attr->fabric : NULL;
-	info->fabric_attr->prov_version = FI_VERSION(1, 0);
-	if (src) {
-		struct sockaddr_storage sa;
-		rds_addr_to(src, &sa);
-		info->addr_format = sa.ss_family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
-		host_text(src, text);
-	}
-	info->domain_attr->name = strdup(text);
-	if (!info->fabric_attr->name || !info->domain_attr->name || (src && set_addr(src, &info->src_addr, &info->src_addrlen)) ||
-	    (dest && set_addr(dest, &info->dest_addr, &info->dest_addrlen))) {
-		fi_freeinfo(info);
-		return NULL;
-	}
-	return info;
-}
-
-static int family_of(const struct rds_addr *addr)
-{
-	struct sockaddr_storage sa;
-	rds_addr_to(addr, &sa);
-	return sa.ss_family;
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	return !memcmp(a->ip, mapped, sizeof mapped);
 }
 
 static bool unspecified(const struct rds_addr *a)
 {
-	static const uint8_t zero[16], zero4[16] = {[10] = 0xff, [11] = 0xff};
-	return !memcmp(a->ip, zero, 16) || !memcmp(a->ip, zero4, 16);
+	static const uint8_t zero[16];
+	return is_v4(a) ? !memcmp(a->ip + 12, zero, 4) : !memcmp(a->ip, zero, 16);
+}
+
+static void *sockaddr_of(const struct rds_addr *addr, size_t *len)
+{
+	struct sockaddr_storage *sa = calloc(1, sizeof *sa);
+	if (sa)
+		*len = rds_addr_to(addr, sa);
+	return sa;
 }
 
 /* from_route stores the address that the kernel would send from to dest. */
@@ -202,60 +129,66 @@ static bool from_route(const struct rds_addr *dest, struct rds_addr *src)
 	return ok;
 }
 
-/* ends finds the two addresses that were asked for: at src the unspecified address for any. */
-static int ends(const char *node, const char *service, uint64_t flags, const struct fi_info *h, struct rds_addr *src, struct rds_addr *dest, bool *has_dest)
+static int resolve(const char *node, const char *service, uint64_t flags, int family, struct rds_addr *addr)
 {
-	int family = h && h->addr_format == FI_SOCKADDR_IN6 ? AF_INET6 : h && h->addr_format == FI_SOCKADDR_IN ? AF_INET : AF_UNSPEC;
-	int err = 0;
-	memset(src, 0, sizeof *src);
-	if (h && h->src_addr && rds_addr_from(h->src_addr, (socklen_t)h->src_addrlen, src))
+	struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_DGRAM}, *found;
+	hints.ai_flags = (flags & FI_NUMERICHOST ? AI_NUMERICHOST : 0) | (flags & FI_SOURCE ? AI_PASSIVE : 0);
+	if (getaddrinfo(node, service, &hints, &found))
 		return -FI_ENODATA;
-	if (h && h->dest_addr) {
-		*has_dest = true;
-		if (rds_addr_from(h->dest_addr, (socklen_t)h->dest_addrlen, dest))
-			return -FI_ENODATA;
-	}
-	if ((node || service) && flags & FI_SOURCE)
-		err = rfi_resolve(node, service, flags, family, src);
-	else if (node || service) {
-		*has_dest = true;
-		err = rfi_resolve(node, service, flags, family, dest);
-	}
-	return err ? -FI_ENODATA : 0;
+	int err = rds_addr_from(found->ai_addr, found->ai_addrlen, addr);
+	freeaddrinfo(found);
+	return err;
 }
 
-/* chosen tells whether the daemon's address at is one for the ends that were asked for. */
-static bool chosen(const struct fi_info *h, const struct rds_addr *at, const struct rds_addr *src, const struct rds_addr *dest)
+/* An asked is the two addresses that the program wants: at src the unspecified address for any. */
+struct asked {
+	struct rds_addr src, dest;
+	bool has_dest;
+};
+
+static int ask(const char *node, const char *service, uint64_t flags, const struct fi_info *h, struct asked *a)
 {
-	char text[RDS_ADDR_TEXT];
-	host_text(at, text);
-	if (!unspecified(src) && memcmp(src->ip, at->ip, 16))
-		return false;
-	if (dest && family_of(dest) != family_of(at))
-		return false;
-	if (h && h->fabric_attr && h->fabric_attr->name && strcmp(h->fabric_attr->name, "rdsd"))
-		return false;
-	if (h && h->domain_attr && h->domain_attr->name && strcmp(h->domain_attr->name, text))
-		return false;
-	return family_fits(h, family_of(at));
+	int family = h->addr_format == FI_SOCKADDR_IN6 ? AF_INET6 : h->addr_format == FI_SOCKADDR_IN ? AF_INET : AF_UNSPEC;
+	bool source = flags & FI_SOURCE, named = node || service;
+	int err = 0;
+	*a = (struct asked){.has_dest = h->dest_addr || (named && !source)};
+	if (h->src_addr)
+		err = rds_addr_from(h->src_addr, (socklen_t)h->src_addrlen, &a->src);
+	if (!err && h->dest_addr)
+		err = rds_addr_from(h->dest_addr, (socklen_t)h->dest_addrlen, &a->dest);
+	return !err && named ? resolve(node, service, flags, family, source ? &a->src : &a->dest) : err;
 }
 
-/* host_addrs stores the daemon's addresses, which it asks for at most every two seconds. */
+/* chosen tells whether the daemon's address at, with the name text, is one that was asked for. */
+static bool chosen(const struct fi_info *h, const struct rds_addr *at, const char *text, const struct asked *a)
+{
+	uint32_t format = is_v4(at) ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
+	if (!unspecified(&a->src) && memcmp(a->src.ip, at->ip, 16))
+		return false;
+	if (a->has_dest && is_v4(&a->dest) != is_v4(at))
+		return false;
+	if (h->fabric_attr && h->fabric_attr->name && strcmp(h->fabric_attr->name, "rdsd"))
+		return false;
+	if (h->domain_attr && h->domain_attr->name && strcmp(h->domain_attr->name, text))
+		return false;
+	return h->addr_format == FI_FORMAT_UNSPEC || h->addr_format == FI_SOCKADDR || h->addr_format == format;
+}
+
+/* host_addrs stores the daemon's addresses, and asks for them every two seconds at most: programs try many hints. */
 static ssize_t host_addrs(struct rds_addr *addrs)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static struct rds_addr known[ADDRS_MAX];
 	static ssize_t count;
-	static int64_t at;
+	static int64_t until;
 	rds_client *client;
 	pthread_mutex_lock(&lock);
-	if (!at || rfi_now_ms() - at > 2000) {
+	if (rfi_now_ms() >= until)
 		count = 0;
-		if (!rfi_open_client(&client)) {
-			count = rds_addrs(client, known, ADDRS_MAX);
-			rds_client_free(client);
-			at = rfi_now_ms();
-		}
+	if (!count && !rfi_open_client(&client)) {
+		count = rds_addrs(client, known, ADDRS_MAX);
+		rds_client_free(client);
+		until = rfi_now_ms() + KNOWN_MS;
 	}
 	ssize_t n = count > ADDRS_MAX ? ADDRS_MAX : count;
 	memcpy(addrs, known, sizeof known);
@@ -263,25 +196,82 @@ static ssize_t host_addrs(struct rds_addr *addrs)
 	return n;
 }
 
-int rfi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *h, struct fi_info **info)
+/* ---- Offers ---- */
+
+/* HINT takes what the hints say of something that is the program's choice. */
+#define HINT(attr, field) (info->attr->field = h->attr && h->attr->field ? h->attr->field : info->attr->field)
+
+static void take_hints(struct fi_info *info, const struct fi_info *h)
 {
-	struct rds_addr addrs[ADDRS_MAX], src, dest, route;
+	HINT(tx_attr, op_flags);
+	HINT(tx_attr, size);
+	HINT(rx_attr, op_flags);
+	HINT(rx_attr, size);
+	HINT(ep_attr, mem_tag_format);
+	HINT(fabric_attr, fabric);
+	HINT(domain_attr, domain);
+	HINT(domain_attr, av_type);
+	HINT(domain_attr, control_progress);
+	if (h->domain_attr)
+		info->domain_attr->mr_mode = h->domain_attr->mr_mode & FI_MR_ALLOCATED; /* no other is needed */
+}
+
+/* offer makes one fi_info for an address of the daemon, called name. src: NULL for any. */
+static struct fi_info *offer(const struct fi_info *h, const struct rds_addr *src, const char *name, struct asked *a)
+{
+	struct fi_info *info = fi_allocinfo();
+	if (!info)
+		return NULL;
+	info->caps = h->caps ? h->caps | SEND_CAPS | RECV_CAPS | DOMAIN_CAPS : TX_CAPS | RX_CAPS | DOMAIN_CAPS;
+	info->addr_format = !src || is_v4(src) ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
+	*info->tx_attr = tx_most;
+	*info->rx_attr = rx_most;
+	*info->ep_attr = ep_most;
+	*info->domain_attr = domain_most;
+	info->tx_attr->caps &= info->caps;
+	info->rx_attr->caps &= info->caps;
+	info->tx_attr->size = TX_SIZE;
+	info->rx_attr->size = RX_SIZE;
+	info->tx_attr->op_flags = info->rx_attr->op_flags = 0;
+	take_hints(info, h);
+	info->fabric_attr->prov_version = FI_VERSION(1, 0);
+	info->fabric_attr->name = strdup("rdsd");
+	info->domain_attr->name = strdup(name);
+	if (src)
+		info->src_addr = sockaddr_of(src, &info->src_addrlen);
+	if (src && a->has_dest)
+		info->dest_addr = sockaddr_of(&a->dest, &info->dest_addrlen);
+	bool all = info->fabric_attr->name && info->domain_attr->name;
+	if (all && (!src || info->src_addr) && (!src || !a->has_dest || info->dest_addr))
+		return info;
+	fi_freeinfo(info);
+	return NULL;
+}
+
+int rfi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *h,
+		struct fi_info **info)
+{
+	static const struct fi_info none;
+	struct rds_addr addrs[ADDRS_MAX], route;
 	struct fi_info *first = NULL, **last = &first;
-	bool has_dest = false, routed;
+	struct asked a;
+	h = h ? h : &none;
 	if (flags & FI_PROV_ATTR_ONLY)
-		return (*info = offer(h, NULL, NULL)) ? 0 : -FI_ENOMEM;
-	if (!fits(h) || ends(node, service, flags, h, &src, &dest, &has_dest))
+		return (*info = offer(h, NULL, "rdsd", NULL)) ? 0 : -FI_ENOMEM;
+	if (!fits(h) || ask(node, service, flags, h, &a))
 		return -FI_ENODATA;
 	ssize_t n = host_addrs(addrs);
-	routed = has_dest && unspecified(&src) && from_route(&dest, &route);
+	bool routed = a.has_dest && unspecified(&a.src) && from_route(&a.dest, &route);
 	/* The address that the route to the destination has comes first. */
 	for (int pass = 0; pass < 2; pass++)
 		for (ssize_t i = 0; i < n; i++) {
-			bool preferred = routed && !memcmp(route.ip, addrs[i].ip, 16);
-			if (preferred != (pass == 0) || !chosen(h, &addrs[i], &src, has_dest ? &dest : NULL))
+			bool preferred = routed && !memcmp(route.ip, addrs[i].ip, 16), v4 = is_v4(&addrs[i]);
+			char text[RDS_ADDR_TEXT] = "";
+			inet_ntop(v4 ? AF_INET : AF_INET6, addrs[i].ip + (v4 ? 12 : 0), text, sizeof text);
+			if (preferred != (pass == 0) || !chosen(h, &addrs[i], text, &a))
 				continue;
-			addrs[i].port = src.port;
-			*last = offer(h, &addrs[i], has_dest ? &dest : NULL);
+			addrs[i].port = a.src.port;
+			*last = offer(h, &addrs[i], text, &a);
 			if (!*last) {
 				if (first)
 					fi_freeinfo(first);

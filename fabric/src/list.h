@@ -19,6 +19,12 @@ static inline void list_init(struct link *l)
 	l->next = l->prev = l;
 }
 
+static inline void lists_init(struct link *heads, int n)
+{
+	for (int i = 0; i < n; i++)
+		list_init(&heads[i]);
+}
+
 static inline bool list_empty(const struct link *l)
 {
 	return l->next == l;

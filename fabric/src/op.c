@@ -1,54 +1,26 @@
-/* op.c - operations: from the call to the completion. */
+/* op.c - operations, from the call to the completion, and the peers that they are for. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "fi.h"
 
-/* ---- Numbers ---- */
-
-static bool more_ids(struct ids *t)
+/* rfi_name gives what lies in table a number that no other has had. */
+void rfi_name(struct rfi_ep *ep, struct link *table, struct named *n)
 {
-	uint32_t room = t->room ? 2 * t->room : 64;
-	struct id *slots = realloc(t->slots, room * sizeof *slots);
-	if (!slots)
-		return false;
-	for (uint32_t i = room; i > t->room; i--) {
-		slots[i - 1] = (struct id){.uses = 1, .next = t->free};
-		t->free = i;
+	n->id = ++ep->last_id;
+	list_add(&table[n->id % IDS], &n->link);
+}
+
+/* rfi_named returns what has the number, or NULL. */
+void *rfi_named(struct link *table, uint64_t id)
+{
+	LIST_EACH(l, after, &table[id % IDS]) {
+		struct named *n = LIST_ENTRY(l, struct named, link);
+		if (n->id == id)
+			return n;
 	}
-	t->slots = slots;
-	t->room = room;
-	return true;
+	return NULL;
 }
-
-int ids_add(struct ids *t, void *what, uint64_t *id)
-{
-	if (!t->free && !more_ids(t))
-		return -FI_ENOMEM;
-	uint32_t i = t->free - 1;
-	t->free = t->slots[i].next;
-	t->slots[i].what = what;
-	*id = (uint64_t)t->slots[i].uses << 32 | i;
-	return 0;
-}
-
-void *ids_get(const struct ids *t, uint64_t id)
-{
-	uint32_t i = (uint32_t)id;
-	return i < t->room && t->slots[i].uses == id >> 32 ? t->slots[i].what : NULL;
-}
-
-void ids_del(struct ids *t, uint64_t id)
-{
-	struct id *slot = &t->slots[(uint32_t)id];
-	slot->what = NULL;
-	if (!++slot->uses) /* 0 is no number */
-		slot->uses = 1;
-	slot->next = t->free;
-	t->free = (uint32_t)id + 1;
-}
-
-/* ---- Operations ---- */
 
 /* complete tells the program the end of op. err is positive. */
 static void complete(struct rfi_ep *ep, const struct op *op, int err)
@@ -62,9 +34,10 @@ static void complete(struct rfi_ep *ep, const struct op *op, int err)
 }
 
 /* rfi_op makes an operation for a call, with room for a copy of copy bytes. */
-struct op *rfi_op(struct rfi_ep *ep, enum op_kind kind, const struct call *c, size_t copy, ssize_t *err)
+struct op *rfi_op(struct rfi_ep *ep, enum op_kind kind, const struct call *c, uint64_t flags, size_t copy, ssize_t *err)
 {
 	const struct waitable *cq = ep->bound[TX_CQ];
+	const struct rds_addr *addr = ep->av ? rfi_av_addr(ep->av, c->peer) : NULL;
 	struct peer *p = NULL;
 	struct op *op = NULL;
 	*err = !ep->enabled ? -FI_EOPBADSTATE : ep->failed ? -ep->failed : 0;
@@ -72,21 +45,31 @@ struct op *rfi_op(struct rfi_ep *ep, enum op_kind kind, const struct call *c, si
 		rfi_progress(ep);
 		*err = -FI_EAGAIN;
 	}
-	if (!*err && !(p = rfi_peer_of(ep, c->peer)))
+	if (!*err && !addr)
 		*err = -FI_EINVAL;
-	if (!*err && !(op = malloc(sizeof *op + copy)))
+	if (!*err && (!(p = rfi_peer(ep, addr)) || !(op = malloc(sizeof *op + copy))))
 		*err = -FI_ENOMEM;
 	if (*err)
 		return NULL;
-	*op = (struct op){.kind = kind, .peer = p, .flags = c->flags, .context = c->context};
-	*err = ids_add(&ep->op_ids, op, &op->id);
-	if (*err) {
-		free(op);
-		return NULL;
-	}
+	*op = (struct op){.kind = kind, .peer = p, .flags = flags, .context = c->context};
+	rfi_name(ep, ep->op_ids, &op->name);
 	list_init(&op->out);
 	list_add(&ep->ops, &op->all);
 	ep->tx_used++;
+	return op;
+}
+
+/* rfi_reply_op makes a reply that waits. NULL: no memory, or p has too many of them. */
+struct op *rfi_reply_op(struct peer *p, enum op_kind kind, const struct wire *w, size_t copy)
+{
+	struct op *op = p->replies < REPLIES_MAX ? malloc(sizeof *op + copy) : NULL;
+	if (!op)
+		return NULL;
+	*op = (struct op){.kind = kind, .peer = p, .head = *w};
+	list_init(&op->name.link);
+	list_init(&op->out);
+	list_init(&op->all);
+	p->replies++;
 	return op;
 }
 
@@ -106,14 +89,13 @@ void rfi_op_iov(struct op *op, const struct iovec *iov, size_t count, bool copy)
 	}
 }
 
-ssize_t rfi_op_start(struct rfi_ep *ep, struct op *op, int queue)
+void rfi_op_start(struct rfi_ep *ep, struct op *op, int queue)
 {
 	op->indirect = queue == Q_RMA && !op->direct;
 	op->peer->indirect += op->indirect;
 	rfi_queue(ep, op, queue);
 	if (!(++ep->turns % 32))
 		rfi_progress(ep); /* a program that only sends learns what its peers say */
-	return 0;
 }
 
 /* rfi_op_owe notes that op has gone out, and its peer has to answer. */
@@ -128,12 +110,11 @@ void rfi_op_free(struct rfi_ep *ep, struct op *op)
 {
 	list_del(&op->out);
 	list_del(&op->all);
+	list_del(&op->name.link);
 	if (op->kind == OP_REPLY || op->kind == OP_SERVE)
 		op->peer->replies--;
-	else {
-		ids_del(&ep->op_ids, op->id);
+	else
 		ep->tx_used--;
-	}
 	op->peer->owed -= op->owed;
 	op->peer->indirect -= op->indirect;
 	free(op);
@@ -143,4 +124,91 @@ void rfi_op_end(struct rfi_ep *ep, struct op *op, int err)
 {
 	complete(ep, op, err);
 	rfi_op_free(ep, op);
+}
+
+/* ---- Peers: the sockets at the other side, and what happens when one is gone ---- */
+
+/* rfi_peer returns the peer at addr, and makes it if there is none. NULL: no memory. */
+struct peer *rfi_peer(struct rfi_ep *ep, const struct rds_addr *addr)
+{
+	struct link *head = &ep->peers[rfi_addr_hash(addr, PEER_HEADS)];
+	LIST_EACH(l, after, head) {
+		struct peer *p = LIST_ENTRY(l, struct peer, link);
+		if (p->addr.port == addr->port && !memcmp(p->addr.ip, addr->ip, 16))
+			return p;
+	}
+	struct peer *p = calloc(1, sizeof *p);
+	if (!p)
+		return NULL;
+	p->addr = *addr;
+	list_init(&p->busy);
+	for (int i = 0; i < Q_COUNT; i++)
+		list_init(&p->queue[i]);
+	list_add(head, &p->link);
+	return p;
+}
+
+static void replies_end(struct rfi_ep *ep, struct peer *p)
+{
+	LIST_EACH(l, after, &p->queue[Q_REPLY]) {
+		struct op *op = LIST_ENTRY(l, struct op, out);
+		if (op->kind == OP_REPLY || op->kind == OP_SERVE)
+			rfi_op_free(ep, op);
+	}
+}
+
+/* rfi_peers_end frees the peers, when there are no operations any more. */
+void rfi_peers_end(struct rfi_ep *ep)
+{
+	for (int i = 0; i < PEER_HEADS; i++)
+		LIST_EACH(l, after, &ep->peers[i]) {
+			struct peer *p = LIST_ENTRY(l, struct peer, link);
+			replies_end(ep, p);
+			free(p);
+		}
+}
+
+/*
+ * rfi_peer_lost ends what waits for a peer that is not what it was. What has not gone out stays: it
+ * is for whoever is bound next. What waits for a status stays, too: the status says more precisely.
+ */
+void rfi_peer_lost(struct rfi_ep *ep, const struct rds_addr *addr, int err)
+{
+	struct peer *p = rfi_peer(ep, addr);
+	if (!p)
+		return;
+	p->met = p->off = p->stopped = false;
+	LIST_EACH(l, after, &ep->ops) {
+		struct op *op = LIST_ENTRY(l, struct op, all);
+		if (op->peer == p && (op->owed || op->off || op->kind == OP_DATA))
+			rfi_op_end(ep, op, err);
+	}
+	LIST_EACH(m, then, &ep->transfers) {
+		struct transfer *t = LIST_ENTRY(m, struct transfer, link);
+		if (t->peer == p)
+			rfi_transfer_end(ep, t, err);
+	}
+	for (int i = 0; i < 2; i++) /* long messages that p has announced, and nobody has asked for */
+		LIST_EACH(k, later, &ep->match[i].all) {
+			struct unexp *u = LIST_ENTRY(k, struct unexp, link);
+			if (u->peer == p && u->head.kind == W_RTS)
+				u->head.err = (uint32_t)err;
+		}
+	replies_end(ep, p);
+}
+
+/* rfi_probe sends to peers that owe an answer for long. If the socket that it is for is gone, a notice says so. */
+void rfi_probe(struct rfi_ep *ep)
+{
+	static const struct wire probe = {.kind = W_PROBE};
+	int64_t now = rfi_now_ms();
+	if (now - ep->probe_ms < PROBE_MS)
+		return;
+	ep->probe_ms = now;
+	for (int i = 0; i < PEER_HEADS; i++)
+		LIST_EACH(l, after, &ep->peers[i]) {
+			struct peer *p = LIST_ENTRY(l, struct peer, link);
+			if (p->owed && now - p->heard_ms >= PROBE_MS)
+				rfi_xmit(ep, p, &probe, NULL, 0, 0);
+		}
 }

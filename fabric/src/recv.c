@@ -5,8 +5,54 @@
 
 #include "fi.h"
 
+/*
+ * Which posted receive a message is for. Receives without bits to ignore lie in lists by their tag, the
+ * others in one list, and the one that was posted first counts. Unexpected messages lie in lists by tag,
+ * and in one in the order of their arrival.
+ */
+
+static struct rx *first_in(struct link *head, const struct peer *p, uint64_t tag)
+{
+	LIST_EACH(l, after, head) {
+		struct rx *rx = LIST_ENTRY(l, struct rx, link);
+		if ((rx->tag | rx->ignore) == (tag | rx->ignore) && (!rx->peer || rx->peer == p))
+			return rx;
+	}
+	return NULL;
+}
+
+/* match_posted returns the receive for a message of p, and leaves it posted. */
+static struct rx *match_posted(struct matcher *m, const struct peer *p, uint64_t tag)
+{
+	struct rx *exact = first_in(&m->posted[rfi_hash(tag, MATCH_HEADS)], p, tag);
+	struct rx *wild = first_in(&m->posted[MATCH_HEADS], p, tag);
+	return !exact || (wild && wild->seq < exact->seq) ? wild : exact;
+}
+
+/* match_unexpected returns the first message that a receive is for, or that claim has claimed, and leaves it. */
+static struct unexp *match_unexpected(struct matcher *m, const struct peer *p, const struct call *c, const void *claim)
+{
+	bool all = c->ignore || claim;
+	LIST_EACH(l, after, all ? &m->all : &m->hashed[rfi_hash(c->tag, MATCH_HEADS)]) {
+		struct unexp *u = all ? LIST_ENTRY(l, struct unexp, link) : LIST_ENTRY(l, struct unexp, hashed);
+		bool fits = (u->head.tag | c->ignore) == (c->tag | c->ignore) && (!p || u->peer == p);
+		if (u->claimed == claim && (claim || fits))
+			return u;
+	}
+	return NULL;
+}
+
+static void match_take(struct unexp *u)
+{
+	list_del(&u->link);
+	list_del(&u->hashed);
+}
+
+/* ---- Receives ---- */
+
 /* report tells the program the end of a receive, of n bytes at at. */
-static void report(struct rfi_ep *ep, const struct rx *rx, const struct peer *p, const struct wire *w, size_t at, size_t n, int err, bool last)
+static void report(struct rfi_ep *ep, const struct rx *rx, const struct peer *p, const struct wire *w, size_t at,
+		   size_t n, int err, bool last)
 {
 	struct cqe e = {
 		.context = rx->context, .len = n, .data = w->data, .tag = w->tag, .src = FI_ADDR_NOTAVAIL,
@@ -67,7 +113,7 @@ static void transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, con
 {
 	struct transfer *t = calloc(1, sizeof *t);
 	int err = (int)(w->err & 0xffff);
-	if (!err && (!t || ids_add(&ep->rx_ids, t, &t->id))) {
+	if (!err && !t) {
 		err = FI_ENOMEM;
 		rfi_answer(ep, p, W_ACK, w->id, err);
 	}
@@ -76,6 +122,7 @@ static void transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, con
 		retire(ep, rx, p, w, err);
 		return;
 	}
+	rfi_name(ep, ep->rx_ids, &t->name);
 	t->rx = rx;
 	t->peer = p;
 	t->head = *w;
@@ -84,7 +131,7 @@ static void transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, con
 	if (!p->owed++)
 		p->heard_ms = rfi_now_ms();
 	list_add(&ep->transfers, &t->link);
-	rfi_reply(ep, p, (struct wire){.kind = W_CTS, .id = w->id, .addr = t->id, .len = t->want}, NULL, 0);
+	rfi_reply(ep, p, (struct wire){.kind = W_CTS, .id = w->id, .addr = t->name.id, .len = t->want}, NULL, 0);
 	if (!t->want)
 		rfi_transfer_end(ep, t, 0);
 }
@@ -98,7 +145,7 @@ void rfi_transfer_end(struct rfi_ep *ep, struct transfer *t, int err)
 	report(ep, rx, t->peer, &t->head, t->at, err ? t->got : t->want, err, last);
 	t->peer->owed--;
 	list_del(&t->link);
-	ids_del(&ep->rx_ids, t->id);
+	list_del(&t->name.link);
 	free(t);
 	if (last)
 		rx_free(ep, rx);
@@ -106,7 +153,7 @@ void rfi_transfer_end(struct rfi_ep *ep, struct transfer *t, int err)
 
 void rfi_on_data(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
-	struct transfer *t = ids_get(&ep->rx_ids, w->id);
+	struct transfer *t = rfi_named(ep->rx_ids, w->id);
 	if (!t || t->peer != p || w->addr > t->want || len > t->want - w->addr)
 		return;
 	t->got += rfi_scatter(t->rx->iov, t->rx->iovs, t->at + w->addr, data, len);
@@ -135,6 +182,7 @@ static void deliver(struct rfi_ep *ep, struct rx *rx, struct peer *p, const stru
 /* keep keeps a message that no receive was for, and asks a peer with too many of them to stop. */
 static void keep(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
+	struct matcher *match = &ep->match[w->flags & W_TAGGED ? 1 : 0];
 	struct unexp *u = malloc(sizeof *u + len);
 	if (!u) {
 		WARN(FI_LOG_EP_DATA, "no memory for a message that is lost\n");
@@ -146,7 +194,8 @@ static void keep(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 	u->len = len;
 	u->claimed = NULL;
 	memcpy(u->data, data, len);
-	match_keep(&ep->match[w->flags & W_TAGGED ? 1 : 0], u);
+	list_add(&match->all, &u->link);
+	list_add(&match->hashed[rfi_hash(w->tag, MATCH_HEADS)], &u->hashed);
 	p->unexpected += len + sizeof *u;
 	ep->unexpected += len + sizeof *u;
 	if (p->unexpected > PEER_UNEXPECTED && !p->stopped) {
@@ -190,16 +239,6 @@ static void drop(struct rfi_ep *ep, struct unexp *u)
 	release(ep, u);
 }
 
-static struct unexp *claimed(struct rfi_ep *ep, const void *context)
-{
-	LIST_EACH(l, after, &ep->claimed) {
-		struct unexp *u = LIST_ENTRY(l, struct unexp, link);
-		if (u->claimed == context)
-			return u;
-	}
-	return NULL;
-}
-
 /* peek is a receive with FI_PEEK, FI_DISCARD, or both, of the unexpected message u, if there is one. */
 static ssize_t peek(struct rfi_ep *ep, const struct call *c, struct unexp *u)
 {
@@ -215,11 +254,8 @@ static ssize_t peek(struct rfi_ep *ep, const struct call *c, struct unexp *u)
 	report(ep, &rx, u->peer, &head, 0, head.len, 0, false);
 	if (c->flags & FI_DISCARD)
 		drop(ep, u);
-	else if (c->flags & FI_CLAIM) {
-		match_take(u);
+	else if (c->flags & FI_CLAIM)
 		u->claimed = c->context;
-		list_add(&ep->claimed, &u->link);
-	}
 	return 0;
 }
 
@@ -232,7 +268,8 @@ static ssize_t receive(struct rfi_ep *ep, const struct call *c, struct peer *fro
 	struct rx *rx = malloc(sizeof *rx);
 	if (!rx)
 		return -FI_ENOMEM;
-	*rx = (struct rx){.peer = from, .tag = c->tag, .ignore = c->ignore, .flags = c->flags, .context = c->context, .iovs = c->iovs};
+	*rx = (struct rx){.peer = from, .tag = c->tag, .ignore = c->ignore, .flags = c->flags, .context = c->context};
+	rx->iovs = c->iovs;
 	list_init(&rx->link);
 	for (size_t i = 0; i < c->iovs; i++) {
 		rx->iov[i] = c->iov[i];
@@ -246,13 +283,14 @@ static ssize_t receive(struct rfi_ep *ep, const struct call *c, struct peer *fro
 		release(ep, u);
 		if (!more)
 			return 0;
-		u = match_unexpected(match, from, c->tag, c->ignore);
+		u = match_unexpected(match, from, c, NULL);
 	}
-	match_post(match, rx);
+	rx->seq = match->seq++;
+	list_add(&match->posted[rx->ignore ? MATCH_HEADS : rfi_hash(rx->tag, MATCH_HEADS)], &rx->link);
 	return 0;
 }
 
-/* rfi_post carries out a call to receive. With FI_PEEK, FI_CLAIM and FI_DISCARD it is about a message that is there already. */
+/* rfi_post carries out a call to receive. With FI_PEEK, FI_CLAIM and FI_DISCARD it is about a message that is there. */
 ssize_t rfi_post(struct rfi_ep *ep, const struct call *c)
 {
 	bool directed = ep->caps & FI_DIRECTED_RECV && c->peer != FI_ADDR_UNSPEC;
@@ -260,13 +298,14 @@ ssize_t rfi_post(struct rfi_ep *ep, const struct call *c)
 		return ep->enabled ? -FI_EINVAL : -FI_EOPBADSTATE;
 	if (ep->failed)
 		return -ep->failed;
-	struct peer *from = directed ? rfi_peer_of(ep, c->peer) : NULL;
+	const struct rds_addr *addr = directed ? rfi_av_addr(ep->av, c->peer) : NULL;
+	struct peer *from = addr ? rfi_peer(ep, addr) : NULL;
 	if (directed && !from)
-		return -FI_EINVAL;
+		return addr ? -FI_ENOMEM : -FI_EINVAL;
 	bool now = c->flags & (FI_PEEK | FI_DISCARD), taken = c->flags & FI_CLAIM && !(c->flags & FI_PEEK);
 	if (now || taken)
 		rfi_progress(ep);
-	struct unexp *u = taken ? claimed(ep, c->context) : match_unexpected(&ep->match[c->tagged], from, c->tag, c->ignore);
+	struct unexp *u = match_unexpected(&ep->match[c->tagged], from, c, taken ? c->context : NULL);
 	if (now || (taken && !u))
 		return peek(ep, c, u);
 	return receive(ep, c, from, u);
@@ -299,26 +338,14 @@ ssize_t rfi_cancel(fid_t fid, void *context)
 	return found ? 0 : -FI_ENOENT;
 }
 
-/* rfi_rx_lost notes with long messages that p has announced, and nobody has asked for, that they will not come. */
-void rfi_rx_lost(struct rfi_ep *ep, const struct peer *p, int err)
-{
-	for (int m = 0; m < 2; m++)
-		LIST_EACH(l, after, &ep->match[m].all) {
-			struct unexp *u = LIST_ENTRY(l, struct unexp, link);
-			if (u->peer == p && u->head.kind == W_RTS)
-				u->head.err = (uint32_t)err;
-		}
-}
-
 /* rfi_rx_end ends all receives with err, and drops the messages that have come. */
 void rfi_rx_end(struct rfi_ep *ep, int err)
 {
-	struct link *kept[] = {&ep->match[0].all, &ep->match[1].all, &ep->claimed};
 	LIST_EACH(l, after, &ep->transfers)
 		rfi_transfer_end(ep, LIST_ENTRY(l, struct transfer, link), err);
 	end_posted(ep, NULL, true, err);
-	for (int i = 0; i < 3; i++)
-		LIST_EACH(u, then, kept[i]) {
+	for (int i = 0; i < 2; i++)
+		LIST_EACH(u, then, &ep->match[i].all) {
 			match_take(LIST_ENTRY(u, struct unexp, link));
 			free(LIST_ENTRY(u, struct unexp, link));
 		}

@@ -44,8 +44,9 @@ int rfi_direct_xmit(struct rfi_ep *ep, struct op *op)
 	struct iovec iov = {&w, sizeof w};
 	bool tells = op->head.flags & W_CQ_DATA;
 	struct rds_rdma rdma = {
-		.kind = op->kind == OP_WRITE ? RDS_OP_WRITE : RDS_OP_READ, .flags = RDS_OP_NOTIFY | (tells ? 0 : RDS_OP_SILENT), .cookie = op->cookie,
-		.remote_off = op->remote_off, .local = op->local, .segments = op->iovs, .token = op->id,
+		.kind = op->kind == OP_WRITE ? RDS_OP_WRITE : RDS_OP_READ, .cookie = op->cookie, .remote_off = op->remote_off,
+		.flags = RDS_OP_NOTIFY | (tells ? 0 : RDS_OP_SILENT), .token = op->name.id,
+		.local = op->local, .segments = op->iovs,
 	};
 	struct rds_msg msg = {.op = &rdma, .iov = &iov, .iovlen = tells ? 1 : 0};
 	return rfi_push(ep, op->peer, &msg);
@@ -78,8 +79,9 @@ void rfi_learn(struct rfi_ep *ep, const struct op *op, const struct wire *w)
 static void tell(struct rfi_ep *ep, struct rfi_mr *mr, struct wire *answer)
 {
 	if (mr->buffer && !mr->region && !ep->bound[C_REMOTE_READ] && !ep->bound[C_REMOTE_WRITE]) {
-		unsigned rights = RDS_OPEN | (mr->access & FI_REMOTE_READ ? RDS_ALLOW_READ : 0) | (mr->access & FI_REMOTE_WRITE ? RDS_ALLOW_WRITE : 0);
-		if (rds_register(ep->socket, mr->buffer, 0, mr->len, rights, &mr->region))
+		unsigned reads = mr->access & FI_REMOTE_READ ? RDS_ALLOW_READ : 0;
+		unsigned writes = mr->access & FI_REMOTE_WRITE ? RDS_ALLOW_WRITE : 0;
+		if (rds_register(ep->socket, mr->buffer, 0, mr->len, RDS_OPEN | reads | writes, &mr->region))
 			mr->region = NULL;
 		mr->owner = ep;
 	}
@@ -103,19 +105,16 @@ void rfi_direct_close(struct rfi_ep *ep)
 
 /* ---- By the target ---- */
 
-/* rfi_remote_event tells the program of data that came with a write or an atomic. */
-void rfi_remote_event(struct rfi_ep *ep, const struct peer *p, const struct wire *w, uint64_t flags)
+/* rfi_on_wrote tells the program of data that came with a write or an atomic. */
+void rfi_on_wrote(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
-	struct cqe e = {.flags = flags | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, .len = w->len, .data = w->data, .src = FI_ADDR_NOTAVAIL};
+	uint64_t family = w->kind == W_ATOMIC ? FI_ATOMIC : FI_RMA;
+	struct cqe e = {.len = w->len, .data = w->data, .src = FI_ADDR_NOTAVAIL};
+	e.flags = family | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
 	if (ep->caps & FI_SOURCE)
 		e.src = rfi_av_find(ep->av, &p->addr);
 	if (ep->bound[RX_CQ])
 		rfi_cq_add(ep->bound[RX_CQ], &e);
-}
-
-void rfi_on_wrote(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
-{
-	rfi_remote_event(ep, p, w, FI_RMA);
 }
 
 void rfi_on_write(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
@@ -130,7 +129,7 @@ void rfi_on_write(struct rfi_ep *ep, struct peer *p, const struct wire *w, const
 	if (!(w->flags & W_LAST))
 		return;
 	if (w->flags & W_CQ_DATA)
-		rfi_remote_event(ep, p, w, FI_RMA);
+		rfi_on_wrote(ep, p, w, NULL, 0);
 	rfi_count(ep, C_REMOTE_WRITE, false);
 	struct wire ack = {.kind = W_ACK, .id = w->id};
 	tell(ep, mr, &ack);
@@ -141,17 +140,15 @@ void rfi_on_read(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 {
 	int err;
 	struct rfi_mr *mr = rfi_mr_find(ep->domain, w->tag, w->addr, w->len, FI_REMOTE_READ, &err);
-	struct op *op = mr && p->replies < REPLIES_MAX ? malloc(sizeof *op) : NULL;
+	struct op *op = mr ? rfi_reply_op(p, OP_SERVE, w, 0) : NULL;
 	if (!op) {
 		rfi_answer(ep, p, W_ACK, w->id, mr ? FI_ENOMEM : err);
 		return;
 	}
-	*op = (struct op){.kind = OP_SERVE, .peer = p, .head = *w, .len = w->len};
+	op->len = w->len;
 	tell(ep, mr, &op->head);
 	op->head.tag = w->tag; /* serve() puts the base there */
 	op->head.flags = 0;
-	list_init(&op->all);
-	p->replies++;
 	rfi_count(ep, C_REMOTE_READ, false);
 	rfi_queue(ep, op, Q_REPLY);
 }
@@ -159,13 +156,10 @@ void rfi_on_read(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 /* rfi_on_part takes a piece of what an operation reads. */
 void rfi_on_part(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
-	struct op *op = ids_get(&ep->op_ids, w->id);
+	struct op *op = rfi_named(ep->op_ids, w->id);
 	if (!op || op->peer != p || !op->owed || (op->kind != OP_READ && op->kind != OP_ATOMIC))
 		return;
-	if (op->kind == OP_READ)
-		rfi_scatter(op->iov, op->iovs, w->addr, data, len);
-	else
-		rfi_scatter(op->result, op->results, w->addr, data, len);
+	rfi_scatter(op->iov, op->iovs, w->addr, data, len);
 	if (!(w->flags & W_LAST))
 		return;
 	rfi_learn(ep, op, w);

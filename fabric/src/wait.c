@@ -34,7 +34,7 @@ void rfi_changed(struct waitable *w)
 		rds_client_wake(d->client);
 }
 
-/* until appends a condition to d->until, which has n. Without memory it is left out, and the wait ends with its slice. */
+/* until appends a condition to d->until, which has n. Without memory it is left out: the wait ends with its slice. */
 static size_t until(struct rfi_domain *d, size_t n, struct rfi_ep *ep, uint32_t kind, const struct rds_addr *addr)
 {
 	if (n == d->untils) {
@@ -65,15 +65,6 @@ static size_t conditions(struct rfi_domain *d, struct rfi_ep *ep, size_t n)
 			n = until(d, n, ep, RDS_UNTIL_SEND_TO, &p->addr);
 	}
 	return n;
-}
-
-static void sleep_until(struct rfi_domain *d, int64_t end, bool forever)
-{
-	struct timespec at = {.tv_sec = end / 1000, .tv_nsec = end % 1000 * 1000000};
-	if (forever)
-		pthread_cond_wait(&d->changed, &d->lock);
-	else
-		pthread_cond_timedwait(&d->changed, &d->lock, &at);
 }
 
 /* lead waits at the daemon for ms, without the lock. */
@@ -126,8 +117,11 @@ int rfi_wait(struct waitable *w, uint64_t want, int timeout_ms)
 				if (!ep->failed)
 					n = conditions(d, ep, n);
 			}
-		if (!n)
-			sleep_until(d, end, timeout_ms < 0);
+		struct timespec at = {.tv_sec = end / 1000, .tv_nsec = end % 1000 * 1000000};
+		if (!n && timeout_ms < 0)
+			pthread_cond_wait(&d->changed, &d->lock);
+		else if (!n)
+			pthread_cond_timedwait(&d->changed, &d->lock, &at);
 		else
 			lead(d, n, timeout_ms < 0 || left > SLICE_MS ? SLICE_MS : (int)left);
 	}
@@ -156,12 +150,6 @@ int rfi_fds_watch(struct waitable *w, struct rfi_ep *ep)
 	if (fd < 0)
 		return fd;
 	return epoll_ctl(w->epfd, EPOLL_CTL_ADD, fd, &e) && errno != EEXIST ? -errno : 0;
-}
-
-void rfi_fds_forget(struct waitable *w, struct rfi_ep *ep)
-{
-	if (w && w->epfd >= 0)
-		epoll_ctl(w->epfd, EPOLL_CTL_DEL, rds_pollfd(ep->socket), NULL);
 }
 
 /* armed makes the descriptors of the domain's sockets unreadable until something comes. */
