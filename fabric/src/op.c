@@ -178,6 +178,8 @@ void rfi_peer_lost(struct rfi_ep *ep, const struct rds_addr *addr, int err)
 	if (!p)
 		return;
 	p->met = p->off = p->stopped = false;
+	if (list_empty(&p->busy)) /* what p had asked to stop */
+		list_add(&ep->busy, &p->busy);
 	LIST_EACH(l, after, &ep->ops) {
 		struct op *op = LIST_ENTRY(l, struct op, all);
 		if (op->peer == p && (op->owed || op->off || op->kind == OP_DATA))
