@@ -40,8 +40,8 @@ static const struct fi_ep_attr ep_most = {
 static const struct fi_domain_attr domain_most = {
 	.threading = FI_THREAD_SAFE, .control_progress = FI_PROGRESS_AUTO, .data_progress = FI_PROGRESS_MANUAL,
 	.resource_mgmt = FI_RM_ENABLED, .mr_key_size = 8, .cq_data_size = 8, .cq_cnt = 65536, .cntr_cnt = 65536,
-	.mr_cnt = 65536, .ep_cnt = 4096, .tx_ctx_cnt = 4096, .rx_ctx_cnt = 4096, .max_ep_tx_ctx = 1, .max_ep_rx_ctx = 1, .mr_iov_limit = 1,
-	.caps = DOMAIN_CAPS,
+	.mr_cnt = 65536, .ep_cnt = 4096, .tx_ctx_cnt = 4096, .rx_ctx_cnt = 4096, .max_ep_tx_ctx = 1, .max_ep_rx_ctx = 1,
+	.mr_iov_limit = 1, .caps = DOMAIN_CAPS,
 };
 
 /* OVER and OTHER tell that a number or bits of the hints are not among what there is. */
