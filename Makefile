@@ -21,7 +21,7 @@ VM          ?= ./test/vmlab/...
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all programs build build-ibv librds preload preload-test afrds-judges python demo test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers storm lint arm64 clean help need-go
+.PHONY: all programs build build-ibv librds preload preload-test afrds-judges python fabric demo demo-mpi test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers storm lint arm64 clean help need-go
 
 all: build
 
@@ -59,12 +59,19 @@ preload-test: need-go ## the preload library's tests, with rds-tools built in RD
 python: librds ## bin/python: package rds for Python, and its wheel (needs Debian's python3-dev, -cffi, -setuptools, -wheel)
 	@CC='$(CC)' RDS_LIBRDS=$(CURDIR)/$(BIN)/librds scripts/python.sh $(CURDIR)/$(BIN)/python '$(VERSION)'
 
+fabric: need-go ## bin/fabric/librdsd-fi.so, rdsd as a provider of libfabric (needs a C compiler and libfabric-dev)
+	@CC='$(CC)' AR='$(AR)' CFLAGS='$(CFLAGS)' FABRIC_CFLAGS='$(FABRIC_CFLAGS)' FABRIC_LDFLAGS='$(FABRIC_LDFLAGS)' scripts/fabric.sh $(CURDIR)/$(BIN)/fabric
+
 afrds-judges: need-go ## other people's tests of AF_RDS under the preload library, as root: CPython's, qperf, and with RDS_TOOLS=DIR, KERNEL_SELFTESTS=DIR (tools/testing/selftests), LTP=DIR those; docs/interop.md has the results
 	@scripts/judges.sh
 
 demo: build ## copy a file between two daemons under connection resets (FILE=..., RESETS=n)
 	@$(GO) build $(BUILDFLAGS) -o bin/demo ./internal/demo
 	@exec bin/demo $(if $(FILE),-file '$(FILE)') $(if $(RESETS),-resets $(RESETS)) $(if $(MIB),-mib $(MIB))
+
+demo-mpi: SECONDS = 30
+demo-mpi: programs fabric ## Open MPI over two daemons while their connection is reset and both are replaced (SECONDS=30 RANKS=4, BESIDE=1: then over tcp;ofi_rxm)
+	@BIN=$(BIN) scripts/demo-mpi.sh '$(SECONDS)' '$(or $(RANKS),4)' '$(BESIDE)'
 
 test: need-go ## at most ten minutes: unit tests, a short simulation, race detector, end to end (scripts/levels.txt)
 	@scripts/test.sh core static unit race e2e
@@ -125,7 +132,7 @@ page: need-go ## the status page in headless Chromium, with a screenshot in docs
 	@RDSD_CHROMIUM=$$(command -v chromium) RDSD_SCREENSHOT=$(CURDIR)/docs/page.png $(GO) test -count=1 -v ./test/page
 
 packages: STRIP = -s -w
-packages: programs librds preload python ## debs and rpms of rdsd, librds, librds-dev, librdsd-preload and python3-rds in bin/packages (nfpm through go run)
+packages: programs librds preload python fabric ## debs and rpms of rdsd, librds, librds-dev, librdsd-preload, librds-fi and python3-rds in bin/packages (nfpm through go run)
 	@rm -rf bin/packages
 	@GO='$(GO)' contrib/package/build.sh bin/packages '$(VERSION)'
 

@@ -44,13 +44,14 @@ command -v make >/dev/null || need_packages make
 command -v umoci >/dev/null || need_packages umoci
 for arch in $archs; do compiler "$arch"; done
 need_python
+need_fabric
 
 build=bin/build
 rm -rf "$build" "$out"
 mkdir -p "$out"
 for arch in $archs; do
 	compiler "$arch"
-	GOARCH=$arch make -s BIN="$build/$arch" STRIP='-s -w' VERSION="$version" CC="$cc" AR="$ar" programs librds preload python
+	GOARCH=$arch make -s BIN="$build/$arch" STRIP='-s -w' VERSION="$version" CC="$cc" AR="$ar" programs librds preload python fabric
 done
 programs=()
 for arch in $archs; do

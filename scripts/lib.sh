@@ -57,6 +57,20 @@ need_python() {
 		need_packages python3-dev python3-cffi python3-setuptools python3-wheel
 }
 
+# have_fabric says whether a C program compiles and links with libfabric and its headers for providers.
+have_fabric() {
+	command -v make >/dev/null && have_cc &&
+		echo 'int main(void) { return 0; }' | $(go env CC) ${FABRIC_CFLAGS:-} -x c -include rdma/providers/fi_prov.h -o /dev/null - ${FABRIC_LDFLAGS:-} -lfabric 2>/dev/null
+}
+
+need_fabric() { have_fabric || need_packages gcc libc6-dev make libfabric-dev; }
+
+# need_mpi installs Open MPI, with the compiler for its programs, and what makes network namespaces.
+need_mpi() {
+	command -v mpicc >/dev/null && command -v mpirun >/dev/null && command -v ip >/dev/null && command -v unshare >/dev/null ||
+		need_packages gcc libc6-dev openmpi-bin libopenmpi-dev iproute2 util-linux
+}
+
 # need_tools installs the programs that tests run. A test skips if its program
 # is missing, so a failed installation is no error here.
 need_tools() {
@@ -78,6 +92,9 @@ need_tools() {
 		need_packages "lib$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')-testsuite"
 	} || true
 	need_python || true # python
+	need_fabric || true # fabric
+	command -v fi_pingpong >/dev/null || need_packages libfabric-bin || true # the same
+	need_mpi || true # the same
 	/usr/bin/python3 -c 'import numpy' 2>/dev/null && command -v mypy >/dev/null || need_packages python3-numpy mypy || true # the same
 	command -v rustc >/dev/null || need_packages rustc || true # examples/rust
 	command -v crun >/dev/null && command -v runc >/dev/null && command -v umoci >/dev/null && [ -e /usr/share/containers/seccomp.json ] ||

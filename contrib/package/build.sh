@@ -32,11 +32,13 @@ rm -rf bin/package/librds-man
 mkdir -p bin/package/librds-man
 cp "$BUILD"/librds/man/man3/*.3 "$BUILD"/librds/man/man7/*.7 bin/package/librds-man
 gzip -n9 bin/package/librds-man/*
+gzip -n9 <fabric/man/fi_rdsd.7 >bin/package/fi_rdsd.7.gz
+case $ARCH in amd64) triple=x86_64-linux-gnu ;; arm64) triple=aarch64-linux-gnu ;; *) die "there are packages for amd64 and arm64, and GOARCH is $ARCH" ;; esac
 for format in deb rpm; do
-	export LIBDIR=/usr/lib
-	[ $format = deb ] || LIBDIR=/usr/lib64
+	export LIBDIR=/usr/lib FIDIR=/usr/lib/$triple/libfabric
+	[ $format = deb ] || LIBDIR=/usr/lib64 FIDIR=/usr/lib64/libfabric
 	sed -e "s|^libdir=.*|libdir=$LIBDIR|" "$BUILD"/librds/rds.pc >bin/package/rds.pc
-	packages="nfpm librds librds-dev librdsd-preload"
+	packages="nfpm librds librds-dev librdsd-preload librds-fi"
 	[ $format = rpm ] || packages+=" python3-rds"
 	for package in $packages; do
 		GOARCH= "$tool" run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.2 package --config contrib/package/$package.yaml --packager $format --target "$out"

@@ -28,7 +28,7 @@ trap end EXIT
 contrib/package/build.sh "$newer" v999.0.0 >/dev/null
 . /etc/os-release
 mirror=$(sed -nE 's/^(deb|URIs:) +(\[[^]]*\] +)?(https?:[^ ]+).*/\3/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n1 || true)
-debootstrap --variant=minbase --include=gcc,libc6-dev,pkgconf,python3-cffi-backend "$VERSION_CODENAME" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 || { tail "$root.log" >&2; die "debootstrap failed"; }
+debootstrap --variant=minbase --include=gcc,libc6-dev,pkgconf,python3-cffi-backend,libfabric-bin "$VERSION_CODENAME" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 || { tail "$root.log" >&2; die "debootstrap failed"; }
 rm -f "$root.log"
 mount -t proc proc "$root/proc" # the daemon gives out memory that may only be read, through /proc
 in_root() { chroot "$root" "$@"; }
