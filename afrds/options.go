@@ -72,6 +72,7 @@ func (s *Socket) applyOptions(rs *rds.Socket) error {
 		return err
 	}
 	rs.SetNotices() // what became of a message has no place in the kernel's calls
+	krds.Of(rs).PreferAnybody()
 	krds.Of(rs).SetCongMonitor(s.opts.monitor)
 	return nil
 }

@@ -22,10 +22,10 @@ func sanitizers() []string {
 }
 
 // TestPrograms: every call, readiness, processes and threads, memory, wrong addresses, Oracle's
-// extensions, a sandbox that denies AF_RDS.
+// extensions, a sandbox that denies AF_RDS, ports that are bound anew.
 func TestPrograms(t *testing.T) {
 	for _, s := range sanitizers() {
-		for _, name := range []string{"calls", "ready", "process", "memory", "fault", "handler", "oracle", "denied"} {
+		for _, name := range []string{"calls", "ready", "process", "memory", "fault", "handler", "oracle", "denied", "anew"} {
 			if name == "handler" && s == "thread" {
 				continue // the sanitizer's runtime runs handlers with flags of its own
 			}

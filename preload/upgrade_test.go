@@ -12,7 +12,7 @@ import (
 func TestUpgrade(t *testing.T) {
 	built(t, "") // before anything is replaced
 	d := rdsdtest.Start(t)
-	for _, name := range []string{"calls", "ready", "memory", "busy"} {
+	for _, name := range []string{"calls", "ready", "memory", "busy", "anew"} {
 		t.Run(name, func(t *testing.T) {
 			prog := filepath.Join(built(t, ""), "pre-"+name)
 			d.Under(t, 3, func() { finish(t, preloadedAt(t, d.Socket, "", prog, d.Addr.String())) })

@@ -35,6 +35,12 @@ func (s kernelSocket) SetCongMonitor(on bool) {
 	}
 }
 
+func (s kernelSocket) PreferAnybody() {
+	s.c.tx.mu.Lock()
+	defer s.c.tx.mu.Unlock()
+	s.anybody, s.orMeets = true, true
+}
+
 func (s kernelSocket) CongUpdates() uint64 {
 	if s.congMon.Load() {
 		s.c.tx.poll() // destinations beyond their share may have room

@@ -154,10 +154,10 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 		return nil, err
 	}
 	flags := uint8(0)
-	if s.anybody {
+	switch {
+	case s.anybody && t.anybody:
 		flags = shm.DestAnybody
-	}
-	if flags != 0 && !t.anybody {
+	case s.anybody && !s.orMeets:
 		return nil, errAnybody
 	}
 	// What follows an opening never finds the ring full.

@@ -62,7 +62,7 @@ func (s *Socket) setAnybody(on bool) error {
 	case on && !t.anybody:
 		return errAnybody
 	}
-	s.anybody = on
+	s.anybody, s.orMeets = on, false
 	return nil
 }
 

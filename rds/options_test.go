@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/krds"
 	"github.com/rdsd/rdsd/internal/shm"
 )
 
@@ -81,7 +82,14 @@ func TestSetAnybody(t *testing.T) {
 	if _, err := c.SendTo([]byte("x"), b.LocalAddrPort()); !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Errorf("a send at an older daemon: %v", err)
 	}
-	if err := errors.Join(e.SetAnybody(false), c.SetAnybody(false), c.Close()); err != nil {
+	krds.Of(e).PreferAnybody()
+	mustSend(t, e, "x", b)
+	d.do(func() {
+		if d.socks[e.handle].flags != 0 {
+			t.Error("an older daemon heard of flags")
+		}
+	})
+	if err := errors.Join(c.SetAnybody(false), c.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.SetAnybody(true); !errors.Is(err, ErrClosed) {

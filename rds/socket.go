@@ -30,6 +30,7 @@ type Socket struct {
 	lane     uint8
 	exposed  bool // the lane is fixed without a destination
 	anybody  bool // see SetAnybody
+	orMeets  bool // ... and krds.Socket.PreferAnybody
 	sndbuf   int
 	queued   int     // payload bytes submitted and not returned
 	parked   int     // of these, to destinations congested at the last look

@@ -19,6 +19,9 @@ type Socket interface {
 	//
 	// Source: RDS_CONG_MONITOR, net/rds/af_rds.c rds_cong_monitor.
 	SetCongMonitor(on bool)
+	// PreferAnybody is rds.Socket.SetAnybody(true) before the first send. With a daemon that is too old for it the socket's
+	// destinations meet sockets instead, also after the client has opened again.
+	PreferAnybody()
 	// CongUpdates returns which destinations are no longer congested, as a mask in which the bit (port modulo 64) is set for
 	// each, and clears the mask. It reports a destination once for all sends to it that failed with rds.ErrCongested since the
 	// last report, if the monitor was on.

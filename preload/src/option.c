@@ -18,6 +18,10 @@ int pre_apply_options(struct pre_sock *s, rds_socket *rs)
 		err = rds_set_option(rs, RDS_OPT_NOTICES, pre_notices(s));
 	if (!err)
 		err = rds_set_option(rs, RDS_OPT_CONG_MONITOR, atomic_load(&s->monitor));
+	/* As in the kernel, a message is for whoever is bound when it arrives. An older daemon cannot do that: there a
+	 * destination meets a socket. */
+	if (!err && (err = rds_set_option(rs, RDS_OPT_ANYBODY, 1)) == -EOPNOTSUPP)
+		err = 0;
 	if (!err && s->sndtimeo.us)
 		err = rds_set_option(rs, RDS_OPT_SNDTIMEO, (s->sndtimeo.us + 999) / 1000);
 	return err;

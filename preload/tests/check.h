@@ -61,6 +61,28 @@ static inline void sends(int from, int to, const char *text)
 	CHECK(sendto(from, text, strlen(text), 0, (struct sockaddr *)&a, sizeof a) == (ssize_t)strlen(text));
 }
 
+/* hand sends a descriptor through a UNIX socket, and take receives one. */
+static inline void hand(int through, int fd)
+{
+	union { struct cmsghdr c; char b[CMSG_SPACE(sizeof fd)]; } u = {.c = {CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS}};
+	struct iovec v = {"x", 1};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &u, .msg_controllen = sizeof u};
+	memcpy(CMSG_DATA(&u.c), &fd, sizeof fd);
+	CHECK(sendmsg(through, &h, 0) == 1);
+}
+
+static inline int take(int through)
+{
+	int fd;
+	union { struct cmsghdr c; char b[CMSG_SPACE(sizeof fd)]; } u;
+	char x;
+	struct iovec v = {&x, 1};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &u, .msg_controllen = sizeof u};
+	CHECK(recvmsg(through, &h, 0) == 1 && h.msg_controllen >= CMSG_LEN(sizeof fd));
+	memcpy(&fd, CMSG_DATA(&u.c), sizeof fd);
+	return fd;
+}
+
 /* gets_text receives text. */
 #define gets_text(fd, text)                                                        \
 	do {                                                                       \

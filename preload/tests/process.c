@@ -134,28 +134,6 @@ static void execs(void)
 	close(unbound);
 }
 
-/* hand sends a descriptor through a UNIX socket, and take receives one. */
-static void hand(int through, int fd)
-{
-	union { struct cmsghdr c; char b[CMSG_SPACE(sizeof fd)]; } u = {.c = {CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS}};
-	struct iovec v = {"x", 1};
-	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &u, .msg_controllen = sizeof u};
-	memcpy(CMSG_DATA(&u.c), &fd, sizeof fd);
-	CHECK(sendmsg(through, &h, 0) == 1);
-}
-
-static int take(int through)
-{
-	int fd;
-	union { struct cmsghdr c; char b[CMSG_SPACE(sizeof fd)]; } u;
-	char x;
-	struct iovec v = {&x, 1};
-	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &u, .msg_controllen = sizeof u};
-	CHECK(recvmsg(through, &h, 0) == 1 && h.msg_controllen >= CMSG_LEN(sizeof fd));
-	memcpy(&fd, CMSG_DATA(&u.c), sizeof fd);
-	return fd;
-}
-
 /* A process makes sockets and gives them away: one that nobody has bound, the same once more, and one
  * that it has bound itself. */
 static void travels(void)

@@ -10,8 +10,8 @@ import (
 type way struct{ from, to uint16 }
 
 // destination does for a received frame what rdsd does for destinations. The peer answers a
-// message that names no incarnation with BOUND, even if it does not ack. Its own messages name
-// the incarnation in the daemon's BOUND.
+// message that asks for its socket with BOUND, even if it does not ack. The kernel's calls do not ask. Its own messages
+// name the incarnation in the daemon's BOUND.
 func (p *peer) destination(f inFrame) {
 	p.t.Helper()
 	switch {
@@ -26,7 +26,7 @@ func (p *peer) destination(f inFrame) {
 			return // a fragment, and not the last one
 		}
 		p.part = 0
-		if f.DstInc == 0 && f.Flags&wire.FlagSilent == 0 {
+		if f.DstInc == 0 && f.Flags&wire.FlagSilent == 0 && !f.Anybody() {
 			n := wire.Notice{Seq: f.Seq, DPort: f.DPort, SPort: f.SPort, SrcInc: f.SrcInc}
 			p.internal(wire.TypeBound, (&wire.Bound{Notice: n, DstInc: p.inc}).Append(nil))
 		}
