@@ -128,7 +128,7 @@ func pass(from, to *net.UnixConn, hello bool) {
 			return
 		}
 		if hello {
-			binary.LittleEndian.PutUint64(b[features:], binary.LittleEndian.Uint64(b[features:])&^uint64(ipc.FeatureAnybody))
+			binary.LittleEndian.PutUint64(b[features:], binary.LittleEndian.Uint64(b[features:])&^ipc.FeatureAnybody)
 			hello = false
 		}
 		if _, _, err := to.WriteMsgUnix(b[:n], oob[:noob], nil); err != nil {

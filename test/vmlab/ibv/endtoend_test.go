@@ -26,7 +26,7 @@ func TestEndToEnd(t *testing.T) {
 		t.Run(test, func(t *testing.T) {
 			out := l.A.Run(t, 5*time.Minute, fmt.Sprintf(`
 				export E2E_BIN=/usr/local/bin E2E_NET=10.9.0.0 E2E_TEST=%[1]s
-				export E2E_ARGS="-transport verbs -tls-mode off -peers-allow 10.9.0.0/24"
+				export E2E_ARGS="-transport verbs -tls-mode off -peers-allow $(echo 10.9.0.{1..9} | tr ' ' ,)" # each by name: all are of this host
 				exec e2e.test -test.run '^%[2]s$' -test.v -test.timeout 280s`, test, strings.ReplaceAll(test, "/", "$/^")))
 			if !strings.Contains(out, "--- PASS: "+test) {
 				t.Errorf("%s", out)
