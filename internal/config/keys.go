@@ -106,7 +106,7 @@ func (c *Config) keys() []key {
 			"How long a host of tcp.peers may leave data unacknowledged, or be silent, before its connection is given up.",
 			restart, duration(&c.TCP.Timeout, time.Second, time.Hour)},
 		{"crc", `"auto", "on" or "off"`,
-			"Checksum on every frame; auto is off on loopback and under TLS, on elsewhere. With it, payload is copied once at each end.",
+			"Checksum on every frame without TLS; auto is off on loopback, on elsewhere. With it, payload is copied once at each end.",
 			live, choice(&c.CRC, CRCAuto, CRCOn, CRCOff)},
 		{"spin", `a duration from "0s" to "10ms", as in "50us"`,
 			"How long the engine, and an application that does not say otherwise, looks for work before it blocks: latency against CPU.",

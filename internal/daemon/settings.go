@@ -58,11 +58,11 @@ func (s *settings) peerAllowed(a netip.Addr) error {
 // silent reports whether peers that are rejected are not told why.
 func (s *settings) silent() bool { return s.config().Peers.Explain == config.ExplainOff }
 
-// crc says whether connections to peer have checksums. In mode auto they have none on
-// loopback and under TLS.
+// crc says whether connections to peer have checksums unless they have TLS. In mode auto
+// they have none on loopback.
 func (s *settings) crc(peer netip.Addr) verbs.CRCMode {
 	c := s.config()
-	if c.CRC == config.CRCOff || c.CRC == config.CRCAuto && (peer.IsLoopback() || c.Secured()) {
+	if c.CRC == config.CRCOff || c.CRC == config.CRCAuto && peer.IsLoopback() {
 		return verbs.CRCOff
 	}
 	return verbs.CRCOn

@@ -98,8 +98,11 @@ func (q *byQP) retries() bool {
 
 func (q *byQP) figures(i *ctl.PeerInfo) {
 	i.Transport, i.CRC, i.RecvCredits = q.rail.attr.Name, q.crc == verbs.CRCOn, q.credits
-	if s, ok := q.qp.(interface{ TLS() string }); ok {
-		i.TLS = s.TLS()
+	if s, ok := q.qp.(interface {
+		TLS() string
+		Checksums() bool
+	}); ok {
+		i.TLS, i.CRC = s.TLS(), s.Checksums()
 	}
 }
 

@@ -157,7 +157,6 @@ func (d *Device) Connect(v verbs.QP, p verbs.ConnectParam) error {
 		IRD: uint16(ird), ORD: uint16(ord), Private: p.Private,
 	}
 	dial := q.dial
-	dial.request = d.rawMPA(&req)
 	if !d.ctl.spawn(func() { d.ctl.connect(ctx, dial, p, req) }) {
 		cancel()
 		return errClosed
@@ -194,7 +193,7 @@ func (d *Device) takeResults() bool {
 			id := d.lastReq
 			var feat iwarp.Features
 			var known bool
-			raw := d.rawMPA(&r.mpa)
+			raw := d.opt.rawMPA(&r.mpa)
 			if !d.opt.PlainMPA {
 				r.mpa.Private, feat, known = iwarp.SplitFeatures(r.mpa.Private)
 			}
@@ -224,7 +223,7 @@ func (d *Device) connected(r *result) {
 		return
 	}
 	q.dial = nil
-	q.late.passive, q.late.mpa = false, [2][]byte{r.dial.request, d.rawMPA(&r.mpa)}
+	q.late.passive, q.late.mpa = false, [2][]byte{r.request, d.opt.rawMPA(&r.mpa)}
 	if !d.opt.PlainMPA {
 		r.mpa.Private, q.peer, q.known = iwarp.SplitFeatures(r.mpa.Private)
 	}
@@ -233,7 +232,7 @@ func (d *Device) connected(r *result) {
 		if c := q.negotiate(&r.mpa); c != 0 {
 			ev.Type, ev.Err = verbs.CMConnectError, fmt.Errorf("soft: connect to %v: %w", r.remote, c)
 			// Before the first FPDU nothing else can be in the stream.
-			q.local, q.remote, q.crc = r.local, r.remote, q.crc || r.mpa.CRC
+			q.local, q.remote, q.crc = r.local, r.remote, q.summed(r.tls, &r.mpa)
 			q.markers = r.mpa.Markers
 			last := q.farewell(&fault{code: c})
 			if r.tls != nil {
@@ -292,7 +291,7 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 		f := q.features()
 		private = f.Append(append([]byte(nil), private...))
 	}
-	reply := iwarp.MPA{Reply: true, CRC: q.crc || m.CRC, Rev: m.Rev, Enhanced: m.Enhanced, Private: private}
+	reply := iwarp.MPA{Reply: true, CRC: q.summed(r.tls, m), Rev: m.Rev, Enhanced: m.Enhanced, Private: private}
 	if m.Enhanced {
 		reply.IRD, reply.ORD = uint16(q.serve.limit), uint16(q.sq.waits.limit)
 		if q.known { // it can tell the part that is for its fences
@@ -312,7 +311,7 @@ func (d *Device) Accept(id verbs.RequestID, v verbs.QP, private []byte) error {
 		err = errNoFence
 	}
 	if err == nil {
-		q.late.passive, q.late.mpa = true, [2][]byte{r.raw, d.rawMPA(&reply)}
+		q.late.passive, q.late.mpa = true, [2][]byte{r.raw, d.opt.rawMPA(&reply)}
 		err = d.reply(r, &reply)
 	}
 	if err == nil {

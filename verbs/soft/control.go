@@ -47,6 +47,7 @@ type result struct {
 	tls           *secure
 	local, remote netip.AddrPort
 	dial          *dialing
+	request       []byte          // that was sent, if the device has a LateTap
 	req           verbs.RequestID // expired
 	segment       int             // of a request
 	err           error
@@ -54,9 +55,8 @@ type result struct {
 
 // dialing is a Connect in progress.
 type dialing struct {
-	qp      *qp
-	cancel  context.CancelFunc
-	request []byte // if the device has a LateTap
+	qp     *qp
+	cancel context.CancelFunc
 }
 
 func newControl(opt *Options) (*control, error) {
@@ -293,7 +293,9 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 			}
 			return failed(tlsFailure(err))
 		}
+		req.CRC = false // as summed has it
 	}
+	r.request = c.opt.rawMPA(&req)
 	b := req.Append(nil)
 	c.tap(conn, true, b)
 	if _, err := conn.Write(b); err != nil {

@@ -81,8 +81,8 @@ func (q *qp) saw(t Tap, out bool, b []byte) {
 }
 
 // rawMPA is a start-up frame for a LateTap that comes later, nil if there is none.
-func (d *Device) rawMPA(m *iwarp.MPA) []byte {
-	if d.opt.Late == nil {
+func (o *Options) rawMPA(m *iwarp.MPA) []byte {
+	if o.Late == nil {
 		return nil
 	}
 	return m.Append(nil)

@@ -68,6 +68,13 @@ func (q *qp) negotiate(m *iwarp.MPA) iwarp.Code {
 // errNoFence: AckRemote needs one READ in flight.
 var errNoFence = fmt.Errorf("soft: the peer serves no READ, which AckRemote needs: %w", unix.EOPNOTSUPP)
 
+// summed reports whether a connection has MPA's checksums, of which the peer's frame is m: if either
+// end asks for them. Under TLS this end does not, because records have a stronger one.
+func (q *qp) summed(sec *secure, m *iwarp.MPA) bool { return q.crc && sec == nil || m.CRC }
+
+// Checksums reports whether the connection has MPA's checksums. Owner only.
+func (q *qp) Checksums() bool { return q.crc && q.state.connected() }
+
 // establish gives q its connection and moves q to RTS.
 func (q *qp) establish(fd int, local, remote netip.AddrPort, m *iwarp.MPA, sec *secure) error {
 	if q.attr.Ack == verbs.AckRemote && q.sq.waits.limit == 0 {
@@ -78,7 +85,7 @@ func (q *qp) establish(fd int, local, remote netip.AddrPort, m *iwarp.MPA, sec *
 	}
 	q.fd, q.events, q.tls = fd, unix.EPOLLIN, sec
 	q.local, q.remote = local, remote
-	q.crc = q.crc || m.CRC
+	q.crc = q.summed(sec, m)
 	q.markers = m.Markers
 	if q.dev.opt.SegmentToMSS || q.markers {
 		if mss := segmentOf(fd); mss > 0 {
