@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 
 	"golang.org/x/sys/unix"
 
@@ -27,24 +26,6 @@ func (e *strangerError) Error() string {
 }
 
 func (e *strangerError) Is(target error) bool { return target == unix.ECONNREFUSED }
-
-// alertOf returns the alert by which the peer has ended a handshake.
-func alertOf(err error) (tls.AlertError, bool) {
-	var alert tls.AlertError
-	if errors.As(err, &alert) {
-		return alert, true
-	}
-	// During its own handshake crypto/tls has a type of its own, which says the same.
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "remote error" {
-		for n := range 256 {
-			if a := tls.AlertError(n); a.Error() == op.Err.Error() {
-				return a, true
-			}
-		}
-	}
-	return 0, false
-}
 
 // alerts say what the peer's alert about our certificate means (RFC 8446 section 6.2).
 var alerts = map[tls.AlertError]string{
@@ -79,7 +60,7 @@ func noReply(b []byte) error {
 // replyFailure returns err of an MPA reply, with what it means.
 func replyFailure(err error) error {
 	var stranger *strangerError
-	if alert, ok := alertOf(err); ok {
+	if alert, ok := tls13.AlertOf(err); ok {
 		return alertError(alert)
 	}
 	switch {

@@ -221,7 +221,7 @@ func (c *control) part(tcp net.Conn, last []byte) {
 func tlsFailure(err error) error {
 	var plain *tls13.ErrPlain
 	var host x509.HostnameError
-	alert, alerted := alertOf(err)
+	alert, alerted := tls13.AlertOf(err)
 	switch {
 	case errors.As(err, &plain) && string(plain.First[:3]) == "MPA":
 		return errNoTLS

@@ -30,7 +30,7 @@ const (
 	// cheap, little enough to stay in the cache.
 	sealBatch = 8 * tls13.MaxPlain
 	// sealedMax is that with everything TLS adds.
-	sealedMax = sealBatch + 8*tls13.Overhead + tls13.UpdateLen
+	sealedMax = sealBatch + 8*tls13.Overhead + tls13.MaxUpdates
 )
 
 // scratchOf returns the device's memory for records. Its content does not outlive a
@@ -46,10 +46,11 @@ func (d *Device) scratchOf() []byte {
 // lengths of both.
 func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
 	if s.Out.Due() {
-		if err := s.Out.Update(b); err != nil {
+		updates, err := s.Out.AppendUpdates(b[:0])
+		if err != nil {
 			return 0, 0, err
 		}
-		sealed = tls13.UpdateLen
+		sealed = len(updates)
 	}
 	seg, off := o.sh, 0
 	for plain < sealBatch && seg < o.st {
@@ -63,7 +64,11 @@ func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
 				seg, off = seg+1, 0
 			}
 		}
-		sealed += s.Out.Seal(rec, n)
+		size, err := s.Out.Seal(rec, n)
+		if err != nil {
+			return 0, 0, err
+		}
+		sealed += size
 		plain += n
 	}
 	return sealed, plain, nil

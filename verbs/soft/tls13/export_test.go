@@ -1,5 +1,18 @@
 package tls13
 
+import (
+	"crypto/tls"
+	"net"
+)
+
+// Approved reports whether only crypto/tls may make records in this process.
+var Approved = approved
+
+// HandshakeBy is Handshake in the mode carry and in the other one.
+func HandshakeBy(c net.Conn, cfg *tls.Config, client, carry bool) (*Session, error) {
+	return handshake(c, cfg, client, carry)
+}
+
 // Raw is a record's content type and content.
 type Raw struct {
 	Type byte

@@ -29,13 +29,13 @@ func NewSession(suiteID uint16, client bool, clientSecret, serverSecret []byte) 
 	if client {
 		mine, theirs = theirs, mine
 	}
-	s := &Session{}
+	s := &Session{State: tls.ConnectionState{CipherSuite: suiteID}}
 	s.In.out = &s.Out
 	return s, errors.Join(s.Out.init(su, mine), s.In.init(su, theirs))
 }
 
 // Suite returns the name of the cipher suite.
-func (s *Session) Suite() string { return tls.CipherSuiteName(s.Out.suite.id) }
+func (s *Session) Suite() string { return tls.CipherSuiteName(s.State.CipherSuite) }
 
 // What a peer may send before it is authenticated, bytes.
 const (
@@ -56,34 +56,49 @@ func (e *ErrPlain) Error() string {
 // records of the handshake: what follows them is still in c. Errors: *ErrPlain,
 // those of crypto/tls and of c.
 func Handshake(c net.Conn, cfg *tls.Config, client bool) (*Session, error) {
+	return handshake(c, cfg, client, approved)
+}
+
+// handshake is Handshake. With carry crypto/tls carries the records.
+func handshake(c net.Conn, cfg *tls.Config, client, carry bool) (*Session, error) {
 	cfg = cfg.Clone()
 	cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS13, tls.VersionTLS13
 	cfg.SessionTicketsDisabled, cfg.ClientSessionCache = true, nil
 	cfg.GetConfigForClient = nil
+	cfg.DynamicRecordSizingDisabled = true
 	var log bytes.Buffer
 	also := cfg.KeyLogWriter
-	cfg.KeyLogWriter = &log
-	rc := &recordConn{Conn: c}
-	var tc *tls.Conn
-	if client {
-		tc = tls.Client(rc, cfg)
-	} else {
-		rc.first = maxFirst
-		tc = tls.Server(rc, cfg)
+	if !carry || also != nil {
+		cfg.KeyLogWriter = &log
 	}
-	err := tc.Handshake()
+	by := &carried{recordConn: recordConn{Conn: c}}
+	if client {
+		by.tc = tls.Client(by, cfg)
+	} else {
+		by.first = maxFirst
+		by.tc = tls.Server(by, cfg)
+	}
+	err := by.tc.Handshake()
 	if also != nil {
 		_, _ = also.Write(log.Bytes())
 	}
 	if err != nil {
 		return nil, err
 	}
-	st := tc.ConnectionState()
-	cs, err := secret(log.String(), "CLIENT_TRAFFIC_SECRET_0")
+	if carry {
+		by.up, by.Conn = true, nil
+		return &Session{In: Opener{by: by}, Out: Sealer{by: by}, State: by.tc.ConnectionState()}, nil
+	}
+	return sessionOf(by.tc.ConnectionState(), log.String(), client)
+}
+
+// sessionOf makes a session of a handshake by its key log.
+func sessionOf(st tls.ConnectionState, log string, client bool) (*Session, error) {
+	cs, err := secret(log, "CLIENT_TRAFFIC_SECRET_0")
 	if err != nil {
 		return nil, err
 	}
-	ss, err := secret(log.String(), "SERVER_TRAFFIC_SECRET_0")
+	ss, err := secret(log, "SERVER_TRAFFIC_SECRET_0")
 	if err != nil {
 		return nil, err
 	}

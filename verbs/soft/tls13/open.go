@@ -29,7 +29,8 @@ const (
 // is not safe for concurrent use.
 type Opener struct {
 	half
-	out  *Sealer // that answers a KeyUpdate
+	by   *carried // nil: the half does it
+	out  *Sealer  // that answers a KeyUpdate
 	idle int
 
 	updates int // less one for every updateEvery records with data, never below 0
@@ -64,6 +65,9 @@ func RecordLen(b []byte) (int, error) {
 func (o *Opener) Open(dst, rec []byte) (int, error) {
 	if len(rec) < Overhead {
 		return 0, broken(AlertBadRecordMAC, "%w (%d bytes)", ErrMAC, len(rec))
+	}
+	if o.by != nil {
+		return o.by.open(dst, rec)
 	}
 	p, err := o.aead.Open(dst[:0], o.next(), rec[HeaderLen:], rec[:HeaderLen])
 	if err != nil {

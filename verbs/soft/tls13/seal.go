@@ -5,16 +5,25 @@ import "encoding/binary"
 // Sealer makes the records of one direction. It is not safe for concurrent use.
 type Sealer struct {
 	half
-	answer bool // the peer wants a new key of us
+	by     *carried // nil: the half does it
+	answer bool     // the peer wants a new key of us
 }
 
-// UpdateLen is the length of the record of Update.
-const UpdateLen = Overhead + 5
+// UpdateLen is the length of the record of a KeyUpdate, MaxUpdates that of all that are due.
+const (
+	UpdateLen  = Overhead + 5
+	MaxUpdates = (maxAnswers + 1) * UpdateLen
+)
 
-// Seal makes a record of application data in place. The data are the n bytes, at
-// most MaxPlain, at b[HeaderLen:]. It returns the length of the record, n+Overhead,
-// for which b has room.
-func (s *Sealer) Seal(b []byte, n int) int { return s.seal(b, typeData, n) }
+// Seal makes a record of application data in place. The data are the n bytes, from 1 to
+// MaxPlain, at b[HeaderLen:]. It returns the length of the record, n+Overhead,
+// for which b has room. Nothing may be due.
+func (s *Sealer) Seal(b []byte, n int) (int, error) {
+	if s.by != nil {
+		return s.by.seal(b[:n+Overhead], n)
+	}
+	return s.seal(b, typeData, n), nil
+}
 
 func (s *Sealer) seal(b []byte, typ byte, n int) int {
 	b[HeaderLen+n] = typ
@@ -29,20 +38,33 @@ func header(b []byte, n int) {
 	binary.BigEndian.PutUint16(b[3:], uint16(n))
 }
 
-// Due reports whether Update has to come before more data.
-func (s *Sealer) Due() bool { return s.answer || s.seq >= s.suite.limit }
+// Due reports whether AppendUpdates has to come before more data.
+func (s *Sealer) Due() bool {
+	if s.by != nil {
+		return len(s.by.out) > 0
+	}
+	return s.answer || s.seq >= s.suite.limit
+}
 
-// Update makes the KeyUpdate record, of UpdateLen bytes, in b. Records made
-// afterwards use the next key.
-func (s *Sealer) Update(b []byte) error {
-	copy(b[HeaderLen:], []byte{msgKeyUpdate, 0, 0, 1, 0})
-	s.seal(b, typeHandshake, 5)
+// AppendUpdates appends the KeyUpdate records that are due, at most MaxUpdates bytes, or one.
+// Records made afterwards use the next key.
+func (s *Sealer) AppendUpdates(b []byte) ([]byte, error) {
+	if s.by != nil {
+		return s.by.answers(b), nil
+	}
+	n := len(b)
+	b = append(b, make([]byte, UpdateLen)...)
+	copy(b[n+HeaderLen:], []byte{msgKeyUpdate, 0, 0, 1, 0})
+	s.seal(b[n:], typeHandshake, 5)
 	s.answer = false
-	return s.update()
+	return b, s.update()
 }
 
 // AppendAlert appends the record of an alert to b. Nothing may be sent after it.
 func (s *Sealer) AppendAlert(b []byte, code uint8) []byte {
+	if s.by != nil {
+		return s.by.alert(b, code)
+	}
 	level := byte(2)
 	if code == AlertCloseNotify {
 		level = 1
@@ -57,13 +79,12 @@ func (s *Sealer) AppendAlert(b []byte, code uint8) []byte {
 // PlainAlert returns the record of a fatal alert ahead of a handshake.
 func PlainAlert(code uint8) []byte { return []byte{typeAlert, 3, 3, 0, 2, 2, code} }
 
-// Append appends p to b as records, with an Update if one is due.
+// Append appends p to b as records, with the updates that are due.
 func (s *Sealer) Append(b, p []byte) ([]byte, error) {
 	for len(p) > 0 {
 		if s.Due() {
-			n := len(b)
-			b = append(b, make([]byte, UpdateLen)...)
-			if err := s.Update(b[n:]); err != nil {
+			var err error
+			if b, err = s.AppendUpdates(b); err != nil {
 				return b, err
 			}
 		}
@@ -71,7 +92,9 @@ func (s *Sealer) Append(b, p []byte) ([]byte, error) {
 		n := len(b)
 		b = append(b, make([]byte, k+Overhead)...)
 		copy(b[n+HeaderLen:], p[:k])
-		s.Seal(b[n:], k)
+		if _, err := s.Seal(b[n:], k); err != nil {
+			return b[:n], err
+		}
 		p = p[k:]
 	}
 	return b, nil

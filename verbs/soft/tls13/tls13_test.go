@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -14,11 +15,25 @@ import (
 	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
 )
 
-// end makes our end of a connection whose other end is crypto/tls's.
-func end(t *testing.T, client bool) (*tls13.Session, net.Conn, *tls.Conn) {
-	t.Helper()
+// config is for both ends of connections over loopback.
+func config(t testing.TB) *tls.Config {
 	cfg := tlstest.NewCA(t).Config(t, tlstest.IPs("127.0.0.1"))
 	cfg.ClientAuth, cfg.ServerName = tls.RequireAndVerifyClientCert, "127.0.0.1"
+	return cfg
+}
+
+// needsOwn skips a test of records that crypto/tls does not make.
+func needsOwn(t testing.TB) {
+	if tls13.Approved {
+		t.Skip("FIPS 140-3 mode: crypto/tls makes all records")
+	}
+}
+
+// end makes our end of a connection whose other end is crypto/tls's. With carry our end has
+// crypto/tls make its records.
+func end(t *testing.T, client, carry bool) (*tls13.Session, net.Conn, *tls.Conn) {
+	t.Helper()
+	cfg := config(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +64,7 @@ func end(t *testing.T, client bool) (*tls13.Session, net.Conn, *tls.Conn) {
 		}
 		done <- err
 	}()
-	ses, err := tls13.Handshake(mine, cfg, client)
+	ses, err := tls13.HandshakeBy(mine, cfg, client, carry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,50 +102,60 @@ func read(s *tls13.Session, c net.Conn, n int) ([]byte, error) {
 // TestJudge: crypto/tls understands us and we it, either way, across key
 // updates of ours.
 func TestJudge(t *testing.T) {
-	for _, client := range []bool{true, false} {
-		s, c, other := end(t, client)
-		if got, err := read(s, c, 5); err != nil || string(got) != "first" {
-			t.Fatalf("%q, %v", got, err)
-		}
-		data := make([]byte, 100000)
-		for i := range data {
-			data[i] = byte(i * 7)
-		}
-		for round := range 3 {
-			b := make([]byte, tls13.UpdateLen)
-			if err := s.Out.Update(b); err != nil {
-				t.Fatal(err)
+	for _, c := range []struct{ client, carry bool }{{true, true}, {false, true}, {true, false}, {false, false}} {
+		t.Run(fmt.Sprintf("client %v, carried %v", c.client, c.carry), func(t *testing.T) {
+			if !c.carry {
+				needsOwn(t)
 			}
-			b, err := s.Out.Append(b, data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			go c.Write(b)
-			got := make([]byte, len(data))
-			if _, err := io.ReadFull(other, got); err != nil || !bytes.Equal(got, data) {
-				t.Fatalf("client %v, round %d: %v", client, round, err)
-			}
-			wrote := make(chan struct{})
-			go func() { other.Write(data); close(wrote) }()
-			got, err = read(s, c, len(data))
-			if <-wrote; err != nil || !bytes.Equal(got, data) {
-				t.Fatalf("client %v, round %d: back: %v", client, round, err)
-			}
+			judge(t, c.client, c.carry)
+		})
+	}
+}
+
+func judge(t *testing.T, client, carry bool) {
+	s, c, other := end(t, client, carry)
+	if got, err := read(s, c, 5); err != nil || string(got) != "first" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	data := make([]byte, 100000)
+	for i := range data {
+		data[i] = byte(i * 7)
+	}
+	for round := range 3 {
+		b, err := s.Out.AppendUpdates(nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		c.Write(s.Out.AppendAlert(nil, tls13.AlertCloseNotify))
-		if _, err := other.Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("close_notify read as %v", err)
+		b, err = s.Out.Append(b, data)
+		if err != nil {
+			t.Fatal(err)
 		}
-		other.Close()
-		if _, err := read(s, c, 1); err != tls13.ErrClosed {
-			t.Errorf("close_notify of crypto/tls read as %v", err)
+		go c.Write(b)
+		got := make([]byte, len(data))
+		if _, err := io.ReadFull(other, got); err != nil || !bytes.Equal(got, data) {
+			t.Fatalf("round %d: %v", round, err)
 		}
+		wrote := make(chan struct{})
+		go func() { other.Write(data); close(wrote) }()
+		got, err = read(s, c, len(data))
+		if <-wrote; err != nil || !bytes.Equal(got, data) {
+			t.Fatalf("round %d: back: %v", round, err)
+		}
+	}
+	c.Write(s.Out.AppendAlert(nil, tls13.AlertCloseNotify))
+	if _, err := other.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("close_notify read as %v", err)
+	}
+	other.Close()
+	if _, err := read(s, c, 1); err != tls13.ErrClosed {
+		t.Errorf("close_notify of crypto/tls read as %v", err)
 	}
 }
 
 // pair is both ends with made-up secrets.
 func pair(t testing.TB, suite uint16, n int) (a, b *tls13.Session) {
 	t.Helper()
+	needsOwn(t)
 	cs, ss := bytes.Repeat([]byte{1}, n), bytes.Repeat([]byte{2}, n)
 	a, err := tls13.NewSession(suite, true, cs, ss)
 	if err != nil {
