@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/fips140"
 	"errors"
 	"log/slog"
 	"os"
@@ -38,6 +39,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.log.Info("serving", "socket", d.config().Socket, "listen", d.config().Listen, "port", d.config().Port,
 		"instance", ctl.ID(d.info.Instance).String())
+	if fips140.Enabled() {
+		d.log.Info("FIPS 140-3 mode: crypto/tls makes the records of TLS", "module", fips140.Version())
+	}
 	helpers.Go(func() {
 		d.waitForEnd()
 		if d.notify != nil {

@@ -14,12 +14,13 @@ import (
 )
 
 // newSecured starts a host with TLS. Its certificate, in dir, is from ca.
-func newSecured(t *testing.T, ca *tlstest.CA) (h *host, dir string) {
+func newSecured(t *testing.T, ca *tlstest.CA, options ...option) (h *host, dir string) {
 	t.Helper()
 	addr := newAddress(t)
 	dir = t.TempDir()
 	ca.Write(t, dir, tlstest.IPs(addr.String()))
-	return newHost(t, withAddress(addr), withArgs("-tls-cert", dir+"/cert.pem", "-tls-key", dir+"/key.pem", "-tls-ca", dir+"/ca.pem")), dir
+	options = append(options, withAddress(addr), withArgs("-tls-cert", dir+"/cert.pem", "-tls-key", dir+"/key.pem", "-tls-ca", dir+"/ca.pem"))
+	return newHost(t, options...), dir
 }
 
 // TestTLSNames has certificates for names in tls.names, and one for another host's name.

