@@ -29,8 +29,13 @@ const (
 	// sealBatch is what is sealed for one system call: enough to make that
 	// cheap, little enough to stay in the cache.
 	sealBatch = 8 * tls13.MaxPlain
+	// sealRecords is how many records that are at most: full ones, and ahead of each a
+	// short one.
+	sealRecords = 2 * sealBatch / tls13.MaxPlain
 	// sealedMax is that with everything TLS adds.
-	sealedMax = sealBatch + 8*tls13.Overhead + tls13.MaxUpdates
+	sealedMax = sealBatch + sealRecords*tls13.Overhead + tls13.MaxUpdates
+	// openMin is the content from which on a record is opened into its place.
+	openMin = 4 << 10
 )
 
 // scratchOf returns the device's memory for records. Its content does not outlive a
@@ -43,7 +48,8 @@ func (d *Device) scratchOf() []byte {
 }
 
 // seal makes records of the pending output in b, at most sealBatch, and returns the
-// lengths of both.
+// lengths of both. A payload of a record or more begins one, so that the peer can open it into
+// its place. It is copied, because what is sealed ends in a byte for its type.
 func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
 	if s.Out.Due() {
 		updates, err := s.Out.AppendUpdates(b[:0])
@@ -53,12 +59,15 @@ func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
 		sealed = len(updates)
 	}
 	seg, off := o.sh, 0
-	for plain < sealBatch && seg < o.st {
+	for records := 0; records < sealRecords && plain < sealBatch && seg < o.st; records++ {
 		rec := b[sealed:]
-		n := 0
-		for n < tls13.MaxPlain && seg < o.st {
+		n, most := 0, min(tls13.MaxPlain, sealBatch-plain)
+		for n < most && seg < o.st {
 			mem := o.segs[seg].mem
-			k := copy(rec[tls13.HeaderLen+n:tls13.HeaderLen+tls13.MaxPlain], mem[off:])
+			if n > 0 && off == 0 && len(mem) >= tls13.MaxPlain {
+				break
+			}
+			k := copy(rec[tls13.HeaderLen+n:tls13.HeaderLen+most], mem[off:])
 			n += k
 			if off += k; off == len(mem) {
 				seg, off = seg+1, 0
@@ -177,7 +186,8 @@ func (q *qp) receiveSealed() bool {
 	return did
 }
 
-// open opens the whole records in b into the stage and returns the rest of b.
+// open opens the whole records in b, into their place or into the stage, and returns the rest
+// of b.
 func (q *qp) open(b []byte) ([]byte, error) {
 	x, s := &q.rx, q.tls
 	for {
@@ -185,16 +195,59 @@ func (q *qp) open(b []byte) ([]byte, error) {
 		if err != nil || size == 0 || len(b) < size {
 			return b, err
 		}
-		n, err := s.In.Open(x.stage[x.w:], b[:size])
+		to, ok := q.openTo(size - tls13.Overhead)
+		if !ok {
+			return b, nil
+		}
+		staged := to == nil
+		if staged {
+			if x.stage == nil {
+				q.wholeStage()
+			}
+			to = x.stage[x.w:]
+		}
+		n, err := s.In.Open(to, b[:size])
 		if err != nil {
 			return b, err
 		}
 		if t := q.tap(); t != nil && n > 0 {
-			q.saw(t, false, x.stage[x.w:x.w+n])
+			q.saw(t, false, to[:n])
 		}
-		x.w += n
+		if staged {
+			x.w += n
+		} else {
+			x.left -= n
+			x.to.off += uint64(n)
+		}
 		b = b[size:]
 	}
+}
+
+// openTo returns where to open a record of at most n bytes: the place of a payload that goes on
+// behind them, because the type and the padding of the record land there, too. It returns nil if
+// that is the stage, and false if the connection is gone.
+func (q *qp) openTo(n int) ([]byte, bool) {
+	x := &q.rx
+	if n < openMin {
+		return nil, true
+	}
+	if x.r < x.w {
+		q.parse() // the payload's header
+		if !q.state.connected() {
+			return nil, false
+		}
+	}
+	if !x.placing || x.r < x.w || n >= x.left || !q.state.receives() || !q.intake.reads() {
+		return nil, true
+	}
+	ps, ok := q.locate(n + 1)
+	if !ok {
+		return nil, q.state.connected()
+	}
+	if len(ps) > 1 || len(ps[0].mem) <= n {
+		return nil, true
+	}
+	return ps[0].mem[: n+1 : n+1], true
 }
 
 // keep stores the beginning of a record until the rest comes.

@@ -59,7 +59,7 @@ func RecordLen(b []byte) (int, error) {
 }
 
 // Open opens the whole record rec, whose length is that of RecordLen, and writes its
-// application data to dst. dst has room for len(rec)-HeaderLen bytes and does not
+// application data to dst. dst has room for a byte more than len(rec)-Overhead, which are all overwritten, and does not
 // overlap rec. Open returns the number of bytes, which is 0 for a record without
 // application data. Errors: ErrClosed, *Error.
 func (o *Opener) Open(dst, rec []byte) (int, error) {
