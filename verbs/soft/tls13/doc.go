@@ -2,7 +2,8 @@
 // that reads and writes the stream itself. The handshake is that of crypto/tls, on a
 // blocking connection. Afterwards the traffic keys and the descriptor go to the
 // event loop, which makes and opens records without a goroutine, a lock or an
-// allocation. On the wire it is plain TLS 1.3: the other end may be any
+// allocation. In Go's FIPS 140-3 mode crypto/tls makes and opens them, on the event loop's memory.
+// On the wire it is plain TLS 1.3: the other end may be any
 // implementation.
 //
 // It leaves out early data, resumption (it makes no tickets and ignores those of the
