@@ -321,8 +321,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	if err != nil {
 		return fail(verbs.CMConnectError, err)
 	}
-	r.tls = conn.tls
-	r.fd, r.typ = fd, verbs.CMEstablished
+	r.tls, r.fd, r.typ = conn.tls, fd, verbs.CMEstablished
 	return r
 }
 
