@@ -206,7 +206,11 @@ func (q *qp) open(b []byte) ([]byte, error) {
 			}
 			to = x.stage[x.w:]
 		}
-		n, err := s.In.Open(to, b[:size])
+		into := s.In.Open
+		if !staged {
+			into = s.In.OpenPlace
+		}
+		n, err := into(to, b[:size])
 		if err != nil {
 			return b, err
 		}

@@ -69,7 +69,32 @@ func (o *Opener) Open(dst, rec []byte) (int, error) {
 	if o.by != nil {
 		return o.by.open(dst, rec)
 	}
-	p, err := o.aead.Open(dst[:0], o.next(), rec[HeaderLen:], rec[:HeaderLen])
+	return o.open(dst, rec, o.next())
+}
+
+// OpenPlace is Open with a dst that another process may change meanwhile: nothing that is read
+// from there is believed, but that a record is one of data without padding. Whoever pretends that
+// of another record changes what is in its own memory.
+func (o *Opener) OpenPlace(dst, rec []byte) (int, error) {
+	if o.by != nil || len(rec) <= Overhead {
+		return o.Open(dst, rec) // crypto/tls opens in memory of its own
+	}
+	nonce := o.next()
+	p, err := o.aead.Open(dst[:0], nonce, rec[HeaderLen:], rec[:HeaderLen])
+	if err != nil {
+		return 0, broken(AlertBadRecordMAC, "%w", ErrMAC)
+	}
+	if n := len(p) - 1; n <= MaxPlain && p[n] == typeData {
+		return o.tookData(n)
+	}
+	own := make([]byte, len(p))
+	n, err := o.open(own, rec, nonce)
+	copy(dst, own[:n])
+	return n, err
+}
+
+func (o *Opener) open(dst, rec, nonce []byte) (int, error) {
+	p, err := o.aead.Open(dst[:0], nonce, rec[HeaderLen:], rec[:HeaderLen])
 	if err != nil {
 		return 0, broken(AlertBadRecordMAC, "%w", ErrMAC)
 	}
@@ -86,14 +111,7 @@ func (o *Opener) Open(dst, rec []byte) (int, error) {
 	typ := p[n]
 	p = p[:n]
 	if typ == typeData && n > 0 {
-		if o.have > 0 || o.skip > 0 {
-			return 0, broken(AlertUnexpectedMessage, "%w: data in the middle of another message", ErrType)
-		}
-		o.idle = 0
-		if o.data++; o.data == updateEvery {
-			o.data, o.updates = 0, max(o.updates-1, 0)
-		}
-		return n, nil
+		return o.tookData(n)
 	}
 	if o.idle++; o.idle > maxIdle {
 		return 0, broken(AlertUnexpectedMessage, "%w", ErrIdle)
@@ -107,6 +125,18 @@ func (o *Opener) Open(dst, rec []byte) (int, error) {
 		return 0, alert(p)
 	}
 	return 0, broken(AlertUnexpectedMessage, "%w: %d", ErrType, typ)
+}
+
+// tookData counts a record of n bytes of application data.
+func (o *Opener) tookData(n int) (int, error) {
+	if o.have > 0 || o.skip > 0 {
+		return 0, broken(AlertUnexpectedMessage, "%w: data in the middle of another message", ErrType)
+	}
+	o.idle = 0
+	if o.data++; o.data == updateEvery {
+		o.data, o.updates = 0, max(o.updates-1, 0)
+	}
+	return n, nil
 }
 
 func alert(p []byte) error {
