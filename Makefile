@@ -21,7 +21,7 @@ VM          ?= ./test/vmlab/...
 export PATH := $(PATH):/usr/local/go/bin
 export CGO_ENABLED ?= 0
 
-.PHONY: all programs build build-ibv librds preload preload-test afrds-judges python fabric demo demo-mpi test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers storm lint arm64 clean help need-go
+.PHONY: all programs build build-ibv librds preload preload-test afrds-judges wycheproof python fabric demo demo-mpi test test-all check test-loaded race sim model mutants conformance fuzz e2e ledger vm vm-short vm-long page packages package-test artifacts release-test bench bench-peers storm lint arm64 clean help need-go
 
 all: build
 
@@ -61,6 +61,9 @@ python: librds ## bin/python: package rds for Python, and its wheel (needs Debia
 
 fabric: need-go ## bin/fabric/librdsd-fi.so, rdsd as a provider of libfabric (needs a C compiler and libfabric-dev)
 	@CC='$(CC)' AR='$(AR)' CFLAGS='$(CFLAGS)' FABRIC_CFLAGS='$(FABRIC_CFLAGS)' FABRIC_LDFLAGS='$(FABRIC_LDFLAGS)' scripts/fabric.sh $(CURDIR)/$(BIN)/fabric
+
+wycheproof: need-go ## Wycheproof's vectors for the ciphers of TLS records (100 MB, and a Go of their own module's version)
+	@$(GO) -C test/wycheproof test -count=1 ./...
 
 afrds-judges: need-go ## other people's tests of AF_RDS under the preload library, as root: CPython's, qperf, and with RDS_TOOLS=DIR, KERNEL_SELFTESTS=DIR (tools/testing/selftests), LTP=DIR those; docs/interop.md has the results
 	@scripts/judges.sh

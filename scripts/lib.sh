@@ -4,7 +4,7 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # MODULES are the modules of their own that are checked as the main one is.
-MODULES=(test/bench test/wycheproof contrib/rpcprom contrib/rpcotel)
+MODULES=(test/bench contrib/rpcprom contrib/rpcotel)
 
 die() {
 	echo "rdsd: $*" >&2
