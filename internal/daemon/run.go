@@ -40,7 +40,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.log.Info("serving", "socket", d.config().Socket, "listen", d.config().Listen, "port", d.config().Port,
 		"instance", ctl.ID(d.info.Instance).String())
 	if fips140.Enabled() {
-		d.log.Info("FIPS 140-3 mode: crypto/tls makes the records of TLS", "module", fips140.Version())
+		d.log.Info("FIPS 140-3 mode")
 	}
 	helpers.Go(func() {
 		d.waitForEnd()

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"os"
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -30,6 +29,7 @@ func reachOf(err error) uint8 {
 		}
 		return false
 	}
+	var late interface{ Timeout() bool }
 	switch {
 	case is(ErrNotAllowed):
 		return shm.ReachForbidden
@@ -41,7 +41,7 @@ func reachOf(err error) uint8 {
 		return shm.ReachNoRoute
 	case is(verbs.ErrLarge): // it answers, but not to large packets
 		return shm.ReachOther
-	case is(conn.ErrTimeout, unix.ETIMEDOUT, os.ErrDeadlineExceeded): // also a host whose daemon is stopped
+	case is(conn.ErrTimeout) || errors.As(err, &late) && late.Timeout(): // also a host whose daemon is stopped
 		return shm.ReachTimeout
 	}
 	return shm.ReachOther

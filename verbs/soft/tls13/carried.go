@@ -4,10 +4,8 @@ import (
 	"crypto/fips140"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"slices"
 	"time"
 )
 
@@ -61,7 +59,7 @@ func (c *carried) Write(b []byte) (int, error) {
 	case c.to == nil:
 		c.out = append(c.out, b...)
 	case c.n > 0 || len(b) > len(c.to):
-		return 0, fmt.Errorf("TLS: crypto/tls made more than one record of at most %d bytes: %w", MaxPlain, io.ErrShortWrite)
+		return 0, io.ErrShortWrite // more than one record of at most MaxPlain
 	default:
 		c.n = copy(c.to, b)
 	}
@@ -141,14 +139,10 @@ func alertIn(err error, op string) (tls.AlertError, bool) {
 	if !errors.As(err, &e) || e.Op != op {
 		return 0, false
 	}
-	n := slices.IndexFunc(alertTexts, func(s string) bool { return s == e.Err.Error() })
-	return tls.AlertError(max(n, 0)), n >= 0
-}
-
-// alertTexts are the errors of all alerts.
-var alertTexts = func() (all []string) {
 	for n := range 256 {
-		all = append(all, tls.AlertError(n).Error())
+		if a := tls.AlertError(n); a.Error() == e.Err.Error() {
+			return a, true
+		}
 	}
-	return all
-}()
+	return 0, false
+}
