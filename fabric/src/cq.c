@@ -2,11 +2,12 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fi.h"
 
-enum { CQ_SIZE = TX_SIZE + RX_SIZE };
+enum { CQ_SIZE = TX_SIZE + RX_SIZE, IDLE_READS = 1000, NAP_NS = 50000 };
 
 /* ---- What all three have ---- */
 
@@ -112,6 +113,8 @@ static ssize_t take(struct waitable *w, void *buf, size_t n, fi_addr_t *src)
 	return w->count ? -FI_EAVAIL : -FI_EAGAIN;
 }
 
+/* A program that only polls leaves the processor to the daemon. One that finds nothing for long sleeps between its reads:
+ * a kernel may have the ranks of a job yield to each other for seconds, and nobody else run. */
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t n, fi_addr_t *src)
 {
 	struct waitable *w = WAITABLE(fid);
@@ -119,9 +122,12 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t n, fi_addr_t *s
 	if (w->count < n || !n)
 		rfi_progress_all(w->domain);
 	ssize_t got = take(w, buf, n, src);
+	unsigned idle = w->idle = got != -FI_EAGAIN ? 0 : w->idle < IDLE_READS ? w->idle + 1 : IDLE_READS;
 	rfi_unlock(w->domain);
-	if (got == -FI_EAGAIN)
-		sched_yield(); /* a program that only polls leaves the processor to the daemon */
+	if (idle >= IDLE_READS)
+		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+	else if (idle)
+		sched_yield();
 	return got;
 }
 
@@ -161,11 +167,11 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t n, fi_addr_t *
 	if (w->wait == FI_WAIT_NONE)
 		return -FI_EINVAL;
 	rfi_lock(w->domain);
-	rfi_wait(w, w->threshold && cond ? (size_t)cond : 1, timeout);
+	int err = rfi_wait(w, w->threshold && cond ? (size_t)cond : 1, timeout);
 	w->signaled = false;
 	ssize_t got = take(w, buf, n, src);
 	rfi_unlock(w->domain);
-	return got;
+	return got == -FI_EAGAIN && err ? err : got;
 }
 
 static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t n, const void *cond, int timeout)

@@ -5,7 +5,7 @@
 
 #include "fi.h"
 
-enum { OPEN_TIMEOUT_MS = 5000, ADOPT_MIN = 65536, CLOSE_MS = 5000 };
+enum { OPEN_TIMEOUT_MS = 60000, ADOPT_MIN = 65536, CLOSE_MS = 5000 };
 
 int64_t rfi_now_ms(void)
 {
@@ -115,9 +115,7 @@ static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access,
 	if (!mr)
 		return -FI_ENOMEM;
 	rfi_lock(d);
-	if (d->mr_mode & FI_MR_PROV_KEY)
-		key = d->next_key++;
-	else if (mr_of(d, key)) {
+	if (mr_of(d, key)) {
 		rfi_unlock(d);
 		free(mr);
 		return -FI_ENOKEY;
@@ -128,7 +126,7 @@ static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access,
 	mr->domain = d;
 	mr->mem = (char *)(uintptr_t)buf;
 	mr->len = len;
-	mr->base = d->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)buf : offset;
+	mr->base = offset;
 	mr->access = access;
 	adopt(mr);
 	list_add(&d->mrs[rfi_hash(key, MR_HEADS)], &mr->link);
@@ -186,7 +184,6 @@ static void domain_init(struct rfi_domain *d)
 	pthread_condattr_destroy(&monotonic);
 	list_init(&d->eps);
 	lists_init(d->mrs, MR_HEADS);
-	d->next_key = 1;
 }
 
 /* domain_end returns whether nothing belongs to d any more. */
@@ -234,7 +231,6 @@ static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct f
 	d->fid.fid = (struct fid){.fclass = FI_CLASS_DOMAIN, .context = context, .ops = &domain_fid_ops};
 	d->fid.ops = &domain_ops;
 	d->fid.mr = &mr_ops;
-	d->mr_mode = info->domain_attr ? info->domain_attr->mr_mode : 0;
 	*domain = &d->fid;
 	return 0;
 }

@@ -53,8 +53,6 @@ struct rfi_domain {
 	bool led;       /* a thread waits at the daemon, */
 	uint64_t leads; /* and how often one has */
 	struct link eps, mrs[MR_HEADS]; /* memory by key */
-	uint64_t next_key;
-	int mr_mode;
 	int refs;
 	struct rds_until *until; /* for wait.c */
 	size_t untils;
@@ -119,6 +117,7 @@ struct waitable {
 	enum fi_cq_format format;
 	struct cqe *ring; /* of room entries, of which count are used from head on */
 	size_t size, room, head, count;
+	unsigned idle; /* reads in a row that have found nothing */
 	uint64_t value, errs; /* of a counter; errs of a queue: errors in the ring */
 };
 
@@ -281,7 +280,7 @@ int rfi_cntr_open(struct fid_domain *, struct fi_cntr_attr *, struct fid_cntr **
 void rfi_cq_add(struct waitable *, const struct cqe *);
 void rfi_count(struct rfi_ep *, int counter, bool failed);
 
-/* wait.c. rfi_wait returns 0 when w has n entries or counts to n, or has an error, -FI_EAGAIN after timeout_ms. */
+/* wait.c. rfi_wait returns 0 when w has n entries or counts to n, or has an error, -FI_EAGAIN after timeout_ms, or why an endpoint has failed. */
 int rfi_wait(struct waitable *w, uint64_t n, int timeout_ms);
 void rfi_changed(struct waitable *);
 int rfi_fds_open(struct waitable *);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
@@ -15,7 +16,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
-enum { LONG = 3 << 20, WAIT_MS = 20000 };
+enum { LONG = 3 << 20, WAIT_MS = 300000 };
 
 static struct fid_fabric *fabric;
 static struct fid_domain *domain;
@@ -177,6 +178,10 @@ static void remote(void)
 	MUST(fi_compare_atomic(a.ep, &one, 1, NULL, &want, NULL, &old, NULL, b.addr, at, key, FI_INT64, FI_CSWAP, NULL));
 	serve();
 	SHALL(old == 42 && *(int64_t *)(void *)to == 1);
+	*(int64_t *)(void *)to = INT64_MAX;
+	MUST(fi_fetch_atomic(a.ep, &one, 1, NULL, &old, NULL, b.addr, at, key, FI_INT64, FI_SUM, NULL));
+	serve();
+	SHALL(old == INT64_MAX && *(int64_t *)(void *)to == INT64_MIN);
 	MUST(fi_write(a.ep, from, 8, NULL, b.addr, at + LONG - 7, key, NULL));
 	SHALL(failure(&a) == FI_EINVAL);
 	MUST(fi_close(&theirs->fid));
@@ -199,6 +204,21 @@ static void flood(void)
 		SHALL(done(&b).tag == 1000 + i);
 		done(&a);
 	}
+}
+
+/* idle: who reads in vain for long sleeps, so that the daemon runs beside many of them. */
+static void idle(void)
+{
+	enum { LONG_IDLE = 2000, COUNT = 50 };
+	struct fi_cq_tagged_entry e;
+	struct rusage before, after;
+	for (int i = 0; i < LONG_IDLE; i++)
+		SHALL(fi_cq_read(a.cq, &e, 1) == -FI_EAGAIN);
+	getrusage(RUSAGE_SELF, &before);
+	for (int i = 0; i < COUNT; i++)
+		SHALL(fi_cq_read(a.cq, &e, 1) == -FI_EAGAIN);
+	getrusage(RUSAGE_SELF, &after);
+	SHALL(after.ru_nvcsw - before.ru_nvcsw >= COUNT);
 }
 
 /* absent: what cannot succeed fails. */
@@ -258,6 +278,7 @@ static void say(const char *what)
 /* ends: what waits has an error when the daemon ends, what is asked for then fails, and the next daemon serves. */
 static void ends(struct fi_info *info)
 {
+	struct fi_cq_tagged_entry got;
 	MUST(fi_recv(b.ep, to, 10, NULL, FI_ADDR_UNSPEC, NULL));
 	MUST(fi_trecv(a.ep, to, 10, NULL, FI_ADDR_UNSPEC, 1, 0, NULL));
 	say("ready");
@@ -265,6 +286,7 @@ static void ends(struct fi_info *info)
 	SHALL(failure(&a) == FI_ECONNRESET);
 	SHALL(fi_send(a.ep, from, 10, NULL, b.addr, NULL) == -FI_ECONNRESET);
 	SHALL(fi_recv(b.ep, to, 10, NULL, FI_ADDR_UNSPEC, NULL) == -FI_ECONNRESET);
+	SHALL(fi_cq_sread(a.cq, &got, 1, NULL, -1) == -FI_ECONNRESET); /* nothing comes any more */
 	close_all();
 	say("ended");
 	getchar();
@@ -285,6 +307,7 @@ static void everything(void)
 	truncated();
 	remote();
 	flood();
+	idle();
 	absent();
 }
 
