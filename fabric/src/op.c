@@ -168,10 +168,8 @@ void rfi_peers_end(struct rfi_ep *ep)
 		}
 }
 
-/*
- * rfi_peer_lost ends what waits for a peer that is not what it was. What has not gone out stays: it
- * is for whoever is bound next. What waits for a status stays, too: the status says more precisely.
- */
+/* rfi_peer_lost ends what waits for a peer that is not what it was. What has not gone out stays: it is for whoever is
+ * bound next. What waits for a status stays, too: the status says more precisely. */
 void rfi_peer_lost(struct rfi_ep *ep, const struct rds_addr *addr, int err)
 {
 	struct peer *p = rfi_peer(ep, addr);
@@ -182,7 +180,7 @@ void rfi_peer_lost(struct rfi_ep *ep, const struct rds_addr *addr, int err)
 		list_add(&ep->busy, &p->busy);
 	LIST_EACH(l, after, &ep->ops) {
 		struct op *op = LIST_ENTRY(l, struct op, all);
-		if (op->peer == p && (op->owed || op->off || op->kind == OP_DATA))
+		if (op->peer == p && !op->direct && (op->owed || op->off || op->kind == OP_DATA))
 			rfi_op_end(ep, op, err);
 	}
 	LIST_EACH(m, then, &ep->transfers) {

@@ -1,7 +1,5 @@
-/*
- * progress.c - what goes out, and what has come. Each peer has its queues, and peers take turns, so that
- * none that is congested holds up another.
- */
+/* progress.c - what goes out, and what has come. Each peer has its queues, and peers take turns, so that none that is
+ * congested holds up another. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,10 +91,9 @@ static void busy(struct rfi_ep *ep, struct peer *p)
  * - with FI_INJECT_COMPLETE when it is copied. What becomes of it then is told to nobody;
  * - with FI_DELIVERY_COMPLETE when the peer says that it is in the memory of a receive, or kept for one;
  * - else, with FI_TRANSMIT_COMPLETE, when its status comes: the peer's host has it, or it never will.
- * Those of fi_inject have no completion, and a status for each would cost the daemon's runs. So they have
- * one as long as nothing is known of the peer: what goes to an absent peer, or behind what was lost, has an
- * error. A long message waits for the receiver, and with any level at least for the last piece's status.
- */
+ * Those of fi_inject have no completion, and a status for each would cost the daemon's runs. So they have one as long
+ * as nothing is known of the peer: what goes to an absent peer, or behind what was lost, has an error. A long message
+ * waits for the receiver, and with any level at least for the last piece's status. */
 enum level { COPIED, ACKED, PLACED };
 
 static enum level level(const struct op *op)
@@ -281,7 +278,7 @@ static void on_cts(struct rfi_ep *ep, struct peer *p, const struct wire *w, cons
 static void on_ack(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
 	struct op *op = rfi_named(ep->op_ids, w->id);
-	if (!op || op->peer != p || !(op->owed || w->err))
+	if (!op || op->peer != p || op->direct || !(op->owed || w->err))
 		return;
 	rfi_learn(ep, op, w);
 	rfi_op_end(ep, op, (int)(w->err & 0xffff));

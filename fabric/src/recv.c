@@ -5,11 +5,9 @@
 
 #include "fi.h"
 
-/*
- * Which posted receive a message is for. Receives without bits to ignore lie in lists by their tag, the
- * others in one list, and the one that was posted first counts. Unexpected messages lie in lists by tag,
- * and in one in the order of their arrival.
- */
+/* Which posted receive a message is for. Receives without bits to ignore lie in lists by their tag, the others in one
+ * list, and the one that was posted first counts. Unexpected messages lie in lists by tag, and in one in the order of
+ * their arrival. */
 
 static struct rx *first_in(struct link *head, const struct peer *p, uint64_t tag)
 {
@@ -198,7 +196,7 @@ static void keep(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 	list_add(&match->hashed[rfi_hash(w->tag, MATCH_HEADS)], &u->hashed);
 	p->unexpected += len + sizeof *u;
 	ep->unexpected += len + sizeof *u;
-	if (p->unexpected > PEER_UNEXPECTED && !p->stopped) {
+	if (!p->stopped && (p->unexpected > PEER_UNEXPECTED || ep->unexpected > UNEXPECTED_MAX / 2)) {
 		p->stopped = true;
 		rfi_answer(ep, p, W_OFF, 0, 0);
 	}

@@ -157,7 +157,7 @@ void rfi_on_read(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 void rfi_on_part(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
 	struct op *op = rfi_named(ep->op_ids, w->id);
-	if (!op || op->peer != p || !op->owed || (op->kind != OP_READ && op->kind != OP_ATOMIC))
+	if (!op || op->peer != p || !op->owed || op->direct || (op->kind != OP_READ && op->kind != OP_ATOMIC))
 		return;
 	rfi_scatter(op->iov, op->iovs, w->addr, data, len);
 	if (!(w->flags & W_LAST))

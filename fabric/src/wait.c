@@ -1,8 +1,6 @@
-/*
- * wait.c - waiting. Of the threads that wait for something of a domain, one waits at the daemon and
- * makes progress for all. The others wait for its news. A thread that makes progress while that one
- * waits tells it of what it has completed with rds_client_wake.
- */
+/* wait.c - waiting. Of the threads that wait for something of a domain, one waits at the daemon and makes progress for
+ * all. The others wait for its news. A thread that makes progress while that one waits tells it of what it has completed
+ * with rds_client_wake. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -111,12 +109,15 @@ int rfi_wait(struct waitable *w, uint64_t want, int timeout_ms)
 			break;
 		}
 		size_t n = 0;
-		if (!d->led)
-			LIST_EACH(l, after, &d->eps) {
-				struct rfi_ep *ep = LIST_ENTRY(l, struct rfi_ep, link);
-				if (!ep->failed)
-					n = conditions(d, ep, n);
-			}
+		LIST_EACH(l, after, &d->eps) {
+			struct rfi_ep *ep = LIST_ENTRY(l, struct rfi_ep, link);
+			if (ep->failed)
+				err = -ep->failed; /* nothing comes any more */
+			else if (!d->led)
+				n = conditions(d, ep, n);
+		}
+		if (err)
+			break;
 		struct timespec at = {.tv_sec = end / 1000, .tv_nsec = end % 1000 * 1000000};
 		if (!n && timeout_ms < 0)
 			pthread_cond_wait(&d->changed, &d->lock);
