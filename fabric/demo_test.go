@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rdsd/rdsd/internal/test/child"
 )
@@ -65,21 +64,20 @@ func TestDemo(t *testing.T) {
 
 // TestDemoEnds: a demo that is ended amid the job leaves no process and no file.
 func TestDemoEnds(t *testing.T) {
-	const patience = time.Minute
 	tmp := short(t)
 	p, err := child.Start(demo(t, tmp, "60", "2", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Kill()
-	if !p.Until(patience, func() bool { return p.Stdout.Has("5 s: ") }) {
+	if !p.Until(patience(t), func() bool { return p.Stdout.Has("5 s: ") }) {
 		t.Fatalf("no job:\n%s%s", p.Stdout.String(), p.Stderr.String())
 	}
 	if n := processes(tmp); n < 5 { // two daemons, mpirun, two ranks
 		t.Errorf("%d processes of the demo are found, want 5 at least", n)
 	}
 	p.Signal(syscall.SIGTERM)
-	if !p.Wait(patience) || p.Code() != 130 {
+	if !p.Wait(patience(t)) || p.Code() != 130 {
 		t.Errorf("%v, want status 130\n%s", p.Err(), p.Stderr.String())
 	}
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {

@@ -71,7 +71,17 @@ func makeIn(t *testing.T, dir, sanitize string) string {
 	return dir
 }
 
-// finish runs cmd and fails the test if cmd fails or does not end in two minutes.
+// patience returns how long something may take: nearly as long as the tests may.
+func patience(t *testing.T) time.Duration {
+	t.Helper()
+	end, ok := t.Deadline()
+	if !ok {
+		return 24 * time.Hour
+	}
+	return max(time.Until(end)-20*time.Second, time.Second) // so that what was printed is seen
+}
+
+// finish runs cmd and fails the test if cmd fails or does not end in time.
 func finish(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -80,7 +90,7 @@ func finish(t *testing.T, cmd *exec.Cmd) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	kill := time.AfterFunc(2*time.Minute, func() { cmd.Process.Kill() })
+	kill := time.AfterFunc(patience(t), func() { cmd.Process.Kill() })
 	defer kill.Stop()
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out.String())
@@ -127,7 +137,7 @@ func TestDaemonEnds(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	kill := time.AfterFunc(2*time.Minute, func() { cmd.Process.Kill() })
+	kill := time.AfterFunc(patience(t), func() { cmd.Process.Kill() })
 	defer kill.Stop()
 	lines := bufio.NewScanner(out)
 	for _, want := range []string{"ready", "ended"} {
@@ -162,7 +172,7 @@ func pingPong(t *testing.T, dir string, ds []*rdstest.Daemon, rounds int) {
 		server.Process.Kill()
 		server.Wait()
 	}()
-	listening(t, port)
+	listening(t, port, server.Process.Pid)
 	got := finish(t, command(dir, ds[1], "fi_pingpong", append(args, "-P", port, "127.0.0.1")...))
 	if !strings.Contains(got, "1m") {
 		t.Errorf("no line for 1 MiB:\n%s", got)
@@ -193,8 +203,10 @@ func TestPingPong(t *testing.T) {
 	pingPong(t, dir, ds, 20)
 }
 
-// TestResets: connections break again and again, and the programs see nothing of it.
+// TestResets: connections break again and again, and the programs see nothing of it. They are broken at most so often
+// that a slow machine is not busy with it alone.
 func TestResets(t *testing.T) {
+	const most, least = 100, 5
 	programs(t)
 	dir := build(t, "")
 	ds := rdstest.StartDaemons(t, 2)
@@ -202,33 +214,35 @@ func TestResets(t *testing.T) {
 	broken := make(chan int)
 	go func() {
 		n := 0
-		for ctx.Err() == nil {
+		for ctx.Err() == nil && n < most {
 			if b, err := ds[0].Reset(ctx, ds[1].Addr()); err == nil {
 				n += b
 			}
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // between two resets
 		}
 		broken <- n
 	}()
-	pingPong(t, dir, ds, 50)
+	pingPong(t, dir, ds, 20)
 	cancel()
-	if n := <-broken; n == 0 {
-		t.Error("no connection was broken")
+	if n := <-broken; n < least {
+		t.Errorf("%d connections were broken, want %d at least", n, least)
 	}
 }
 
-// listening waits until somebody listens at the port. A connection of its own would take the server's only accept.
-func listening(t *testing.T, port string) {
+// listening waits until the process, which runs, listens at the port. A connection of its own would take the server's only accept.
+func listening(t *testing.T, port string, pid int) {
 	t.Helper()
 	n, _ := strconv.Atoi(port)
 	want := fmt.Sprintf(":%04X 00000000:0000 0A", n)
-	for range 1000 {
+	for end := time.Now().Add(patience(t)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		b4, _ := os.ReadFile("/proc/net/tcp")
 		b6, _ := os.ReadFile("/proc/net/tcp6")
 		if strings.Contains(string(b4), want) || strings.Contains(string(b6), fmt.Sprintf(":%04X %s:0000 0A", n, strings.Repeat("0", 32))) {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); bytes.Contains(stat, []byte(") Z ")) {
+			break
+		}
 	}
 	t.Fatal("fi_pingpong does not listen")
 }

@@ -75,7 +75,7 @@ survive() {
 	local status=0 upgraded=0 resets
 	echo "hosts: a ($a) and b ($b), network namespaces with a daemon each"
 	echo "job:   $(mpirun --version | head -n1), $ranks ranks over libfabric's provider rdsd; the connection is reset each second"
-	job $((seconds + 60)) --mca mtl_ofi_provider_include rdsd -x FI_PROVIDER_PATH -x RDSD_SOCKET 2>"$dir/err" &
+	job $((seconds + 300)) --mca mtl_ofi_provider_include rdsd -x FI_PROVIDER_PATH -x RDSD_SOCKET 2>"$dir/err" &
 	local running=$!
 	disturb
 	wait "$running" || status=$?
@@ -91,7 +91,7 @@ beside() {
 	local status=0 cut='( dport >= 20000 and dport <= 20999 or sport >= 20000 and sport <= 20999 )' error
 	unset FI_PROVIDER_PATH
 	export FI_TCP_PORT_LOW_RANGE=20000 FI_TCP_PORT_HIGH_RANGE=20999
-	job $((seconds + 60)) --mca mtl_ofi_provider_include 'tcp;ofi_rxm' -x FI_TCP_PORT_LOW_RANGE -x FI_TCP_PORT_HIGH_RANGE >"$dir/out" 2>&1 &
+	job $((seconds + 300)) --mca mtl_ofi_provider_include 'tcp;ofi_rxm' -x FI_TCP_PORT_LOW_RANGE -x FI_TCP_PORT_HIGH_RANGE >"$dir/out" 2>&1 &
 	local running=$! n
 	until [ "$(ss -Htn state established "$cut" | wc -l)" -gt 0 ] || ! kill -0 $running 2>/dev/null; do sleep 0.2; done
 	sleep 2
