@@ -107,7 +107,7 @@ static size_t place(struct rfi_ep *ep, struct rx *rx, size_t len, size_t *at)
 	return n;
 }
 
-static void transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, const struct wire *w)
+static bool transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, const struct wire *w)
 {
 	struct transfer *t = calloc(1, sizeof *t);
 	int err = (int)(w->err & 0xffff);
@@ -118,13 +118,14 @@ static void transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, con
 	if (err) {
 		free(t);
 		retire(ep, rx, p, w, err);
-		return;
+		return false;
 	}
 	rfi_name(ep, ep->rx_ids, &t->name);
 	t->rx = rx;
 	t->peer = p;
 	t->head = *w;
 	t->want = place(ep, rx, w->len, &t->at);
+	bool more = !rx->retired;
 	rx->pending++;
 	if (!p->owed++)
 		p->heard_ms = rfi_now_ms();
@@ -132,6 +133,7 @@ static void transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, con
 	rfi_reply(ep, p, (struct wire){.kind = W_CTS, .id = w->id, .addr = t->name.id, .len = t->want}, NULL, 0);
 	if (!t->want)
 		rfi_transfer_end(ep, t, 0);
+	return more;
 }
 
 void rfi_transfer_end(struct rfi_ep *ep, struct transfer *t, int err)
@@ -160,21 +162,20 @@ void rfi_on_data(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 }
 
 /* deliver brings a message into the receive that it is for. */
-static void deliver(struct rfi_ep *ep, struct rx *rx, struct peer *p, const struct wire *w, const char *data)
+static bool deliver(struct rfi_ep *ep, struct rx *rx, struct peer *p, const struct wire *w, const char *data)
 {
 	size_t at;
-	if (w->kind == W_RTS) {
-		transfer_begin(ep, rx, p, w);
-		return;
-	}
+	if (w->kind == W_RTS)
+		return transfer_begin(ep, rx, p, w);
 	size_t n = place(ep, rx, w->len, &at);
 	rfi_scatter(rx->iov, rx->iovs, at, data, n);
 	if (w->flags & W_DELIVERY)
 		rfi_answer(ep, p, W_ACK, w->id, 0);
-	bool last = rx->retired && !rx->pending;
+	bool more = !rx->retired, last = !more && !rx->pending;
 	report(ep, rx, p, w, at, n, 0, last);
 	if (last)
 		rx_free(ep, rx);
+	return more;
 }
 
 /* keep keeps a message that no receive was for, and asks a peer with too many of them to stop. */
@@ -218,7 +219,7 @@ static void release(struct rfi_ep *ep, struct unexp *u)
 
 void rfi_on_message(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
-	if (w->kind == W_RTS ? len != 0 : len != w->len)
+	if (w->kind == W_RTS ? len != 0 || w->err : len != w->len)
 		return;
 	struct rx *rx = match_posted(&ep->match[w->flags & W_TAGGED ? 1 : 0], p, w->tag);
 	if (rx)
@@ -275,9 +276,8 @@ static ssize_t receive(struct rfi_ep *ep, const struct call *c, struct peer *fro
 	}
 	ep->rx_used++;
 	while (u) {
-		bool more = stays(ep, rx, u->head.len);
 		match_take(u);
-		deliver(ep, rx, u->peer, &u->head, u->data);
+		bool more = deliver(ep, rx, u->peer, &u->head, u->data);
 		release(ep, u);
 		if (!more)
 			return 0;
