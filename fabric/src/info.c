@@ -212,6 +212,7 @@ static void take_hints(struct fi_info *info, const struct fi_info *h)
 	HINT(domain_attr, domain);
 	HINT(domain_attr, av_type);
 	HINT(domain_attr, control_progress);
+	HINT(domain_attr, threading);
 	if (h->domain_attr)
 		info->domain_attr->mr_mode = h->domain_attr->mr_mode & FI_MR_ALLOCATED; /* no other is needed */
 }
