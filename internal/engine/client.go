@@ -234,10 +234,10 @@ func (e *Engine) Expel(c *Client, err error) {
 	if c.dead {
 		return
 	}
-	e.Detach(c)
 	if c.onKill != nil {
-		c.onKill(err)
+		c.onKill(err) // ahead of Detach, which may let go of the memory: the process is told before it is given back
 	}
+	e.Detach(c)
 }
 
 // unref drops one use of the client's memory. The last one of a detached

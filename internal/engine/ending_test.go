@@ -1,12 +1,14 @@
 package engine
 
 import (
-	"github.com/rdsd/rdsd/internal/chores"
+	"slices"
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/config"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -175,4 +177,19 @@ func TestQuotaWhileEnding(t *testing.T) {
 func bindErr(r *raw, port uint16) error {
 	_, err := r.call(&ipc.Bind{Addr: hostAddr(0), Port: port})
 	return err
+}
+
+// TestToldBeforeFreed: a process that broke a rule is told before its memory is given back.
+func TestToldBeforeFreed(t *testing.T) {
+	w := newWorld(t, 1, Config{})
+	r := w.attach(0, smallParams())
+	var order []string
+	kill, free := r.cl.onKill, r.cl.onFree
+	r.cl.onKill = func(why error) { order = append(order, "told"); kill(why) }
+	r.cl.onFree = func() { order = append(order, "freed"); free() }
+	r.put(func(e *shm.Entry) { e.Sub().Kind = 250 })
+	w.run()
+	if !slices.Equal(order, []string{"told", "freed"}) {
+		t.Errorf("%v", order)
+	}
 }
