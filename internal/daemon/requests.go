@@ -58,14 +58,26 @@ func (s *session) handle(m *ipc.Message) error {
 	case *ipc.Free:
 		return s.later(m.ID, r)
 	case ipc.Request:
-		var resp ipc.Response
-		err := s.inPlace(func(p *engine.RingPlace) (err error) {
-			resp, err = s.d.engine.Serve(s.cl, r, p)
-			return err
-		})
-		return s.answer(m.ID, resp, err)
+		return s.serve(m.ID, r)
 	}
 	return fmt.Errorf("unexpected message %T", m.Body)
+}
+
+// serve answers r. The engine's thread sends the answer, unless that had to wait: so the process need not wait until this
+// goroutine runs again.
+func (s *session) serve(id uint32, r ipc.Request) error {
+	var resp ipc.Response
+	sent := false
+	err := s.inPlace(func(p *engine.RingPlace) (err error) {
+		if resp, err = s.d.engine.Serve(s.cl, r, p); err == nil {
+			sent = s.TrySend(id, resp)
+		}
+		return err
+	})
+	if sent {
+		return nil
+	}
+	return s.answer(id, resp, err)
 }
 
 // inPlace runs f on the engine's thread, behind what the client has submitted. A recess
@@ -167,6 +179,9 @@ func (s *session) answerLater(what engine.Awaited) func(error) {
 	return func(err error) {
 		id := s.waits[what]
 		delete(s.waits, what)
+		if err == nil && s.TrySend(id, &ipc.OK{}) {
+			return
+		}
 		s.answers.Add(1)
 		go func() {
 			if s.answer(id, &ipc.OK{}, err) != nil {

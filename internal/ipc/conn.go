@@ -192,6 +192,13 @@ func (c *Conn) Send(id uint32, m Body, fds ...int) error {
 	return err
 }
 
+// TrySend is Send of a frame without descriptors that never waits. It reports whether the frame was sent. If not, the
+// other side's queue is full or the connection has ended: Send waits, or says so.
+func (c *Conn) TrySend(id uint32, m Body) bool {
+	b, _, err := packed(id, m, nil)
+	return err == nil && c.sendNow(b, nil) == nil
+}
+
 // packed is a frame and the control message with its descriptors.
 func packed(id uint32, m Body, fds []int) (b, oob []byte, err error) {
 	if len(fds) > MaxFDs {

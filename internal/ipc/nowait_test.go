@@ -43,3 +43,32 @@ func TestConnNoWait(t *testing.T) {
 		t.Errorf("to nobody: %v", err)
 	}
 }
+
+// TestTrySend: TrySend sends while there is room, beside a Send that waits for room, and never waits itself.
+func TestTrySend(t *testing.T) {
+	a, b := connPair(t)
+	if !a.TrySend(1, &OK{}) {
+		t.Fatal("not sent")
+	}
+	if m, err := b.Recv(); err != nil || m.ID != 1 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	sent := uint32(1)
+	for a.TrySend(sent+1, &OK{}) {
+		sent++
+	}
+	waits := make(chan error, 1)
+	go func() { waits <- a.Send(sent+1, &OK{}) }()
+	for i := range sent {
+		if m, err := b.Recv(); err != nil || m.ID != i+2 {
+			t.Fatalf("frame %d of %d: %+v, %v", i+2, sent, m, err)
+		}
+	}
+	if err := <-waits; err != nil || !a.TrySend(sent+2, &OK{}) {
+		t.Errorf("with room again: %v", err)
+	}
+	b.Close()
+	if a.TrySend(sent+3, &OK{}) {
+		t.Error("sent to nobody")
+	}
+}
