@@ -63,8 +63,8 @@ func (s *session) handle(m *ipc.Message) error {
 	return fmt.Errorf("unexpected message %T", m.Body)
 }
 
-// serve answers r. The engine's thread sends the answer, unless that had to wait: so the process need not wait until this
-// goroutine runs again.
+// serve answers r. The engine's thread sends the answer if there is room for it, so that the process does not wait until
+// this goroutine runs again.
 func (s *session) serve(id uint32, r ipc.Request) error {
 	var resp ipc.Response
 	sent := false

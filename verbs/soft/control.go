@@ -263,14 +263,7 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 		}
 		return fail(verbs.CMConnectError, err)
 	}
-	var dialer net.Dialer
-	if p.Local.IsValid() {
-		dialer.LocalAddr = net.TCPAddrFromAddrPort(p.Local)
-	}
-	if p.MaxSegment > 0 {
-		dialer.Control = func(_, _ string, c syscall.RawConn) error { return limitSegment(c, p.MaxSegment) }
-	}
-	tcp, err := dialer.DialContext(ctx, "tcp", p.Remote.String())
+	tcp, err := dialerOf(p).DialContext(ctx, "tcp", p.Remote.String())
 	if err != nil {
 		if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EMFILE) {
 			return fail(verbs.CMConnectError, err)
@@ -321,8 +314,20 @@ func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwar
 	if err != nil {
 		return fail(verbs.CMConnectError, err)
 	}
-	r.tls, r.fd, r.typ = conn.tls, fd, verbs.CMEstablished
+	r.tls = conn.tls
+	r.fd, r.typ = fd, verbs.CMEstablished
 	return r
+}
+
+func dialerOf(p verbs.ConnectParam) *net.Dialer {
+	var d net.Dialer
+	if p.Local.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(p.Local)
+	}
+	if p.MaxSegment > 0 {
+		d.Control = func(_, _ string, c syscall.RawConn) error { return limitSegment(c, p.MaxSegment) }
+	}
+	return &d
 }
 
 // route returns a name for a connection that is to be made.

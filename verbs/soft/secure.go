@@ -199,29 +199,24 @@ func (q *qp) open(b []byte) ([]byte, error) {
 		if !ok {
 			return b, nil
 		}
-		staged := to == nil
-		if staged {
+		n := 0
+		if to != nil {
+			n, err = s.In.OpenPlace(to, b[:size])
+			x.left -= n
+			x.to.off += uint64(n)
+		} else {
 			if x.stage == nil {
 				q.wholeStage()
 			}
 			to = x.stage[x.w:]
+			n, err = s.In.Open(to, b[:size])
+			x.w += n
 		}
-		into := s.In.Open
-		if !staged {
-			into = s.In.OpenPlace
-		}
-		n, err := into(to, b[:size])
 		if err != nil {
 			return b, err
 		}
 		if t := q.tap(); t != nil && n > 0 {
 			q.saw(t, false, to[:n])
-		}
-		if staged {
-			x.w += n
-		} else {
-			x.left -= n
-			x.to.off += uint64(n)
 		}
 		b = b[size:]
 	}
