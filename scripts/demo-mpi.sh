@@ -2,7 +2,7 @@
 # Shows an MPI job that survives. Two hosts, which are network namespaces, have a daemon each, and Open MPI runs examples/mpi/sums.c
 # over libfabric's provider rdsd. Each second the connection between the hosts is reset, and halfway both daemons are replaced:
 #   scripts/demo-mpi.sh SECONDS RANKS BESIDE
-# BESIDE=1 runs the same job over libfabric's own tcp;ofi_rxm afterwards and cuts one connection of each pair of ranks.
+# BESIDE=1 runs the same job over libfabric's own tcp;ofi_rxm afterwards and cuts the connections between the hosts once.
 #
 # It needs root, or user namespaces. All processes are in a namespace for processes, so that the kernel ends them with the demo,
 # also if the demo is killed. BIN is the folder with what make built.
