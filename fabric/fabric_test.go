@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdsd/rdsd/rdstest"
 )
@@ -161,7 +162,7 @@ func TestDaemonEnds(t *testing.T) {
 func pingPong(t *testing.T, dir string, ds []*rdstest.Daemon, rounds int) {
 	t.Helper()
 	args := []string{"-p", "rdsd", "-e", "rdm", "-c", "-I", strconv.Itoa(rounds), "-S", "all"}
-	port := strconv.Itoa(free(t))
+	port := strconv.Itoa(hold(t))
 	server := command(dir, ds[0], "fi_pingpong", append(args, "-B", port)...)
 	var out bytes.Buffer
 	server.Stdout, server.Stderr = &out, &out
@@ -172,7 +173,10 @@ func pingPong(t *testing.T, dir string, ds []*rdstest.Daemon, rounds int) {
 		server.Process.Kill()
 		server.Wait()
 	}()
-	listening(t, port, server.Process.Pid)
+	if !listening(t, port, server.Process.Pid) {
+		server.Process.Kill()
+		t.Fatalf("fi_pingpong does not listen: %v\n%s", server.Wait(), out.String())
+	}
 	got := finish(t, command(dir, ds[1], "fi_pingpong", append(args, "-P", port, "127.0.0.1")...))
 	if !strings.Contains(got, "1m") {
 		t.Errorf("no line for 1 MiB:\n%s", got)
@@ -229,8 +233,8 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// listening waits until the process, which runs, listens at the port. A connection of its own would take the server's only accept.
-func listening(t *testing.T, port string, pid int) {
+// listening waits until the process, which runs, listens at the port, and returns false if it ends before. A connection of its own would take the server's only accept.
+func listening(t *testing.T, port string, pid int) bool {
 	t.Helper()
 	n, _ := strconv.Atoi(port)
 	want := fmt.Sprintf(":%04X 00000000:0000 0A", n)
@@ -238,22 +242,33 @@ func listening(t *testing.T, port string, pid int) {
 		b4, _ := os.ReadFile("/proc/net/tcp")
 		b6, _ := os.ReadFile("/proc/net/tcp6")
 		if strings.Contains(string(b4), want) || strings.Contains(string(b6), fmt.Sprintf(":%04X %s:0000 0A", n, strings.Repeat("0", 32))) {
-			return
+			return true
 		}
 		if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); bytes.Contains(stat, []byte(") Z ")) {
 			break
 		}
 	}
-	t.Fatal("fi_pingpong does not listen")
+	return false
 }
 
-// free returns a TCP port that nobody uses, for the programs' own connection.
-func free(t *testing.T) int {
+// hold returns a TCP port, for the programs' own connection, that nobody gets by chance until the test ends: a bound socket that does
+// not listen keeps it, and lets a program that names it have it (both have SO_REUSEADDR; tcp(7)).
+func hold(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.(*unix.SockaddrInet4).Port
 }
