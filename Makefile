@@ -152,7 +152,7 @@ bench: build bench-peers ## rdsd beside its peers and the bare path (BENCHFLAGS=
 	@$(GO) -C test/bench build $(BUILDFLAGS) -o $(CURDIR)/bin/bench .
 	@exec bin/bench $(BENCHFLAGS)
 
-bench-peers: need-go ## bin/bench-peers: NATS, gRPC, ZeroMQ and, with AERON=DIR, Aeron for the bench
+bench-peers: need-go ## bin/bench-peers: NATS, gRPC, ZeroMQ, libfabric, UCX and, with AERON=DIR, Aeron for the bench
 	@test/bench/peers/build.sh bin/bench-peers
 
 storm: programs ## a host's peers are away and come back at once: PEERS=1000 SECONDS=60, as root

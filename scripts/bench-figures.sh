@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 . scripts/lib.sh
 need_go
 
-cases='^((rds|embedded|local|tcp|zmq|nats|aeron|model)-(rtt|rate)|(rds|model)-rate-1|(rdma-write|rdma-read|tcp-bulk|model-bulk)-1m|(rpc|grpc|natsreq)-(rtt|rate))$'
+cases='^((rds|embedded|local|tcp|zmq|nats|aeron|ofi|ucx|model)-(rtt|rate)|(rds|model)-rate-1|(rdma-write|rdma-read|tcp-bulk|model-bulk)-1m|(rpc|grpc|natsreq)-(rtt|rate))$'
 load() { uptime | sed 's/.*load average: //'; }
 
 mkdir -p "$dir"
@@ -26,7 +26,7 @@ after=$(load)
 pauses() {
 	sed -nE "s/.*load (false|true): ([0-9]+) restarts; the ping-pong's pause p50 ([^,]*), p99 ([^,]*), max ([^;]*);.*/\1 \2 \3 \4 \5/p" "$dir/pause.log" |
 		awk '{ print "| pause of a planned restart " ($1 == "true" ? "beside streams and operations" : "beside nothing else") ", p50 / p99 / longest of " $2 ", ms | " \
-				ms($3) " / " ms($4) " / " ms($5) " | – | – | – | – | – | – |" }
+				ms($3) " / " ms($4) " / " ms($5) " | – | – | – | – | – | – | – | – |" }
 			function ms(d,   n) { n = d + 0; if (d ~ /µs$/) n /= 1000; else if (d !~ /ms$/) n *= 1000
 				return sprintf(n < 10 ? "%.1f" : "%.0f", n) }'
 }

@@ -32,6 +32,8 @@ var systems = map[string]system{
 	"zmq":   {name: "zmq", doc: "ZeroMQ over TCP", topo: peerProgram, echo: "zmq-echo", ping: "zmq-ping", sink: "zmq-sink", source: "zmq-source"},
 	"aeron": {name: "aeron", doc: "Aeron, a driver for each", topo: peerProgram, hub: "aeron-drivers", echo: "aeron-echo", ping: "aeron-ping", sink: "aeron-sink", source: "aeron-source"},
 	"nats":  {name: "nats", doc: "NATS, its server in between", topo: peerProgram, hub: "nats-hub", echo: "nats-echo", ping: "nats-ping", sink: "nats-sink", source: "nats-source"},
+	"ofi":   {name: "ofi", doc: "libfabric's tcp;ofi_rxm", topo: peerProgram, echo: "ofi-echo", ping: "ofi-ping", sink: "ofi-sink", source: "ofi-source"},
+	"ucx":   {name: "ucx", doc: "UCX over TCP", topo: peerProgram, echo: "ucx-echo", ping: "ucx-ping", sink: "ucx-sink", source: "ucx-source"},
 
 	"embedded":    {name: "embedded", doc: "a daemon in each program", topo: embeddedDaemons, echo: "rds-echo", ping: "rds-ping", sink: "rds-sink", source: "rds-source"},
 	"local":       {name: "local", doc: "one daemon", topo: oneDaemon, echo: "rds-echo", ping: "rds-ping", sink: "rds-sink", source: "rds-source"},
@@ -106,12 +108,12 @@ func allCases() []testCase {
 		}
 		cs = append(cs, more...)
 	}
-	in("rtt", trip("model", 64), trip("rds", 64).against("tcp-rtt"), trip("embedded", 64).against("rds-rtt"), trip("tcp", 64), trip("udp", 64), trip("seq", 64), trip("zmq", 64), trip("nats", 64), trip("aeron", 64))
+	in("rtt", trip("model", 64), trip("rds", 64).against("tcp-rtt"), trip("embedded", 64).against("rds-rtt"), trip("tcp", 64), trip("udp", 64), trip("seq", 64), trip("zmq", 64), trip("nats", 64), trip("aeron", 64), trip("ofi", 64), trip("ucx", 64))
 	modelSingle, single := singleCalls()
 	in("rate", flow("model", 64), flow("rds", 64).against("model-rate"), flow("embedded", 64).against("rds-rate"), flow("zmq", 64), flow("tcp", 64),
 		modelSingle, single,
 		flow("tcp", 64).with("tcp-batch", "64 B one way, TCP, 64 KiB a write", func(c *testCase) { c.client = "net-batch" }),
-		flow("udp", 64), flow("seq", 64), flow("nats", 64), flow("aeron", 64))
+		flow("udp", 64), flow("seq", 64), flow("nats", 64), flow("aeron", 64), flow("ofi", 64), flow("ucx", 64))
 	in("calls", callCases()...)
 	for _, size := range []int{256, 1 << 10, 4 << 10, 64 << 10} {
 		bare := flow("model", size)

@@ -62,11 +62,11 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, table, _ := strings.Cut(b.String(), ". Medians [range] of 2 rounds of 0 s, all in turn.\n\n")
-	const want = `| | rdsd | rdsd within each program | TCP | ZeroMQ | NATS | Aeron | gRPC |
-|---|---|---|---|---|---|---|---|
-| 64 B round trip, µs | 25.0 [20.0-30.0] | – | 10.0 [10.0-10.0] | – | – | – | – |
-| 64 B round trip, p99, µs | 40.0 [40.0-40.0] | – | 15.0 [15.0-15.0] | – | – | – | – |
-| CPU of a message of a round trip, µs | 1.00 [1.00-1.00] | – | 0.500 [0.500-0.500] | – | – | – | – |
+	const want = `| | rdsd | rdsd within each program | TCP | ZeroMQ | NATS | Aeron | gRPC | libfabric | UCX |
+|---|---|---|---|---|---|---|---|---|---|
+| 64 B round trip, µs | 25.0 [20.0-30.0] | – | 10.0 [10.0-10.0] | – | – | – | – | – | – |
+| 64 B round trip, p99, µs | 40.0 [40.0-40.0] | – | 15.0 [15.0-15.0] | – | – | – | – | – | – |
+| CPU of a message of a round trip, µs | 1.00 [1.00-1.00] | – | 0.500 [0.500-0.500] | – | – | – | – | – | – |
 `
 	if table != want {
 		t.Errorf("got\n%s", b.String())

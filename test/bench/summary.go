@@ -7,7 +7,7 @@ import (
 )
 
 // summaryColumns are the systems that the form "summary" compares.
-var summaryColumns = []string{"rdsd", "rdsd within each program", "TCP", "ZeroMQ", "NATS", "Aeron", "gRPC"}
+var summaryColumns = []string{"rdsd", "rdsd within each program", "TCP", "ZeroMQ", "NATS", "Aeron", "gRPC", "libfabric", "UCX"}
 
 // summaryRow is a line of the summary: a figure of a case of each system, or of none ("").
 type summaryRow struct {
@@ -34,8 +34,8 @@ var summary = []summaryRow{
 }
 
 var (
-	rates = []string{"rds-rate", "embedded-rate", "tcp-rate", "zmq-rate", "nats-rate", "aeron-rate"}
-	trips = []string{"rds-rtt", "embedded-rtt", "tcp-rtt", "zmq-rtt", "nats-rtt", "aeron-rtt"}
+	rates = []string{"rds-rate", "embedded-rate", "tcp-rate", "zmq-rate", "nats-rate", "aeron-rate", "", "ofi-rate", "ucx-rate"}
+	trips = []string{"rds-rtt", "embedded-rtt", "tcp-rtt", "zmq-rtt", "nats-rtt", "aeron-rtt", "", "ofi-rtt", "ucx-rtt"}
 	calls = []string{"rpc-rate", "", "", "", "natsreq-rate", "", "grpc-rate"}
 )
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds bench-peers as PROGRAM with the libraries that can be had. NATS and gRPC are Go modules. ZeroMQ is
-# Debian's libzmq, which this script installs if it runs as root. Aeron's C driver is in no package:
+# Builds bench-peers as PROGRAM with the libraries that can be had. NATS and gRPC are Go modules. ZeroMQ,
+# libfabric and UCX are Debian's, which this script installs if it runs as root. Aeron's C driver is in no package:
 # AERON=DIR names its sources or an installed one, and what is built of sources stays in aeron beside
 # PROGRAM. The program lacks the roles of a library that cannot be had, and the bench then says that
 # these peers are not available. Without any library the script removes PROGRAM.
@@ -12,7 +12,8 @@ cd "$(dirname "$0")" || exit 1
 . ../../../scripts/lib.sh
 need_go
 
-have_zmq() { echo '#include <zmq.h>' | ${CC:-cc} -x c -fsyntax-only - 2>/dev/null; }
+# have reports whether there is the header $1.
+have() { echo "#include <$1>" | ${CC:-cc} -x c -fsyntax-only - 2>/dev/null; }
 
 # have_aeron reports whether $1 has an installed driver: headers and a static library.
 have_aeron() { [ -e "$1/include/aeron/aeronc.h" ] && [ -e "$1/include/aeronmd/aeronmd.h" ] && [ -e "$1/lib/libaeron_driver_static.a" ]; }
@@ -35,7 +36,9 @@ build_aeron() {
 	rm -rf "$tmp"
 }
 
-have_zmq || need_packages gcc libc6-dev libzmq3-dev || true
+for h in zmq.h rdma/fabric.h ucp/api/ucp.h; do
+	have $h || { need_packages gcc libc6-dev libzmq3-dev libfabric-dev libucx-dev || true; break; }
+done
 if ! have_aeron "$aeron" && [ -e "$aeron/aeron-driver/src/main/c/aeronmd.h" ]; then
 	rm -rf "$kept"
 	build_aeron "$aeron" "$kept" && aeron=$kept
@@ -43,7 +46,9 @@ fi
 
 tags=()
 missing=()
-if have_zmq; then tags+=(zmq); else missing+=(ZeroMQ); fi
+if have zmq.h; then tags+=(zmq); else missing+=(ZeroMQ); fi
+if have rdma/fabric.h; then tags+=(ofi); else missing+=(libfabric); fi
+if have ucp/api/ucp.h; then tags+=(ucx); else missing+=(UCX); fi
 if have_aeron "$aeron"; then
 	tags+=(aeron)
 	export CGO_CFLAGS="${CGO_CFLAGS:--O2} -I$aeron/include/aeron -I$aeron/include/aeronmd"

@@ -1,5 +1,5 @@
 // Command bench-peers has the messaging libraries with which the bench compares rdsd: NATS, gRPC,
-// ZeroMQ and Aeron. The bench starts it in one of its roles for each process of a measurement. It is a Go
+// ZeroMQ, Aeron, libfabric and UCX. The bench starts it in one of its roles for each process of a measurement. It is a Go
 // module of its own, so that rdsd does not depend on these libraries.
 //
 // Package test/bench/worker has the protocol between a role and the bench.
@@ -23,6 +23,7 @@ func roles() map[string]func(*worker.Worker) error {
 		"grpc-echo": grpcEcho, "grpc-sink": grpcSink, "grpc-ping": grpcPing, "grpc-many": grpcMany,
 	}
 	maps.Copy(all, zmqRoles())
+	maps.Copy(all, wayRoles())
 	maps.Copy(all, aeronRoles())
 	return all
 }
