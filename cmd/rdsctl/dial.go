@@ -43,9 +43,8 @@ func (s *session) Close() error { return s.c.Close() }
 // until runs f. When ctx ends, it ends the session, which ends f.
 func (s *session) until(ctx context.Context, f func() error) error {
 	stop := context.AfterFunc(ctx, func() { s.c.Close() })
-	defer stop()
 	err := f()
-	if err != nil && ctx.Err() != nil {
+	if !stop() { // the session has ended, whatever f says
 		return ctx.Err()
 	}
 	return err

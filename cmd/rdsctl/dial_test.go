@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -193,5 +194,25 @@ func TestBadDaemons(t *testing.T) {
 				t.Errorf("status %d, stdout %q, stderr %q, want %q", code, stdout, stderr, tc.want)
 			}
 		})
+	}
+}
+
+// TestAnswerAtLimit: an answer that comes when the time-out has just ended the session is no
+// success, because the next call of the session would fail without a reason.
+func TestAnswerAtLimit(t *testing.T) {
+	c, err := dial(t.Context(), server(t, service(t, &backend{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s := c.(*session)
+	ctx, cancel := context.WithCancel(t.Context())
+	err = s.until(ctx, func() error {
+		cancel()
+		<-s.c.Gone()
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
 	}
 }
