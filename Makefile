@@ -65,7 +65,7 @@ fabric: need-go ## bin/fabric/librdsd-fi.so, rdsd as a provider of libfabric (ne
 wycheproof: need-go ## Wycheproof's vectors for the ciphers of TLS records (100 MB, and a Go of their own module's version)
 	@$(GO) -C test/wycheproof test -count=1 ./...
 
-afrds-judges: need-go ## other people's tests of AF_RDS under the preload library, as root: CPython's, qperf, and with RDS_TOOLS=DIR, KERNEL_SELFTESTS=DIR (tools/testing/selftests), LTP=DIR those; docs/interop.md has the results
+afrds-judges: need-go ## other people's tests of AF_RDS under the preload library, as root: CPython's, qperf, and with RDS_TOOLS=DIR:DIR, KERNEL_SELFTESTS=DIR (tools/testing/selftests), LTP=DIR, RDS_PROV=DIR FABTESTS=DIR (libfabric) those; docs/interop.md has the results
 	@scripts/judges.sh
 
 demo: build ## copy a file between two daemons under connection resets (FILE=..., RESETS=n)

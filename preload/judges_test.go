@@ -1,15 +1,45 @@
 package preload
 
 import (
+	"crypto/sha1"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
 var ltpDir = flag.String("preload.ltp", os.Getenv("LTP"), "directory with programs of the Linux Test Project that know RDS, as recvmsg03")
+
+// version logs what a judge says of its version.
+func version(t *testing.T, said string) {
+	t.Helper()
+	t.Logf("version: %s", strings.ReplaceAll(strings.TrimSpace(said), "\n", ", "))
+}
+
+// blob is the name that git has for a file's content.
+func blob(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s, git blob %.10x", filepath.Base(path), sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(b), b)))
+}
+
+// each runs f for each folder of a list with colons, as PATH has, and skips the test if there is none.
+func each(t *testing.T, list, none string, f func(t *testing.T, dir string)) {
+	t.Helper()
+	if list == "" {
+		t.Skip(none)
+	}
+	for _, dir := range filepath.SplitList(list) {
+		t.Run(filepath.Base(dir), func(t *testing.T) { f(t, dir) })
+	}
+}
 
 // rdsdAsRoot builds rdsd in dir, for a test that runs it in namespaces of its own.
 func rdsdAsRoot(t *testing.T, dir string, programs ...string) string {
@@ -46,7 +76,8 @@ func alone(t *testing.T, command string, programs ...string) string {
 // listens there (server_get_hosts of qperf's rds.c), so the client may find it refused and has to be
 // started again.
 func TestQperf(t *testing.T) {
-	out := alone(t, `qperf &
+	out := alone(t, `qperf --version
+qperf &
 for test in rds_lat rds_bw; do
 	tries=0
 	until out=$(qperf 127.0.0.1 -t 1 -m 8192 $test 2>&1); do
@@ -58,8 +89,13 @@ done`, "qperf")
 	if !strings.Contains(out, "latency") || !strings.Contains(out, "bw  =") {
 		t.Errorf("output:\n%s", out)
 	}
+	said, out, _ := strings.Cut(out, "\n")
+	version(t, said)
 	t.Log(out)
 }
+
+// ltpVersion is what LTP's programs say of it.
+var ltpVersion = regexp.MustCompile(`LTP version: .*`)
 
 // TestLTP runs the programs of the Linux Test Project in LTP=DIR. They look for the kernel's RDS in its configuration,
 // unless they are told not to.
@@ -73,7 +109,9 @@ func TestLTP(t *testing.T) {
 	}
 	for _, program := range programs {
 		t.Run(filepath.Base(program), func(t *testing.T) {
-			if out := alone(t, "KCONFIG_SKIP_CHECK=1 "+program); !strings.Contains(out, "TPASS") || strings.Contains(out, "TFAIL") {
+			out := alone(t, "KCONFIG_SKIP_CHECK=1 "+program)
+			version(t, ltpVersion.FindString(out))
+			if !strings.Contains(out, "TPASS") || strings.Contains(out, "TFAIL") {
 				t.Errorf("output:\n%s", out)
 			}
 		})

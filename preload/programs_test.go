@@ -115,6 +115,7 @@ func TestPython(t *testing.T) {
 	if err := exec.Command("python3", "-c", "import test.test_socket").Run(); err != nil {
 		t.Skip("no python3 with its test package: Debian's package is libpython3.x-testsuite")
 	}
+	version(t, finish(t, exec.Command("python3", "--version")))
 	d := rdstest.StartDaemons(t, 1)[0]
 	run := fmt.Sprintf("import unittest, test.test_socket as s; from test.support import socket_helper as h; s.HOST = '%[1]v'; h.bind_port.__defaults__ = ('%[1]v',); unittest.main(s, argv=['x', '-v', 'BasicRDSTest', 'RDSTest'])", d.Addr())
 	out := finish(t, preloaded(t, d, "", "python3", "-c", run))

@@ -17,21 +17,22 @@ import (
 )
 
 var (
-	toolsDir = flag.String("preload.tools", os.Getenv("RDS_TOOLS"), "directory with rds-ping, rds-info and rds-stress, built of rds-tools")
+	toolsDir = flag.String("preload.tools", os.Getenv("RDS_TOOLS"), "directory with rds-ping, rds-info and rds-stress, built of rds-tools; more than one with colons")
 	seconds  = flag.Int("preload.seconds", 3, "how long each rds-stress runs")
 )
 
-// tool is the path of a program of rds-tools.
-func tool(t *testing.T, name string) string {
+// tools runs f for each of toolsDir. All versions of rds-tools say that they are 2.0.7, so the folder's name counts as well.
+func tools(t *testing.T, f func(t *testing.T, dir string)) {
 	t.Helper()
-	if *toolsDir == "" {
-		t.Skip("no rds-tools: RDS_TOOLS=DIR make preload-test")
-	}
-	path := filepath.Join(*toolsDir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	each(t, *toolsDir, "no rds-tools: RDS_TOOLS=DIR make preload-test", func(t *testing.T, dir string) {
+		help, _ := exec.Command(filepath.Join(dir, "rds-stress"), "--help").CombinedOutput()
+		said := regexp.MustCompile(`rds-stress version .*`).FindString(string(help))
+		if said == "" {
+			t.Fatalf("%s/rds-stress says no version: %s", dir, help)
+		}
+		version(t, said+" in "+dir)
+		f(t, dir)
+	})
 }
 
 // flagSets are flags of rds-stress, of 2.0.7 and later.
@@ -52,12 +53,13 @@ var oracleSets = []string{
 }
 
 // TestTools runs rds-tools, unmodified, between two daemons. It needs them built in RDS_TOOLS.
-func TestTools(t *testing.T) {
-	tool(t, "rds-ping")
+func TestTools(t *testing.T) { tools(t, pingAndStress) }
+
+func pingAndStress(t *testing.T, dir string) {
 	ds := rdstest.StartDaemons(t, 2)
 	t.Run("ping", func(t *testing.T) {
 		for _, to := range ds {
-			out := finish(t, preloaded(t, ds[0], "", tool(t, "rds-ping"), "-I", ds[0].Addr().String(), "-c", "3", to.Addr().String()))
+			out := finish(t, preloaded(t, ds[0], "", filepath.Join(dir, "rds-ping"), "-I", ds[0].Addr().String(), "-c", "3", to.Addr().String()))
 			if strings.Count(out, "usec") != 3 {
 				t.Errorf("ping %v: %s", to.Addr(), out)
 			}
@@ -65,19 +67,20 @@ func TestTools(t *testing.T) {
 	})
 	t.Run("stress", func(t *testing.T) {
 		sets := flagSets
-		if out, _ := exec.Command(tool(t, "rds-stress"), "--help").CombinedOutput(); strings.Contains(string(out), "--always-bursty") {
+		if out, _ := exec.Command(filepath.Join(dir, "rds-stress"), "--help").CombinedOutput(); strings.Contains(string(out), "--always-bursty") {
 			sets = slices.Concat(sets, oracleSets)
 		}
 		for i, args := range sets {
-			t.Run(args, func(t *testing.T) { stress(t, ds, 4000+100*i, strings.Fields(args)) })
+			t.Run(args, func(t *testing.T) { stress(t, ds, filepath.Join(dir, "rds-stress"), 4000+100*i, strings.Fields(args)) })
 		}
 	})
 }
 
 // TestInfo: rds-info, unmodified, prints all its tables, with what the daemon has. It needs
 // rds-tools built in RDS_TOOLS.
-func TestInfo(t *testing.T) {
-	tool(t, "rds-info")
+func TestInfo(t *testing.T) { tools(t, info) }
+
+func info(t *testing.T, dir string) {
 	ds := rdstest.StartDaemons(t, 2)
 	a, b := ds[0].Bind(t, ds[0].Open(t), 4100), ds[1].Bind(t, ds[1].Open(t), 4200)
 	if _, err := b.SendTo(make([]byte, 1234), a.LocalAddrPort()); err != nil {
@@ -99,7 +102,7 @@ func TestInfo(t *testing.T) {
 		"Retransmit Message Queue": "", "TCP Connections": "", "RDS IB Connections": at + " +" + to,
 	}
 	for tries := 0; ; tries++ { // until the daemon has taken in what was sent
-		out := finish(t, preloaded(t, ds[0], "", tool(t, "rds-info")))
+		out := finish(t, preloaded(t, ds[0], "", filepath.Join(dir, "rds-info")))
 		missing := ""
 		for title, row := range tables {
 			_, table, found := strings.Cut("\n"+out, "\n"+title+":\n")
@@ -118,8 +121,7 @@ func TestInfo(t *testing.T) {
 }
 
 // stress runs rds-stress on both sides.
-func stress(t *testing.T, ds []*rdstest.Daemon, port int, args []string) {
-	path := tool(t, "rds-stress")
+func stress(t *testing.T, ds []*rdstest.Daemon, path string, port int, args []string) {
 	at := []string{"-p", fmt.Sprint(port), "-r"}
 	passive := preloaded(t, ds[1], "", path, append(at, ds[1].Addr().String())...)
 	passive.Cancel = func() error { return passive.Process.Signal(syscall.SIGTERM) }
