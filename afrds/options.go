@@ -36,7 +36,7 @@ const (
 
 // The kernel's buffer sizes, which count twice what the application set.
 const (
-	defaultBuf = 212992 // net.core.wmem_default, rmem_default
+	defaultBuf = 212992 // what net.core.wmem_default and rmem_default usually are
 	minSndBuf  = 4608   // SOCK_MIN_SNDBUF
 	minRcvBuf  = 2304   // SOCK_MIN_RCVBUF
 )
@@ -60,7 +60,24 @@ type options struct {
 }
 
 func defaultOptions() options {
-	return options{sndbuf: defaultBuf, rcvbuf: defaultBuf, transport: cmsg.TransportNone}
+	snd, rcv := hostBufs()
+	return options{sndbuf: snd, rcvbuf: rcv, transport: cmsg.TransportNone}
+}
+
+// hostBufs returns the host's net.core.wmem_default and rmem_default. A socket that the kernel has just made has them.
+func hostBufs() (snd, rcv int) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return defaultBuf, defaultBuf
+	}
+	defer syscall.Close(fd)
+	if snd, err = syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF); err == nil {
+		rcv, err = syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF)
+	}
+	if err != nil {
+		return defaultBuf, defaultBuf
+	}
+	return snd, rcv
 }
 
 // applyOptions sets the options at a socket that is being bound.

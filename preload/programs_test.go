@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdsd/rdsd/internal/test/cbuild"
 	"github.com/rdsd/rdsd/rdstest"
 )
 
@@ -157,5 +158,45 @@ func TestSystemCalls(t *testing.T) {
 	t.Logf("%d messages, %d system calls other than those that wait and wake", sent, calls)
 	if calls > sent/10 {
 		t.Errorf("%d system calls for %d messages:\n%s", calls, sent, table)
+	}
+}
+
+// TestBuffers: a new socket has the host's default buffers, as the kernel's has. A library behind the preload library plays a host
+// whose administrator has raised net.core.wmem_default and rmem_default.
+func TestBuffers(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip(err)
+	}
+	d, dir := rdstest.StartDaemons(t, 1)[0], t.TempDir()
+	host := filepath.Join(dir, "host.so")
+	if err := os.WriteFile(host+".c", []byte(`#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int getsockopt(int fd, int level, int option, void *v, socklen_t *n)
+{
+	if (syscall(SYS_getsockopt, fd, level, option, v, n))
+		return -1;
+	if (level == SOL_SOCKET && (option == SO_SNDBUF || option == SO_RCVBUF))
+		*(int *)v = option == SO_SNDBUF ? 1 << 20 : 1 << 21;
+	return 0;
+}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	finish(t, exec.Command(cbuild.Compiler(), "-shared", "-fPIC", "-o", host, host+".c"))
+	cmd := preloaded(t, d, "", "python3", "-c", fmt.Sprintf(`import socket as s
+k = s.socket(21, s.SOCK_SEQPACKET)
+print([k.getsockopt(s.SOL_SOCKET, o) for o in (s.SO_SNDBUF, s.SO_RCVBUF)])
+k.bind(('%[1]v', 0))
+for n in (524288, 524289):
+	try: print(k.sendto(bytes(n), k.getsockname()))
+	except OSError as e: print(e.errno)`, d.Addr()))
+	for i, e := range cmd.Env {
+		if strings.HasPrefix(e, "LD_PRELOAD=") {
+			cmd.Env[i] = e + ":" + host
+		}
+	}
+	if out := finish(t, cmd); out != "[1048576, 2097152]\n524288\n90\n" { // the limit is half of it; EMSGSIZE
+		t.Errorf("output %q", out)
 	}
 }

@@ -9,11 +9,22 @@
 
 enum { DEFAULT_BUF = 212992, TRANS_LOOP = 3 };
 
+/* buffers gives s the host's default sizes, net.core.wmem_default and rmem_default: those of a socket that the kernel has
+ * just made. */
+static void buffers(struct pre_sock *s, int fresh)
+{
+	socklen_t n = sizeof s->sndbuf;
+	if (!real_getsockopt(fresh, SOL_SOCKET, SO_SNDBUF, &s->sndbuf, &n))
+		atomic_store(&s->sndlimit, s->sndbuf / 2);
+	real_getsockopt(fresh, SOL_SOCKET, SO_RCVBUF, &s->rcvbuf, &n);
+}
+
 int pre_ends(struct pre_sock *s, int flags)
 {
 	int pair[2], least = 1, err;
 	if (real_socketpair(AF_UNIX, SOCK_SEQPACKET | flags, 0, pair))
 		return -errno;
+	buffers(s, pair[0]);
 	real_setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
 	pre_mark(pair[1], s->net);
 	if ((s->end = pre_lift(pair[1])) < 0) {

@@ -91,7 +91,7 @@ static void messages(void)
 
 static void options(void)
 {
-	int a = bound(0), b = bound(0), v, i;
+	int a = bound(0), b = bound(0), v, k, i;
 	socklen_t n = sizeof v;
 	struct timeval tv = {0, 50000}, got;
 	struct stat st;
@@ -99,7 +99,10 @@ static void options(void)
 	CHECK(fstat(a, &st) == 0 && S_ISSOCK(st.st_mode));
 	CHECK(getsockopt(a, SOL_SOCKET, SO_TYPE, &v, &n) == 0 && v == SOCK_SEQPACKET);
 	CHECK(getsockopt(a, SOL_SOCKET, SO_DOMAIN, &v, &n) == 0 && v == RDS);
-	CHECK(getsockopt(a, SOL_SOCKET, SO_SNDBUF, &v, &n) == 0 && v == 212992);
+	i = socket(AF_UNIX, SOCK_DGRAM, 0); /* whose buffers are the host's default */
+	CHECK(getsockopt(a, SOL_SOCKET, SO_SNDBUF, &v, &n) == 0 && getsockopt(i, SOL_SOCKET, SO_SNDBUF, &k, &n) == 0 && v == k);
+	CHECK(getsockopt(a, SOL_SOCKET, SO_RCVBUF, &v, &n) == 0 && getsockopt(i, SOL_SOCKET, SO_RCVBUF, &k, &n) == 0 && v == k);
+	close(i);
 	v = 65536;
 	CHECK(setsockopt(a, SOL_SOCKET, SO_SNDBUF, &v, sizeof v) == 0 && getsockopt(a, SOL_SOCKET, SO_SNDBUF, &v, &n) == 0 && v == 131072);
 	CHECK(setsockopt(a, SOL_SOCKET, SO_RCVBUF, &v, sizeof v) == 0 && getsockopt(a, SOL_SOCKET, SO_RCVBUF, &v, &n) == 0 && v == 262144);

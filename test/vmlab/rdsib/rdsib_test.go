@@ -17,6 +17,9 @@ const (
 	asked = " -sizes 1-3,4095-4097,65536,1000000 "
 )
 
+// rdsctl of an emulated host, which may stand still for a time.
+const rdsctl = "rdsctl --timeout 60s --socket " + lab.Control + " "
+
 // pair is a host with rdsd and a host with the kernel's RDS.
 type pair struct {
 	lab.Pair
@@ -103,7 +106,7 @@ func (p *pair) peer() (x struct {
 }) {
 	p.Helper()
 	var all struct{ Peers []json.RawMessage }
-	out := p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peers -o json-v2")
+	out := p.R.Run(p.T, lab.StepLimit, rdsctl+"peers -o json-v2")
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
 		p.Fatalf("%v: %s", err, out)
 	}
@@ -122,7 +125,7 @@ func (p *pair) peer() (x struct {
 // reset makes rdsd break its connection to the kernel.
 func (p *pair) reset() {
 	p.Helper()
-	p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peer reset "+p.IP(p.K))
+	p.R.Run(p.T, lab.StepLimit, rdsctl+"peer reset "+p.IP(p.K))
 }
 
 func pings(p *pair) {
@@ -236,8 +239,8 @@ func crossing(p *pair) {
 	}
 	before := p.peer().Resets
 	k := p.K.Start(p.T, "until [ -e /xfer/crossed ]; do "+p.At(p.K, "ping -from %s -to %s -n 1", p.IP(p.K), p.IP(p.R))+" || exit 1; done")
-	p.R.Run(p.T, lab.StepLimit+time.Duration(n)*5*time.Second, fmt.Sprintf("for i in $(seq %d); do rdsctl --socket %s peer reset %s && %s || exit 1; done; touch /xfer/crossed",
-		n, lab.Control, p.IP(p.K), p.At(p.R, "ping -from %s -to %s -n 1", p.IP(p.R), p.IP(p.K))))
+	p.R.Run(p.T, lab.StepLimit+time.Duration(n)*5*time.Second, fmt.Sprintf("for i in $(seq %d); do %s peer reset %s && %s || exit 1; done; touch /xfer/crossed",
+		n, rdsctl, p.IP(p.K), p.At(p.R, "ping -from %s -to %s -n 1", p.IP(p.R), p.IP(p.K))))
 	p.Ended(k)
 	if resets := p.peer().Resets - before; resets < n {
 		p.Errorf("%d resets", resets)
