@@ -169,10 +169,9 @@ void rfi_on_atomic(struct rfi_ep *ep, struct peer *p, const struct wire *w, cons
 	for (size_t i = 0; i < n; i++)
 		types[type].run(op, mem + i * size, data + i * size, compare ? compare + i * size : NULL, old + i * size);
 	rfi_count(ep, op == FI_ATOMIC_READ ? C_REMOTE_READ : C_REMOTE_WRITE, false);
-	if (w->flags & W_CQ_DATA)
-		rfi_on_wrote(ep, p, w, NULL, 0);
-	if (form == F_WRITE)
-		rfi_answer(ep, p, W_ACK, w->id, 0);
+	err = w->flags & W_CQ_DATA ? rfi_wrote(ep, p, w) : 0;
+	if (err || form == F_WRITE)
+		rfi_answer(ep, p, W_ACK, w->id, err);
 	else
 		rfi_reply(ep, p, (struct wire){.kind = W_PART, .flags = W_LAST, .id = w->id, .len = n * size}, old, n * size);
 }

@@ -315,9 +315,12 @@ void rfi_count(struct rfi_ep *ep, int counter, bool failed)
 	{                                                \
 		struct waitable *w = WAITABLE(fid);      \
 		rfi_lock(w->domain);                     \
+		uint64_t was = errs_ ? w->errs : w->value; \
 		rfi_progress_all(w->domain);             \
 		uint64_t v = errs_ ? w->errs : w->value; \
 		rfi_unlock(w->domain);                   \
+		if (v == was)                            \
+			sched_yield();                   \
 		return v;                                \
 	}
 #define CHANGE(name, errs_, add)                             \

@@ -200,6 +200,8 @@ static int bound(struct rfi_ep *ep, struct fi_info *info)
 	}
 	rds_set_option(ep->socket, RDS_OPT_SNDBUF, BUFFER); /* a daemon that allows less gives less */
 	rds_set_option(ep->socket, RDS_OPT_RCVBUF, BUFFER);
+	rds_set_option(ep->socket, RDS_OPT_NOTICES, 1 << RDS_LOST | 1 << RDS_NO_SOCKET);
+	ep->last_id = (uint64_t)rds_incarnation(ep->socket) << 32; /* no number of whoever had the port */
 	return rds_local(ep->socket, &ep->addr);
 }
 

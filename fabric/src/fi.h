@@ -33,9 +33,9 @@ enum {
 	INJECT_SIZE = 4096,
 	TX_SIZE = 1024,          /* operations of an endpoint that are not complete */
 	RX_SIZE = 4096,          /* posted receives of an endpoint */
-	REPLIES_MAX = 4 * TX_SIZE, /* replies that wait for a peer's room */
-	PEER_UNEXPECTED = 8 << 20,   /* bytes of unexpected messages after which a peer is asked to stop */
-	UNEXPECTED_MAX = 256 << 20,  /* bytes after which the endpoint receives nothing more */
+	REPLIES_MAX = 1 << 17,   /* replies that wait for a peer's room: more than it can have operations */
+	PEER_UNEXPECTED = 8 << 20, /* bytes of unexpected messages after which a peer is asked to announce further ones */
+	KEPT_MAX = 256 << 20,    /* bytes that are kept of one peer, and of all that are in no address vector */
 	PROBE_MS = 1000,         /* how long a peer may owe an answer before it is probed */
 	ATOMIC_BYTES = 8192,
 	MR_HEADS = 256, AV_HEADS = 1024, PEER_HEADS = 1024, MATCH_HEADS = 512, RKEYS = 512, IDS = 1024 /* powers of 2 */
@@ -111,7 +111,7 @@ struct waitable {
 	struct rfi_domain *domain;
 	enum fi_wait_obj wait;
 	int epfd, evfd; /* of FI_WAIT_FD, else -1 */
-	bool rung;      /* evfd is readable */
+	int rung;       /* evfd is readable: 0 no, 1 when an answer is late, 2 now */
 	bool signaled, threshold;
 	int refs;
 	enum fi_cq_format format;
@@ -142,8 +142,8 @@ struct peer {
 	int64_t heard_ms;
 	bool met;          /* something has come from there or arrived there, and nothing was lost since */
 	bool congested;
-	bool off;          /* it has asked to stop */
-	bool stopped;      /* we have asked it to stop */
+	bool off;          /* it has asked that messages be announced */
+	bool stopped;      /* we have asked it to announce its messages */
 	size_t unexpected; /* bytes */
 };
 
@@ -234,7 +234,7 @@ struct rfi_ep {
 	struct link op_ids[IDS], rx_ids[IDS]; /* of operations and transfers, by number */
 	uint64_t last_id;
 	struct rkey rkeys[RKEYS]; /* by hash: a collision forgets the older one */
-	size_t unexpected;
+	size_t kept; /* bytes of unexpected messages, and of replies that wait */
 	bool full; /* the send buffer */
 	int64_t probe_ms;
 	unsigned turns;
@@ -299,7 +299,7 @@ extern struct fi_ops_atomic rfi_atomic_ops;
 void rfi_name(struct rfi_ep *, struct link *table, struct named *);
 void *rfi_named(struct link *table, uint64_t id);
 struct op *rfi_op(struct rfi_ep *, enum op_kind, const struct call *, uint64_t flags, size_t copy, ssize_t *err);
-struct op *rfi_reply_op(struct peer *, enum op_kind, const struct wire *, size_t copy);
+struct op *rfi_reply_op(struct rfi_ep *, struct peer *, enum op_kind, const struct wire *, size_t copy);
 void rfi_op_iov(struct op *, const struct iovec *, size_t count, bool copy);
 void rfi_op_start(struct rfi_ep *, struct op *, int queue);
 void rfi_op_owe(struct op *);
@@ -307,7 +307,8 @@ void rfi_op_end(struct rfi_ep *, struct op *, int err);
 void rfi_op_free(struct rfi_ep *, struct op *);
 struct peer *rfi_peer(struct rfi_ep *, const struct rds_addr *);
 void rfi_peers_end(struct rfi_ep *);
-void rfi_peer_lost(struct rfi_ep *, const struct rds_addr *, int err);
+void rfi_peer_lost(struct rfi_ep *, struct peer *, int err);
+bool rfi_room(struct rfi_ep *, const struct peer *);
 void rfi_probe(struct rfi_ep *);
 
 /* progress.c */
@@ -316,7 +317,7 @@ int rfi_xmit(struct rfi_ep *, struct peer *, const struct wire *, const struct i
 void rfi_queue(struct rfi_ep *, struct op *, int queue);
 void rfi_reply(struct rfi_ep *, struct peer *, struct wire, const void *data, size_t len);
 void rfi_answer(struct rfi_ep *, struct peer *, uint8_t kind, uint64_t id, int err);
-int rfi_progress(struct rfi_ep *);
+void rfi_progress(struct rfi_ep *);
 size_t rfi_scatter(const struct iovec *, size_t iovs, size_t off, const void *data, size_t len);
 
 /* What takes a datagram of a kind. */
@@ -331,6 +332,7 @@ void rfi_rx_end(struct rfi_ep *, int err);
 
 /* rma.c, atomic.c */
 handler rfi_on_write, rfi_on_read, rfi_on_part, rfi_on_atomic, rfi_on_wrote;
+int rfi_wrote(struct rfi_ep *, const struct peer *, const struct wire *);
 bool rfi_direct_try(struct rfi_ep *, struct op *);
 int rfi_direct_xmit(struct rfi_ep *, struct op *);
 void rfi_direct_end(struct rfi_ep *, struct op *, const struct rds_completion *, int err);

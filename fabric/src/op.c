@@ -37,14 +37,13 @@ static void complete(struct rfi_ep *ep, const struct op *op, int err)
 struct op *rfi_op(struct rfi_ep *ep, enum op_kind kind, const struct call *c, uint64_t flags, size_t copy, ssize_t *err)
 {
 	const struct waitable *cq = ep->bound[TX_CQ];
+	bool full = ep->tx_used >= ep->tx_size || (cq && cq->count >= cq->size);
 	const struct rds_addr *addr = ep->av ? rfi_av_addr(ep->av, c->peer) : NULL;
 	struct peer *p = NULL;
 	struct op *op = NULL;
-	*err = !ep->enabled ? -FI_EOPBADSTATE : ep->failed ? -ep->failed : 0;
-	if (!*err && (ep->tx_used >= ep->tx_size || (cq && cq->count >= cq->size))) {
-		rfi_progress(ep);
-		*err = -FI_EAGAIN;
-	}
+	*err = !ep->enabled ? -FI_EOPBADSTATE : ep->failed ? -ep->failed : full ? -FI_EAGAIN : 0;
+	if (ep->enabled && (full || !(++ep->turns % 32)))
+		rfi_progress(ep); /* a program that only sends learns what its peers say */
 	if (!*err && !addr)
 		*err = -FI_EINVAL;
 	if (!*err && (!(p = rfi_peer(ep, addr)) || !(op = malloc(sizeof *op + copy))))
@@ -59,10 +58,18 @@ struct op *rfi_op(struct rfi_ep *ep, enum op_kind kind, const struct call *c, ui
 	return op;
 }
 
-/* rfi_reply_op makes a reply that waits. NULL: no memory, or p has too many of them. */
-struct op *rfi_reply_op(struct peer *p, enum op_kind kind, const struct wire *w, size_t copy)
+/* rfi_room tells whether more is kept of p, and for it. A peer that had to announce its messages has little, and the
+ * program knows whom it talks to. So one that ignores W_OFF, and a crowd of strangers, lose messages and answers. */
+bool rfi_room(struct rfi_ep *ep, const struct peer *p)
 {
-	struct op *op = p->replies < REPLIES_MAX ? malloc(sizeof *op + copy) : NULL;
+	bool own = p->unexpected <= KEPT_MAX && p->replies < REPLIES_MAX;
+	return own && (ep->kept <= KEPT_MAX || rfi_av_find(ep->av, &p->addr) != FI_ADDR_NOTAVAIL);
+}
+
+/* rfi_reply_op makes a reply that waits. NULL: no memory, or p has too many of them. */
+struct op *rfi_reply_op(struct rfi_ep *ep, struct peer *p, enum op_kind kind, const struct wire *w, size_t copy)
+{
+	struct op *op = rfi_room(ep, p) ? malloc(sizeof *op + copy) : NULL;
 	if (!op)
 		return NULL;
 	*op = (struct op){.kind = kind, .peer = p, .head = *w};
@@ -70,6 +77,7 @@ struct op *rfi_reply_op(struct peer *p, enum op_kind kind, const struct wire *w,
 	list_init(&op->out);
 	list_init(&op->all);
 	p->replies++;
+	ep->kept += sizeof *op + copy;
 	return op;
 }
 
@@ -94,8 +102,6 @@ void rfi_op_start(struct rfi_ep *ep, struct op *op, int queue)
 	op->indirect = queue == Q_RMA && !op->direct;
 	op->peer->indirect += op->indirect;
 	rfi_queue(ep, op, queue);
-	if (!(++ep->turns % 32))
-		rfi_progress(ep); /* a program that only sends learns what its peers say */
 }
 
 /* rfi_op_owe notes that op has gone out, and its peer has to answer. */
@@ -111,9 +117,10 @@ void rfi_op_free(struct rfi_ep *ep, struct op *op)
 	list_del(&op->out);
 	list_del(&op->all);
 	list_del(&op->name.link);
-	if (op->kind == OP_REPLY || op->kind == OP_SERVE)
+	if (op->kind == OP_REPLY || op->kind == OP_SERVE) {
 		op->peer->replies--;
-	else
+		ep->kept -= sizeof *op + (op->kind == OP_REPLY ? op->len : 0);
+	} else
 		ep->tx_used--;
 	op->peer->owed -= op->owed;
 	op->peer->indirect -= op->indirect;
@@ -142,8 +149,7 @@ struct peer *rfi_peer(struct rfi_ep *ep, const struct rds_addr *addr)
 		return NULL;
 	p->addr = *addr;
 	list_init(&p->busy);
-	for (int i = 0; i < Q_COUNT; i++)
-		list_init(&p->queue[i]);
+	lists_init(p->queue, Q_COUNT);
 	list_add(head, &p->link);
 	return p;
 }
@@ -170,14 +176,10 @@ void rfi_peers_end(struct rfi_ep *ep)
 
 /* rfi_peer_lost ends what waits for a peer that is not what it was. What has not gone out stays: it is for whoever is
  * bound next. What waits for a status stays, too: the status says more precisely. */
-void rfi_peer_lost(struct rfi_ep *ep, const struct rds_addr *addr, int err)
+void rfi_peer_lost(struct rfi_ep *ep, struct peer *p, int err)
 {
-	struct peer *p = rfi_peer(ep, addr);
-	if (!p)
-		return;
 	p->met = p->off = p->stopped = false;
-	if (list_empty(&p->busy)) /* what p had asked to stop */
-		list_add(&ep->busy, &p->busy);
+	p->inc = 0;
 	LIST_EACH(l, after, &ep->ops) {
 		struct op *op = LIST_ENTRY(l, struct op, all);
 		if (op->peer == p && !op->direct && (op->owed || op->off || op->kind == OP_DATA))

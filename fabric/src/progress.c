@@ -6,7 +6,7 @@
 
 #include "fi.h"
 
-enum { PIECES = 64, BUDGET = 64, STATUSES = 32, NOTICES = 16 };
+enum { PIECES = 64, BUDGET = 64, STATUSES = 32, NOTICES = 16, ALL = 1 << 20 };
 
 /* slice stores at to the pieces of iov with at most len bytes from off on, and returns how many bytes they have. */
 static size_t slice(const struct iovec *iov, size_t iovs, size_t off, size_t len, struct iovec *to, size_t *n)
@@ -79,7 +79,7 @@ static void busy(struct rfi_ep *ep, struct peer *p)
 {
 	bool some = false;
 	for (int q = 0; q < Q_COUNT; q++)
-		some = some || (!list_empty(&p->queue[q]) && !(q == Q_MSG && p->off));
+		some = some || !list_empty(&p->queue[q]);
 	if (!some)
 		list_del(&p->busy);
 	else if (list_empty(&p->busy))
@@ -89,11 +89,11 @@ static void busy(struct rfi_ep *ep, struct peer *p)
 /*
  * A message is complete
  * - with FI_INJECT_COMPLETE when it is copied. What becomes of it then is told to nobody;
- * - with FI_DELIVERY_COMPLETE when the peer says that it is in the memory of a receive, or kept for one;
+ * - with FI_DELIVERY_COMPLETE when the peer says that it is in the memory of a receive;
  * - else, with FI_TRANSMIT_COMPLETE, when its status comes: the peer's host has it, or it never will.
  * Those of fi_inject have no completion, and a status for each would cost the daemon's runs. So they have one as long
- * as nothing is known of the peer: what goes to an absent peer, or behind what was lost, has an error. A long message
- * waits for the receiver, and with any level at least for the last piece's status. */
+ * as nothing is known of the peer: what goes to an absent peer, or behind what was lost, has an error. A message that
+ * is announced waits for the receiver, and with any level at least for the last piece's status. */
 enum level { COPIED, ACKED, PLACED };
 
 static enum level level(const struct op *op)
@@ -146,6 +146,10 @@ static int serve(struct rfi_ep *ep, struct op *op)
 static int piece(struct rfi_ep *ep, struct op *op)
 {
 	struct iovec copy = {op->copy, op->len};
+	if (op->kind == OP_MSG && op->peer->off) {
+		op->kind = OP_RTS;
+		op->head.kind = W_RTS;
+	}
 	uint64_t token = op->kind == OP_MSG && level(op) == ACKED ? op->name.id : 0;
 	bool alone = op->kind == OP_RTS || op->kind == OP_READ; /* its memory is for later */
 	int err;
@@ -188,10 +192,10 @@ static bool try(struct rfi_ep *ep, struct op *op)
 void rfi_queue(struct rfi_ep *ep, struct op *op, int queue)
 {
 	struct peer *p = op->peer;
-	bool first = list_empty(&p->queue[queue]) && !(queue == Q_MSG && p->off);
+	bool first = list_empty(&p->queue[queue]);
 	list_add(&p->queue[queue], &op->out);
-	if (first)
-		try(ep, op);
+	if (first && !try(ep, op))
+		rds_client_wake(ep->domain->client); /* whoever waits has to wait for room, too */
 	busy(ep, p);
 }
 
@@ -200,7 +204,7 @@ static bool turn(struct rfi_ep *ep, struct peer *p)
 {
 	for (int i = 0; i < Q_COUNT; i++) {
 		int q = p->turn = (p->turn + 1) % Q_COUNT;
-		if (!list_empty(&p->queue[q]) && !(q == Q_MSG && p->off))
+		if (!list_empty(&p->queue[q]))
 			return try(ep, LIST_ENTRY(p->queue[q].next, struct op, out));
 	}
 	return false;
@@ -238,7 +242,7 @@ void rfi_reply(struct rfi_ep *ep, struct peer *p, struct wire w, const void *dat
 	struct iovec iov = {(void *)(uintptr_t)data, len};
 	if (list_empty(&p->queue[Q_REPLY]) && rfi_xmit(ep, p, &w, &iov, len ? 1 : 0, 0) != -EAGAIN)
 		return;
-	struct op *op = rfi_reply_op(p, OP_REPLY, &w, len);
+	struct op *op = rfi_reply_op(ep, p, OP_REPLY, &w, len);
 	if (!op) {
 		WARN(FI_LOG_EP_DATA, "a peer has %d answers to take, and no more are kept\n", p->replies);
 		return;
@@ -287,7 +291,6 @@ static void on_ack(struct rfi_ep *ep, struct peer *p, const struct wire *w, cons
 static void on_room(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
 	p->off = w->kind == W_OFF;
-	busy(ep, p);
 }
 
 static handler *const handlers[W_KINDS] = {
@@ -308,16 +311,18 @@ static void fail(struct rfi_ep *ep, int err)
 	rfi_rx_end(ep, ep->failed);
 }
 
-static int receive(struct rfi_ep *ep)
+/* receive takes at most n datagrams. */
+static void receive(struct rfi_ep *ep, int n)
 {
 	struct rds_borrowed b;
-	int n = 0, err = 0;
-	while (n < BUDGET && ep->unexpected <= UNEXPECTED_MAX && !(err = rds_borrow(ep->socket, &b, RDS_DONTWAIT))) {
+	int err = 0;
+	while (n-- > 0 && !(err = rds_borrow(ep->socket, &b, RDS_DONTWAIT))) {
 		struct peer *p = rfi_peer(ep, &b.addr);
 		struct wire w;
-		n++;
 		if (p && b.len >= sizeof w) {
 			memcpy(&w, b.data, sizeof w);
+			if (p->inc && p->inc != b.src_inc) /* another socket at the port */
+				rfi_peer_lost(ep, p, FI_ECONNREFUSED);
 			p->inc = b.src_inc;
 			p->met = true;
 			if (p->owed)
@@ -327,13 +332,12 @@ static int receive(struct rfi_ep *ep)
 		}
 		rds_return(ep->socket, &b);
 	}
-	if (err && err != -EAGAIN && err != -EINTR)
+	if (err && err != -EAGAIN && err != -EINTR && err != -ENOMEM)
 		fail(ep, err);
-	return n;
 }
 
 /* statuses takes what became of messages whose completion waits for it, and of operations of librds. */
-static int statuses(struct rfi_ep *ep)
+static void statuses(struct rfi_ep *ep)
 {
 	struct rds_completion c[STATUSES];
 	ssize_t n = rds_completions(ep->socket, c, STATUSES);
@@ -349,29 +353,30 @@ static int statuses(struct rfi_ep *ep)
 		else
 			rfi_op_end(ep, op, err);
 	}
-	return n > 0 ? (int)n : 0;
 }
 
-static int notices(struct rfi_ep *ep)
+/* lost ends what waits for the peer that a notice is about. One without an address is about several. */
+static void lost(struct rfi_ep *ep, const struct rds_notice *n)
+{
+	int err = n->kind == RDS_NO_SOCKET && n->to.port ? FI_ECONNREFUSED : FI_ECONNRESET;
+	for (int i = 0; i < PEER_HEADS; i++)
+		LIST_EACH(l, after, &ep->peers[i]) {
+			struct peer *p = LIST_ENTRY(l, struct peer, link);
+			if (!n->to.port || (p->addr.port == n->to.port && !memcmp(p->addr.ip, n->to.ip, 16)))
+				rfi_peer_lost(ep, p, err);
+		}
+}
+
+void rfi_progress(struct rfi_ep *ep)
 {
 	struct rds_notice notice[NOTICES];
-	ssize_t n = rds_notices(ep->socket, notice, NOTICES);
-	for (ssize_t i = 0; i < n; i++)
-		if (notice[i].kind == RDS_NO_SOCKET || notice[i].kind == RDS_LOST)
-			rfi_peer_lost(ep, &notice[i].to, notice[i].kind == RDS_NO_SOCKET ? FI_ECONNREFUSED : FI_ECONNRESET);
-	return n > 0 ? (int)n : 0;
-}
-
-int rfi_progress(struct rfi_ep *ep)
-{
 	if (ep->failed)
-		return 0;
-	int n = receive(ep);
-	n += statuses(ep);
-	n += notices(ep);
-	if (!list_empty(&ep->busy))
-		out(ep);
-	if (!n && !(list_empty(&ep->ops) && list_empty(&ep->transfers)))
-		rfi_probe(ep);
-	return n;
+		return;
+	ssize_t n = rds_notices(ep->socket, notice, NOTICES); /* behind all that their peers have sent */
+	receive(ep, n > 0 ? ALL : BUDGET);
+	statuses(ep);
+	for (ssize_t i = 0; i < n; i++)
+		lost(ep, &notice[i]);
+	rfi_probe(ep);
+	out(ep);
 }

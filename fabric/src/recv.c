@@ -109,7 +109,7 @@ static size_t place(struct rfi_ep *ep, struct rx *rx, size_t len, size_t *at)
 
 static bool transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, const struct wire *w)
 {
-	struct transfer *t = calloc(1, sizeof *t);
+	struct transfer *t = malloc(sizeof *t);
 	int err = (int)(w->err & 0xffff);
 	if (!err && !t) {
 		err = FI_ENOMEM;
@@ -120,10 +120,8 @@ static bool transfer_begin(struct rfi_ep *ep, struct rx *rx, struct peer *p, con
 		retire(ep, rx, p, w, err);
 		return false;
 	}
+	*t = (struct transfer){.rx = rx, .peer = p, .head = *w};
 	rfi_name(ep, ep->rx_ids, &t->name);
-	t->rx = rx;
-	t->peer = p;
-	t->head = *w;
 	t->want = place(ep, rx, w->len, &t->at);
 	bool more = !rx->retired;
 	rx->pending++;
@@ -178,26 +176,23 @@ static bool deliver(struct rfi_ep *ep, struct rx *rx, struct peer *p, const stru
 	return more;
 }
 
-/* keep keeps a message that no receive was for, and asks a peer with too many of them to stop. */
+/* keep keeps a message that no receive was for, and asks a peer with too many of them to announce the next. */
 static void keep(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
 	struct matcher *match = &ep->match[w->flags & W_TAGGED ? 1 : 0];
-	struct unexp *u = malloc(sizeof *u + len);
+	struct unexp *u = rfi_room(ep, p) ? malloc(sizeof *u + len) : NULL;
 	if (!u) {
-		WARN(FI_LOG_EP_DATA, "no memory for a message that is lost\n");
+		WARN(FI_LOG_EP_DATA, "no memory for a message that is lost, or too many of a peer\n");
 		rfi_answer(ep, p, W_ACK, w->id, FI_ENOMEM);
 		return;
 	}
-	u->peer = p;
-	u->head = *w;
-	u->len = len;
-	u->claimed = NULL;
+	*u = (struct unexp){.peer = p, .head = *w, .len = len};
 	memcpy(u->data, data, len);
 	list_add(&match->all, &u->link);
 	list_add(&match->hashed[rfi_hash(w->tag, MATCH_HEADS)], &u->hashed);
 	p->unexpected += len + sizeof *u;
-	ep->unexpected += len + sizeof *u;
-	if (!p->stopped && (p->unexpected > PEER_UNEXPECTED || ep->unexpected > UNEXPECTED_MAX / 2)) {
+	ep->kept += len + sizeof *u;
+	if (!p->stopped && (p->unexpected > PEER_UNEXPECTED || ep->kept > KEPT_MAX / 2)) {
 		p->stopped = true;
 		rfi_answer(ep, p, W_OFF, 0, 0);
 	}
@@ -208,7 +203,7 @@ static void release(struct rfi_ep *ep, struct unexp *u)
 {
 	struct peer *p = u->peer;
 	p->unexpected -= u->len + sizeof *u;
-	ep->unexpected -= u->len + sizeof *u;
+	ep->kept -= u->len + sizeof *u;
 	if (p->stopped && p->unexpected < PEER_UNEXPECTED / 2) {
 		p->stopped = false;
 		rfi_answer(ep, p, W_ON, 0, 0);

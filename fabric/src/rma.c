@@ -105,16 +105,27 @@ void rfi_direct_close(struct rfi_ep *ep)
 
 /* ---- By the target ---- */
 
-/* rfi_on_wrote tells the program of data that came with a write or an atomic. */
-void rfi_on_wrote(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
+/* rfi_wrote tells the program of data that came with a write or an atomic. It returns 0, or an error: there is no end
+ * of what strangers may send. */
+int rfi_wrote(struct rfi_ep *ep, const struct peer *p, const struct wire *w)
 {
+	struct waitable *cq = ep->bound[RX_CQ];
 	uint64_t family = w->kind == W_ATOMIC ? FI_ATOMIC : FI_RMA;
 	struct cqe e = {.len = w->len, .data = w->data, .src = FI_ADDR_NOTAVAIL};
 	e.flags = family | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
 	if (ep->caps & FI_SOURCE)
 		e.src = rfi_av_find(ep->av, &p->addr);
-	if (ep->bound[RX_CQ])
-		rfi_cq_add(ep->bound[RX_CQ], &e);
+	if (cq && (!(ep->caps & family) || (cq->count >= cq->size && rfi_av_find(ep->av, &p->addr) == FI_ADDR_NOTAVAIL)))
+		return FI_ENOMEM;
+	if (cq)
+		rfi_cq_add(cq, &e);
+	return 0;
+}
+
+void rfi_on_wrote(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
+{
+	if (rfi_wrote(ep, p, w))
+		WARN(FI_LOG_EP_DATA, "the data of a write is lost: the completion queue is full\n");
 }
 
 void rfi_on_write(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
@@ -128,10 +139,9 @@ void rfi_on_write(struct rfi_ep *ep, struct peer *p, const struct wire *w, const
 	memcpy(mr->mem + (w->addr - mr->base), data, len);
 	if (!(w->flags & W_LAST))
 		return;
-	if (w->flags & W_CQ_DATA)
-		rfi_on_wrote(ep, p, w, NULL, 0);
 	rfi_count(ep, C_REMOTE_WRITE, false);
 	struct wire ack = {.kind = W_ACK, .id = w->id};
+	ack.err = w->flags & W_CQ_DATA ? (uint32_t)rfi_wrote(ep, p, w) : 0;
 	tell(ep, mr, &ack);
 	rfi_reply(ep, p, ack, NULL, 0);
 }
@@ -140,7 +150,7 @@ void rfi_on_read(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 {
 	int err;
 	struct rfi_mr *mr = rfi_mr_find(ep->domain, w->tag, w->addr, w->len, FI_REMOTE_READ, &err);
-	struct op *op = mr ? rfi_reply_op(p, OP_SERVE, w, 0) : NULL;
+	struct op *op = mr ? rfi_reply_op(ep, p, OP_SERVE, w, 0) : NULL;
 	if (!op) {
 		rfi_answer(ep, p, W_ACK, w->id, mr ? FI_ENOMEM : err);
 		return;

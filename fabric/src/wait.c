@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,13 +18,20 @@ void rfi_progress_all(struct rfi_domain *d)
 		rfi_progress(LIST_ENTRY(l, struct rfi_ep, link));
 }
 
+/* ring makes the timer of w, which its descriptor watches, readable: see rung. */
+static void ring(struct waitable *w, int rung)
+{
+	struct itimerspec at = {.it_value = {.tv_sec = rung == 1 ? PROBE_MS / 1000 : 0, .tv_nsec = rung == 2}};
+	timerfd_settime(w->evfd, 0, &at, NULL);
+	w->rung = rung;
+}
+
 /* rfi_changed tells whoever waits for w, or polls its descriptor. */
 void rfi_changed(struct waitable *w)
 {
 	struct rfi_domain *d = w->domain;
-	uint64_t one = 1;
-	if (w->evfd >= 0 && !w->rung)
-		w->rung = write(w->evfd, &one, sizeof one) == sizeof one;
+	if (w->evfd >= 0 && w->rung < 2)
+		ring(w, 2);
 	if (!d->waiters)
 		return;
 	pthread_cond_broadcast(&d->changed);
@@ -42,21 +49,18 @@ static size_t until(struct rfi_domain *d, size_t n, struct rfi_ep *ep, uint32_t 
 		d->until = more;
 		d->untils = n + UNTIL_FEW;
 	}
-	d->until[n] = (struct rds_until){.socket = ep->socket, .kind = kind};
-	if (addr)
-		d->until[n].addr = *addr;
+	d->until[n] = (struct rds_until){.socket = ep->socket, .kind = kind, .addr = *addr};
 	return n + 1;
 }
 
 /* conditions appends to d->until what wakes ep, from n on. */
 static size_t conditions(struct rfi_domain *d, struct rfi_ep *ep, size_t n)
 {
-	if (ep->unexpected <= UNEXPECTED_MAX)
-		n = until(d, n, ep, RDS_UNTIL_MESSAGE, NULL);
-	n = until(d, n, ep, RDS_UNTIL_COMPLETION, NULL);
-	n = until(d, n, ep, RDS_UNTIL_NOTICE, NULL);
+	n = until(d, n, ep, RDS_UNTIL_MESSAGE, &ep->addr);
+	n = until(d, n, ep, RDS_UNTIL_COMPLETION, &ep->addr);
+	n = until(d, n, ep, RDS_UNTIL_NOTICE, &ep->addr);
 	if (ep->full)
-		n = until(d, n, ep, RDS_UNTIL_SEND_SPACE, NULL);
+		n = until(d, n, ep, RDS_UNTIL_SEND_SPACE, &ep->addr);
 	LIST_EACH(l, after, &ep->busy) {
 		struct peer *p = LIST_ENTRY(l, struct peer, busy);
 		if (p->congested)
@@ -74,11 +78,7 @@ static void lead(struct rfi_domain *d, size_t n, int ms)
 	d->led = true;
 	d->leads++;
 	rfi_unlock(d);
-	int err = rds_wait(mine, n, ms);
-	if (err < 0 && err != -ECANCELED && err != -EINTR) { /* the daemon has ended: progress finds it */
-		struct timespec t = {.tv_nsec = 1000000};
-		nanosleep(&t, NULL);
-	}
+	rds_wait(mine, n, ms); /* if the daemon has ended, progress finds it */
 	rfi_lock(d);
 	d->led = false;
 	free(mine);
@@ -138,7 +138,7 @@ int rfi_fds_open(struct waitable *w)
 {
 	struct epoll_event e = {.events = EPOLLIN};
 	w->epfd = epoll_create1(EPOLL_CLOEXEC);
-	w->evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	w->evfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	return w->epfd < 0 || w->evfd < 0 || epoll_ctl(w->epfd, EPOLL_CTL_ADD, w->evfd, &e) ? -FI_EMFILE : 0;
 }
 
@@ -153,28 +153,29 @@ int rfi_fds_watch(struct waitable *w, struct rfi_ep *ep)
 	return epoll_ctl(w->epfd, EPOLL_CTL_ADD, fd, &e) && errno != EEXIST ? -errno : 0;
 }
 
-/* armed makes the descriptors of the domain's sockets unreadable until something comes. */
-static bool armed(struct rfi_domain *d)
+/* armed makes the descriptor of w unreadable until something comes to the domain's sockets, or does not for long. */
+static bool armed(struct waitable *w)
 {
+	struct rfi_domain *d = w->domain;
+	bool late = false;
 	LIST_EACH(l, after, &d->eps) {
 		struct rfi_ep *ep = LIST_ENTRY(l, struct rfi_ep, link);
 		size_t n = conditions(d, ep, 0);
+		late = late || !list_empty(&ep->ops) || !list_empty(&ep->transfers);
 		if (ep->failed || rds_poll_set(ep->socket, d->until, n) || rds_polled(ep->socket, NULL, 0))
 			return false;
 	}
+	ring(w, late);
 	return true;
 }
 
 /* idle tells whether w has nothing, and its descriptor will be readable once it has. */
 static bool idle(struct waitable *w)
 {
-	uint64_t n;
 	rfi_progress_all(w->domain);
 	bool none = !w->count && !w->signaled;
 	w->signaled = false;
-	if (w->rung && read(w->evfd, &n, sizeof n) == sizeof n)
-		w->rung = false;
-	return none && (w->epfd < 0 || armed(w->domain));
+	return none && (w->epfd < 0 || armed(w));
 }
 
 int rfi_trywait(struct fid_fabric *fabric, struct fid **fids, int count)

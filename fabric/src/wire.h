@@ -12,7 +12,7 @@ enum {
 
 enum wire_kind {
 	W_MSG = 1, /* message with its payload */
-	W_RTS,     /* announces a long message; tag, data, len */
+	W_RTS,     /* announces a message; tag, data, len */
 	W_CTS,     /* asks for len bytes of the announced message id; addr: id of the receive */
 	W_DATA,    /* payload at offset addr of receive id */
 	W_WRITE,   /* payload for address addr of key; the last piece has W_LAST */
@@ -20,7 +20,7 @@ enum wire_kind {
 	W_PART,    /* payload at offset addr of the result of operation id; the region's place as in W_ACK */
 	W_ATOMIC,  /* len elements; err: type, operation and form */
 	W_ACK,     /* operation id has ended with err; data, tag: the region's cookie, unless 0, and its base */
-	W_OFF,     /* the receiver has no room for more unexpected messages */
+	W_OFF,     /* the receiver has no room for more unexpected messages: announce them, whatever their length */
 	W_ON,      /* it has again */
 	W_WROTE,   /* a write of len bytes was carried out ahead of this message; data */
 	W_PROBE,   /* asks nothing: that its socket is gone is what the sender wants to learn */
