@@ -2,100 +2,15 @@
  * check.c ADDR [end] - two endpoints of one process, through libfabric and the provider. It says what failed, or nothing.
  * end: it says "ready", waits for the end of its daemon, says "ended", and goes on with the next daemon after a line of input.
  */
-#include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <rdma/fabric.h>
-#include <rdma/fi_atomic.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_rma.h>
-#include <rdma/fi_tagged.h>
 
-enum { LONG = 3 << 20, WAIT_MS = 300000 };
-
-static struct fid_fabric *fabric;
-static struct fid_domain *domain;
-static struct fid_av *av;
-static struct end {
-	struct fid_ep *ep;
-	struct fid_cq *cq;
-	fi_addr_t addr;
-} a, b;
-
-#define MUST(call)                                                                                   \
-	do {                                                                                         \
-		ssize_t must_ = (call);                                                              \
-		if (must_ < 0) {                                                                     \
-			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, fi_strerror((int)-must_)); \
-			exit(1);                                                                     \
-		}                                                                                    \
-	} while (0)
-#define SHALL(cond)                                                         \
-	do {                                                                \
-		if (!(cond)) {                                              \
-			fprintf(stderr, "line %d: not %s\n", __LINE__, #cond); \
-			exit(1);                                            \
-		}                                                           \
-	} while (0)
-
-/* done waits for one completion of e, while the other end makes progress. */
-static struct fi_cq_tagged_entry done(struct end *e)
-{
-	struct fi_cq_tagged_entry got;
-	for (int i = 0;; i++) {
-		ssize_t n = fi_cq_sread(e->cq, &got, 1, NULL, WAIT_MS);
-		if (n == 1)
-			return got;
-		struct fi_cq_err_entry err = {0};
-		if (n == -FI_EAVAIL)
-			fi_cq_readerr(e->cq, &err, 0);
-		fprintf(stderr, "no completion: %s\n", fi_strerror(err.err ? err.err : (int)-n));
-		exit(1);
-	}
-}
-
-/* failure waits for an error of e and returns it. */
-static int failure_at(struct end *e, int line)
-{
-	struct fi_cq_tagged_entry got;
-	struct fi_cq_err_entry err = {0};
-	ssize_t n = fi_cq_sread(e->cq, &got, 1, NULL, WAIT_MS);
-	if (n != -FI_EAVAIL) {
-		fprintf(stderr, "line %d: %zd and no error\n", line, n);
-		exit(1);
-	}
-	SHALL(fi_cq_readerr(e->cq, &err, 0) == 1);
-	return err.err;
-}
-
-#define failure(e) failure_at(e, __LINE__)
-
-static void open_end(struct end *e, struct fi_info *info)
-{
-	struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC};
-	char name[64];
-	size_t len = sizeof name;
-	MUST(fi_cq_open(domain, &attr, &e->cq, NULL));
-	MUST(fi_endpoint(domain, info, &e->ep, NULL));
-	MUST(fi_ep_bind(e->ep, &av->fid, 0));
-	MUST(fi_ep_bind(e->ep, &e->cq->fid, FI_TRANSMIT | FI_RECV));
-	MUST(fi_enable(e->ep));
-	MUST(fi_getname(&e->ep->fid, name, &len));
-	SHALL(fi_av_insert(av, name, 1, &e->addr, 0, NULL) == 1);
-}
+#include "ends.h"
 
 static void fill(char *p, size_t n, int seed)
 {
 	for (size_t i = 0; i < n; i++)
 		p[i] = (char)(i * 13 + (size_t)seed);
 }
-
-static char *from, *to;
 
 static void tagged(size_t len, uint64_t flags)
 {
@@ -206,6 +121,48 @@ static void flood(void)
 	}
 }
 
+/* ahead: a receive of the last of more messages than a receiver keeps, ahead of the others. */
+static void ahead(void)
+{
+	enum { COUNT = 300, LEN = 65536 };
+	MUST(fi_trecv(b.ep, to, LEN, NULL, a.addr, COUNT, 0, NULL));
+	for (uint64_t i = 0; i <= COUNT; i++) {
+		struct fi_cq_tagged_entry e;
+		MUST(fi_tsend(a.ep, from, i % 3 ? LEN : i % 2, NULL, b.addr, i, NULL));
+		fi_cq_read(b.cq, &e, 0); /* takes what has come */
+	}
+	for (uint64_t i = 0; i <= COUNT; i++) {
+		struct fi_cq_tagged_entry got = done(&b);
+		SHALL(got.tag == (i ? i - 1 : COUNT));
+		if (i < COUNT)
+			MUST(fi_trecv(b.ep, to, LEN, NULL, a.addr, i, 0, NULL));
+		done(&a);
+	}
+}
+
+/* held: messages that a peer holds back end when it does. */
+static void held(struct fi_info *info)
+{
+	enum { COUNT = 300, LEN = 65536 };
+	struct end c;
+	struct fi_cq_tagged_entry e;
+	struct fi_cq_err_entry err = {0};
+	int refused = 0;
+	open_end(&c, info);
+	for (int i = 0; i < COUNT; i++) {
+		MUST(fi_send(a.ep, from, LEN, NULL, c.addr, NULL));
+		SHALL(fi_cq_read(c.cq, &e, 1) == -FI_EAGAIN);
+	}
+	MUST(fi_close(&c.ep->fid));
+	MUST(fi_close(&c.cq->fid));
+	for (int i = 0; i < COUNT; i++)
+		if (fi_cq_sread(a.cq, &e, 1, NULL, WAIT_MS) != 1) {
+			SHALL(fi_cq_readerr(a.cq, &err, 0) == 1 && err.err == FI_ECONNREFUSED);
+			refused++;
+		}
+	SHALL(refused > 0);
+}
+
 /* idle: who reads in vain for long sleeps, so that the daemon runs beside many of them. */
 static void idle(void)
 {
@@ -274,32 +231,6 @@ static void gone(struct fi_info *info)
 	multi();
 }
 
-static void open_all(struct fi_info *info)
-{
-	struct fi_av_attr attr = {.type = FI_AV_TABLE};
-	MUST(fi_domain(fabric, info, &domain, NULL));
-	MUST(fi_av_open(domain, &attr, &av, NULL));
-	open_end(&a, info);
-	open_end(&b, info);
-}
-
-static void close_all(void)
-{
-	SHALL(fi_close(&domain->fid) == -FI_EBUSY);
-	MUST(fi_close(&a.ep->fid));
-	MUST(fi_close(&b.ep->fid));
-	MUST(fi_close(&a.cq->fid));
-	MUST(fi_close(&b.cq->fid));
-	MUST(fi_close(&av->fid));
-	MUST(fi_close(&domain->fid));
-}
-
-static void say(const char *what)
-{
-	puts(what);
-	fflush(stdout);
-}
-
 /* ends: what waits has an error when the daemon ends, what is asked for then fails, and the next daemon serves. */
 static void ends(struct fi_info *info)
 {
@@ -333,33 +264,20 @@ static void everything(struct fi_info *info)
 	truncated();
 	remote();
 	flood();
+	ahead();
+	held(info);
 	idle();
 	absent();
 }
 
 int main(int argc, char **argv)
 {
-	struct fi_info *hints = fi_allocinfo(), *info;
-	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
-	hints->ep_attr->type = FI_EP_RDM;
-	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-	hints->domain_attr->threading = FI_THREAD_DOMAIN;
-	hints->fabric_attr->prov_name = strdup("rdsd");
-	MUST(fi_getinfo(FI_VERSION(1, 17), argc > 1 ? argv[1] : NULL, NULL, FI_SOURCE, hints, &info));
-	SHALL(info->domain_attr->threading == FI_THREAD_DOMAIN); /* what the program asks for, as MPICH wants it */
-	MUST(fi_fabric(info->fabric_attr, &fabric, NULL));
+	struct fi_info *info = offer(argc > 1 ? argv[1] : NULL);
 	open_all(info);
-	from = malloc(LONG);
-	to = malloc(LONG);
 	if (argc > 2)
 		ends(info);
 	else
 		everything(info);
-	close_all();
-	MUST(fi_close(&fabric->fid));
-	fi_freeinfo(info);
-	fi_freeinfo(hints);
-	free(from);
-	free(to);
+	leave(info);
 	return 0;
 }
