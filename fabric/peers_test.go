@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -286,12 +287,10 @@ func busyFindsEnd(t *testing.T, p *driven) {
 func sentLate(t *testing.T, p *driven) {
 	r, other := p.raw(0), p.raw(0)
 	p.want("ok", "know %d", r.LocalAddrPort().Port())
-	if err := other.SetWriteDeadline(time.Now()); err != nil { // its sends do not wait
-		t.Fatal(err)
-	}
-	for {
-		if _, err := other.SendTo(make([]byte, eager), r.LocalAddrPort()); err != nil {
-			break
+	fill := &rds.Message{Payload: make([]byte, eager), Addr: r.LocalAddrPort()}
+	for err := error(nil); !errors.Is(err, rds.ErrCongested); _, err = other.Send(rds.DontWait, fill) {
+		if errors.Is(err, rds.ErrWouldBlock) { // its own buffer is full
+			other.Wait(t.Context(), rds.WaitSet{SendSpace: true})
 		}
 	}
 	p.want("sent", "late 5 10")
