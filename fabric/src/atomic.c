@@ -28,7 +28,7 @@
 
 /* TYPE makes the function that carries out op on one element. Neither has to be aligned. */
 #define TYPE(name, T, more)                                                                            \
-	static void name(enum fi_op op, char *mem, const char *operand, const char *compare, char *old) \
+	static void on_##name(enum fi_op op, char *mem, const char *operand, const char *compare, char *old) \
 	{                                                                                              \
 		T m, a, c = 0, v;                                                                      \
 		memcpy(&m, mem, sizeof m);                                                             \
@@ -47,29 +47,19 @@
 	}
 
 /* Sums of unsigned numbers wrap, and so those of signed ones do. */
-TYPE(on_i8, int8_t, BITS)
-TYPE(on_u8, uint8_t, BITS)
-TYPE(on_i16, int16_t, BITS)
-TYPE(on_u16, uint16_t, BITS)
-TYPE(on_i32, int32_t, BITS)
-TYPE(on_u32, uint32_t, BITS)
-TYPE(on_i64, int64_t, BITS)
-TYPE(on_u64, uint64_t, BITS)
-TYPE(on_float, float, NONE)
-TYPE(on_double, double, NONE)
-TYPE(on_long_double, long double, NONE)
+#define TYPES(X)                                                                                                   \
+	X(FI_INT8, int8_t, BITS) X(FI_UINT8, uint8_t, BITS) X(FI_INT16, int16_t, BITS) X(FI_UINT16, uint16_t, BITS) \
+	X(FI_INT32, int32_t, BITS) X(FI_UINT32, uint32_t, BITS) X(FI_INT64, int64_t, BITS) X(FI_UINT64, uint64_t, BITS) \
+	X(FI_FLOAT, float, NONE) X(FI_DOUBLE, double, NONE) X(FI_LONG_DOUBLE, long double, NONE)
+TYPES(TYPE)
 
+enum { HAS_NONE, HAS_BITS };
+#define ROW(name, T, more) [name] = {on_##name, sizeof(T), HAS_##more},
 static const struct {
 	void (*run)(enum fi_op, char *, const char *, const char *, char *);
 	uint8_t size;
 	bool bits;
-} types[] = {
-	[FI_INT8] = {on_i8, 1, true}, [FI_UINT8] = {on_u8, 1, true}, [FI_INT16] = {on_i16, 2, true},
-	[FI_UINT16] = {on_u16, 2, true}, [FI_INT32] = {on_i32, 4, true}, [FI_UINT32] = {on_u32, 4, true},
-	[FI_INT64] = {on_i64, 8, true}, [FI_UINT64] = {on_u64, 8, true},
-	[FI_FLOAT] = {on_float, sizeof(float), false}, [FI_DOUBLE] = {on_double, sizeof(double), false},
-	[FI_LONG_DOUBLE] = {on_long_double, sizeof(long double), false},
-};
+} types[] = {TYPES(ROW)};
 
 /* valid returns the size of an element, or 0 if there is no such operation. */
 static size_t valid(enum form form, unsigned type, unsigned op)
@@ -169,7 +159,7 @@ void rfi_on_atomic(struct rfi_ep *ep, struct peer *p, const struct wire *w, cons
 	for (size_t i = 0; i < n; i++)
 		types[type].run(op, mem + i * size, data + i * size, compare ? compare + i * size : NULL, old + i * size);
 	rfi_count(ep, op == FI_ATOMIC_READ ? C_REMOTE_READ : C_REMOTE_WRITE, false);
-	err = w->flags & W_CQ_DATA ? rfi_wrote(ep, p, w) : 0;
+	err = w->flags & W_CQ_DATA ? rfi_wrote(ep, p, w, n * size) : 0;
 	if (err || form == F_WRITE)
 		rfi_answer(ep, p, W_ACK, w->id, err);
 	else

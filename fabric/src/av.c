@@ -6,9 +6,7 @@
 
 #include "fi.h"
 
-#define AV(x) ((struct rfi_av *)(void *)(x))
-
-/* rfi_av_find returns the number of addr, or FI_ADDR_NOTAVAIL. */
+/* rfi_av_find returns the number of addr, the first of several, or FI_ADDR_NOTAVAIL. */
 fi_addr_t rfi_av_find(struct rfi_av *av, const struct rds_addr *addr)
 {
 	LIST_EACH(l, after, &av->heads[rfi_addr_hash(addr, AV_HEADS)]) {
@@ -25,35 +23,28 @@ const struct rds_addr *rfi_av_addr(const struct rfi_av *av, fi_addr_t n)
 	return n < av->count && av->entries[n] ? &av->entries[n]->addr : NULL;
 }
 
+/* av_add: each insertion has a number of its own, and ends with it. */
 static int av_add(struct rfi_av *av, const struct rds_addr *addr, fi_addr_t *out)
 {
-	*out = rfi_av_find(av, addr);
-	if (*out != FI_ADDR_NOTAVAIL)
-		return 0;
-	struct av_entry **more = realloc(av->entries, (av->count + 1) * sizeof *more), *e = malloc(sizeof *e);
+	struct av_entry *e, **more = realloc(av->entries, (av->count + 1) * sizeof *more);
 	if (more)
 		av->entries = more;
-	if (!more || !e) {
-		free(e);
+	if (!more || !(e = malloc(sizeof *e)))
 		return FI_ENOMEM;
-	}
 	*e = (struct av_entry){.addr = *addr, .n = *out = av->count};
 	list_add(&av->heads[rfi_addr_hash(addr, AV_HEADS)], &e->link);
 	av->entries[av->count++] = e;
 	return 0;
 }
 
-static socklen_t sa_len(const struct sockaddr *sa)
-{
-	return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
+#define sa_len(sa) ((sa)->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in))
 
 static int av_insert(struct fid_av *fid, const void *addrs, size_t count, fi_addr_t *out, uint64_t flags, void *context)
 {
 	struct rfi_av *av = AV(fid);
 	const char *at = addrs;
 	int good = 0;
-	rfi_lock(av->domain);
+	LOCKED(av->domain);
 	for (size_t i = 0; i < count; i++) {
 		const struct sockaddr *sa = (const void *)at;
 		fi_addr_t n = FI_ADDR_NOTAVAIL;
@@ -66,40 +57,34 @@ static int av_insert(struct fid_av *fid, const void *addrs, size_t count, fi_add
 		good += !err;
 		at += sa_len(sa);
 	}
-	rfi_unlock(av->domain);
 	return good;
 }
 
 ABSENT(no_insertsvc, struct fid_av *av, const char *node, const char *svc, fi_addr_t *out, uint64_t flags, void *ctx)
-ABSENT(no_insertsym, struct fid_av *av, const char *node, size_t nodes, const char *svc, size_t svcs, fi_addr_t *out,
-       uint64_t flags, void *ctx)
+ABSENT(no_insertsym, struct fid_av *av, const char *n, size_t ns, const char *s, size_t ss, fi_addr_t *a, uint64_t f, void *c)
 
 static int av_remove(struct fid_av *fid, fi_addr_t *addrs, size_t count, uint64_t flags)
 {
 	struct rfi_av *av = AV(fid);
-	int err = flags ? -FI_EBADFLAGS : 0;
-	rfi_lock(av->domain);
-	for (size_t i = 0; i < count && !err; i++) {
+	LOCKED(av->domain);
+	for (size_t i = 0; i < count && !flags; i++) {
 		struct av_entry *e = rfi_av_addr(av, addrs[i]) ? av->entries[addrs[i]] : NULL;
-		if (e) {
-			list_del(&e->link);
-			av->entries[e->n] = NULL; /* the number is not used again */
-			free(e);
-		} else
-			err = -FI_EINVAL;
+		if (!e)
+			return -FI_EINVAL;
+		list_del(&e->link);
+		av->entries[e->n] = NULL; /* the number is not used again */
+		free(e);
 	}
-	rfi_unlock(av->domain);
-	return err;
+	return flags ? -FI_EBADFLAGS : 0;
 }
 
 static int av_lookup(struct fid_av *fid, fi_addr_t n, void *addr, size_t *len)
 {
 	struct rfi_av *av = AV(fid);
 	struct sockaddr_storage sa;
-	rfi_lock(av->domain);
+	LOCKED(av->domain);
 	const struct rds_addr *known = rfi_av_addr(av, n);
 	size_t full = known ? rds_addr_to(known, &sa) : 0;
-	rfi_unlock(av->domain);
 	memcpy(addr, &sa, *len < full ? *len : full);
 	*len = full;
 	return known ? 0 : -FI_EINVAL;

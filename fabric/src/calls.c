@@ -15,20 +15,23 @@ ssize_t rfi_issue(struct rfi_ep *ep, const struct call *c, enum op_kind kind, ui
 	op->head.id = op->name.id;
 	for (op->iovs = kind == OP_ATOMIC ? 0 : op->iovs; op->iovs < c->results; op->iovs++)
 		op->iov[op->iovs] = (struct iovec){c->result[op->iovs].addr, c->result[op->iovs].count * c->size};
-	op->direct = !copy && (kind == OP_READ || kind == OP_WRITE) && rfi_direct_try(ep, op);
-	rfi_op_start(ep, op, kind == OP_MSG || kind == OP_RTS ? Q_MSG : Q_RMA);
+	if (kind == OP_MSG || kind == OP_RTS)
+		rfi_op_start(ep, op, Q_MSG);
+	else
+		rfi_rma_start(ep, op, copy);
 	return 0;
 }
 
 /* total stores how many bytes the memory of a call has, and returns whether there may be as many. */
 static int total(const struct call *c, size_t *len)
 {
+	size_t most = c->flags & FI_INJECT ? INJECT_SIZE : LONGEST;
 	*len = 0;
 	if (c->iovs > IOV_LIMIT)
 		return -FI_EINVAL;
-	for (size_t i = 0; i < c->iovs; i++)
-		*len += c->iov[i].iov_len;
-	return c->flags & FI_INJECT && *len > INJECT_SIZE ? -FI_EMSGSIZE : 0;
+	for (size_t i = 0; i < c->iovs && *len <= most; i++)
+		*len = c->iov[i].iov_len > most ? SIZE_MAX : *len + c->iov[i].iov_len;
+	return *len > most ? -FI_EMSGSIZE : 0;
 }
 
 /* send_call queues a short message, or announces a long one, which the receiver then asks for. */
@@ -66,10 +69,8 @@ static ssize_t rma_call(struct rfi_ep *ep, const struct call *c)
 	static ssize_t name params                   \
 	{                                            \
 		const struct call c = {__VA_ARGS__}; \
-		rfi_lock(EP(ep)->domain);            \
-		ssize_t err = run(EP(ep), &c);       \
-		rfi_unlock(EP(ep)->domain);          \
-		return err;                          \
+		LOCKED(EP(ep)->domain);              \
+		return run(EP(ep), &c);              \
 	}
 
 /* Parameters that many of them have, and what they mean in a call. */
@@ -83,7 +84,7 @@ static ssize_t rma_call(struct rfi_ep *ep, const struct call *c)
 #define WRITE .write = true
 #define AT .peer = to, .at = addr, .tag = key
 #define TX .context = context, .flags = EP(ep)->tx_flags
-#define RX .context = context, .flags = EP(ep)->rx_flags
+#define RX(multi) .context = context, .flags = EP(ep)->rx_flags & ~((multi) ? 0 : FI_MULTI_RECV)
 #define TX_DATA .context = context, .data = data, .flags = EP(ep)->tx_flags | FI_REMOTE_CQ_DATA
 #define INJECT .flags = FI_INJECT | QUIET
 #define INJECT_DATA .data = data, .flags = FI_INJECT | QUIET | FI_REMOTE_CQ_DATA
@@ -103,8 +104,8 @@ CALL(msg_inject, send_call, (ARG_IN, fi_addr_t to), BUF, .peer = to, INJECT)
 CALL(msg_senddata, send_call, (ARG_IN, void *desc, uint64_t data, fi_addr_t to, void *context),
      BUF, .peer = to, TX_DATA)
 CALL(msg_injectdata, send_call, (ARG_IN, uint64_t data, fi_addr_t to), BUF, .peer = to, INJECT_DATA)
-CALL(msg_recv, rfi_post, (ARG_OUT, fi_addr_t from, void *context), BUF, .peer = from, RX)
-CALL(msg_recvv, rfi_post, (ARG_V, fi_addr_t from, void *context), VEC, .peer = from, RX)
+CALL(msg_recv, rfi_post, (ARG_OUT, fi_addr_t from, void *context), BUF, .peer = from, RX(true))
+CALL(msg_recvv, rfi_post, (ARG_V, fi_addr_t from, void *context), VEC, .peer = from, RX(count == 1))
 CALL(msg_recvmsg, rfi_post, (ARG_EP, const struct fi_msg *m, uint64_t flags), MSG)
 
 struct fi_ops_msg rfi_msg_ops = {
@@ -121,9 +122,9 @@ CALL(tag_senddata, send_call, (ARG_IN, void *desc, uint64_t data, fi_addr_t to, 
      BUF, .peer = to, TAG, TX_DATA)
 CALL(tag_injectdata, send_call, (ARG_IN, uint64_t data, fi_addr_t to, uint64_t tag), BUF, .peer = to, TAG, INJECT_DATA)
 CALL(tag_recv, rfi_post, (ARG_OUT, fi_addr_t from, uint64_t tag, uint64_t ignore, void *context),
-     BUF, .peer = from, TAG, .ignore = ignore, RX)
+     BUF, .peer = from, TAG, .ignore = ignore, RX(false))
 CALL(tag_recvv, rfi_post, (ARG_V, fi_addr_t from, uint64_t tag, uint64_t ignore, void *context),
-     VEC, .peer = from, TAG, .ignore = ignore, RX)
+     VEC, .peer = from, TAG, .ignore = ignore, RX(false))
 CALL(tag_recvmsg, rfi_post, (ARG_EP, const struct fi_msg_tagged *m, uint64_t flags),
      MSG, TAGGED, .ignore = m->ignore)
 
@@ -184,15 +185,9 @@ CALL(at_compv, rfi_atomic, (ARG_MORE, ARG_COMPARE, ARG_RESULT, ARG_TO),
 CALL(at_compmsg, rfi_atomic, (ARG_EP, const struct fi_msg_atomic *m, ARG_COMPARE, ARG_RESULT, uint64_t flags),
      ATOMIC_MSG, COMPARE, RESULT, .form = F_COMPARE)
 
-#define VALID(name, form)                                                                                       \
-	static int name(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)                 \
-	{                                                                                                       \
-		return rfi_atomic_valid(form, type, op, count);                                                 \
-	}
-
-VALID(write_valid, F_WRITE)
-VALID(fetch_valid, F_FETCH)
-VALID(comp_valid, F_COMPARE)
+#define VALID(name, form) \
+	static int name(ARG_EP, ARG_HOW, size_t *count) { return rfi_atomic_valid(form, type, op, count); }
+VALID(write_valid, F_WRITE) VALID(fetch_valid, F_FETCH) VALID(comp_valid, F_COMPARE)
 
 struct fi_ops_atomic rfi_atomic_ops = {
 	.size = sizeof(struct fi_ops_atomic), .write = at_write, .writev = at_writev, .writemsg = at_writemsg,

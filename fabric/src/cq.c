@@ -7,6 +7,7 @@
 
 #include "fi.h"
 
+_Static_assert(offsetof(struct cqe, src) == offsetof(struct fi_cq_err_entry, err_data), "layouts");
 enum { CQ_SIZE = TX_SIZE + RX_SIZE, IDLE_READS = 1000, NAP_NS = 50000 };
 
 /* ---- What all three have ---- */
@@ -46,13 +47,11 @@ static int w_open(struct rfi_domain *d, size_t class, enum fi_wait_obj wait, voi
 {
 	if (wait != FI_WAIT_NONE && wait != FI_WAIT_UNSPEC && wait != FI_WAIT_FD && wait != FI_WAIT_YIELD)
 		return -FI_ENOSYS;
-	struct waitable *w = calloc(1, sizeof *w);
+	struct waitable *w = malloc(sizeof *w);
 	if (!w)
 		return -FI_ENOMEM;
+	*w = (struct waitable){.domain = d, .wait = wait, .epfd = -1, .evfd = -1};
 	w->fid = (struct fid){.fclass = class, .context = context, .ops = &fid_ops};
-	w->domain = d;
-	w->wait = wait;
-	w->epfd = w->evfd = -1;
 	rfi_hold(d);
 	int err = wait == FI_WAIT_FD ? rfi_fds_open(w) : 0;
 	if (err)
@@ -61,14 +60,18 @@ static int w_open(struct rfi_domain *d, size_t class, enum fi_wait_obj wait, voi
 	return err;
 }
 
-/* rfi_cq_add queues a completion, or with e->err an error. The queue grows: what may complete was accepted before. */
-void rfi_cq_add(struct waitable *w, const struct cqe *e)
+/* rfi_cq_add queues a completion, or with e->err an error. The queue grows: what may complete was accepted before. Without
+ * memory for it the queue is overrun, and rfi_cq_add returns false. */
+bool rfi_cq_add(struct waitable *w, const struct cqe *e)
 {
 	if (w->count == w->room) {
 		size_t more = w->room ? 2 * w->room : 64;
 		struct cqe *to = malloc(more * sizeof *to);
-		if (!to)
-			abort(); /* a completion must not be lost */
+		if (!to) {
+			w->overrun = w->fid.fclass == FI_CLASS_CQ;
+			rfi_changed(w);
+			return false;
+		}
 		for (size_t i = 0; i < w->count; i++)
 			to[i] = w->ring[(w->head + i) & (w->room - 1)];
 		free(w->ring);
@@ -76,9 +79,12 @@ void rfi_cq_add(struct waitable *w, const struct cqe *e)
 		w->room = more;
 		w->head = 0;
 	}
-	w->ring[(w->head + w->count++) & (w->room - 1)] = *e;
+	struct cqe *new = &w->ring[(w->head + w->count++) & (w->room - 1)];
+	*new = *e;
+	new->prov_errno = e->err;
 	w->errs += e->err != 0;
 	rfi_changed(w);
+	return true;
 }
 
 static void drop(struct waitable *w)
@@ -101,16 +107,14 @@ static ssize_t take(struct waitable *w, void *buf, size_t n, fi_addr_t *src)
 	size_t size = sizes[w->format], i = 0;
 	char *to = buf;
 	for (; i < n && w->count && !w->ring[w->head].err; i++) {
-		const struct cqe *e = &w->ring[w->head];
-		struct fi_cq_tagged_entry full = {e->context, e->flags, e->len, e->buf, e->data, e->tag};
-		memcpy(to + i * size, &full, size);
+		memcpy(to + i * size, &w->ring[w->head], size);
 		if (src)
-			src[i] = e->src;
+			src[i] = w->ring[w->head].src;
 		drop(w);
 	}
 	if (i || (!n && w->count))
 		return (ssize_t)i;
-	return w->count ? -FI_EAVAIL : -FI_EAGAIN;
+	return w->count ? -FI_EAVAIL : w->overrun ? -FI_EOVERRUN : -FI_EAGAIN;
 }
 
 /* A program that only polls leaves the processor to the daemon. One that finds nothing for long sleeps between its reads:
@@ -131,34 +135,19 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t n, fi_addr_t *s
 	return got;
 }
 
-static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t n)
-{
-	return cq_readfrom(fid, buf, n, NULL);
-}
+static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t n) { return cq_readfrom(fid, buf, n, NULL); }
 
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags)
 {
 	struct waitable *w = WAITABLE(fid);
-	ssize_t got = -FI_EAGAIN;
-	rfi_lock(w->domain);
-	if (w->count && w->ring[w->head].err) {
-		const struct cqe *e = &w->ring[w->head];
-		buf->op_context = e->context;
-		buf->flags = e->flags;
-		buf->len = e->len;
-		buf->buf = e->buf;
-		buf->data = e->data;
-		buf->tag = e->tag;
-		buf->olen = e->olen;
-		buf->err = e->err;
-		buf->prov_errno = e->err;
-		buf->err_data_size = 0;
-		got = 1;
-		if (!(flags & FI_PEEK))
-			drop(w);
-	}
-	rfi_unlock(w->domain);
-	return got;
+	LOCKED(w->domain);
+	if (!w->count || !w->ring[w->head].err)
+		return -FI_EAGAIN;
+	memcpy(buf, &w->ring[w->head], offsetof(struct fi_cq_err_entry, err_data));
+	buf->err_data_size = 0;
+	if (!(flags & FI_PEEK))
+		drop(w);
+	return 1;
 }
 
 static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t n, fi_addr_t *src, const void *cond, int timeout)
@@ -166,26 +155,24 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t n, fi_addr_t *
 	struct waitable *w = WAITABLE(fid);
 	if (w->wait == FI_WAIT_NONE)
 		return -FI_EINVAL;
-	rfi_lock(w->domain);
+	LOCKED(w->domain);
 	int err = rfi_wait(w, w->threshold && cond ? (size_t)cond : 1, timeout);
 	w->signaled = false;
 	ssize_t got = take(w, buf, n, src);
-	rfi_unlock(w->domain);
 	return got == -FI_EAGAIN && err ? err : got;
 }
 
-static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t n, const void *cond, int timeout)
+static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t n, const void *cond, int ms)
 {
-	return cq_sreadfrom(fid, buf, n, NULL, cond, timeout);
+	return cq_sreadfrom(fid, buf, n, NULL, cond, ms);
 }
 
 static int cq_signal(struct fid_cq *fid)
 {
 	struct waitable *w = WAITABLE(fid);
-	rfi_lock(w->domain);
+	LOCKED(w->domain);
 	w->signaled = true;
 	rfi_changed(w);
-	rfi_unlock(w->domain);
 	return 0;
 }
 
@@ -197,10 +184,7 @@ static const char *error_text(int prov_errno, char *buf, size_t len)
 	return text;
 }
 
-static const char *cq_strerror(struct fid_cq *cq, int prov_errno, const void *data, char *buf, size_t len)
-{
-	return error_text(prov_errno, buf, len);
-}
+static const char *cq_strerror(struct fid_cq *cq, int e, const void *d, char *b, size_t n) { return error_text(e, b, n); }
 
 static struct fi_ops_cq cq_ops = {
 	.size = sizeof(struct fi_ops_cq), .read = cq_read, .readfrom = cq_readfrom, .readerr = cq_readerr,
@@ -234,16 +218,17 @@ static ssize_t eq_write(struct fid_eq *fid, uint32_t kind, const void *buf, size
 		return flags ? -FI_EBADFLAGS : -FI_ENOMEM;
 	}
 	memcpy(e.buf, buf, len);
-	rfi_lock(w->domain);
-	rfi_cq_add(w, &e);
-	rfi_unlock(w->domain);
-	return (ssize_t)len;
+	LOCKED(w->domain);
+	if (rfi_cq_add(w, &e))
+		return (ssize_t)len;
+	free(e.buf);
+	return -FI_ENOMEM;
 }
 
 static ssize_t eq_sread(struct fid_eq *fid, uint32_t *kind, void *buf, size_t len, int timeout, uint64_t flags)
 {
 	struct waitable *w = WAITABLE(fid);
-	rfi_lock(w->domain);
+	LOCKED(w->domain);
 	ssize_t got = rfi_wait(w, 1, timeout);
 	const struct cqe *e = got ? NULL : &w->ring[w->head];
 	if (e && len < e->len)
@@ -257,24 +242,12 @@ static ssize_t eq_sread(struct fid_eq *fid, uint32_t *kind, void *buf, size_t le
 			drop(w);
 		}
 	}
-	rfi_unlock(w->domain);
 	return got;
 }
 
-static ssize_t eq_read(struct fid_eq *fid, uint32_t *kind, void *buf, size_t len, uint64_t flags)
-{
-	return eq_sread(fid, kind, buf, len, 0, flags);
-}
-
-static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint64_t flags)
-{
-	return -FI_EAGAIN;
-}
-
-static const char *eq_strerror(struct fid_eq *fid, int prov_errno, const void *data, char *buf, size_t len)
-{
-	return error_text(prov_errno, buf, len);
-}
+static ssize_t eq_read(struct fid_eq *eq, uint32_t *k, void *b, size_t n, uint64_t f) { return eq_sread(eq, k, b, n, 0, f); }
+static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint64_t flags) { return -FI_EAGAIN; }
+static const char *eq_strerror(struct fid_eq *eq, int e, const void *d, char *b, size_t n) { return error_text(e, b, n); }
 
 static struct fi_ops_eq eq_ops = {
 	.size = sizeof(struct fi_ops_eq), .read = eq_read, .readerr = eq_readerr, .write = eq_write,
@@ -309,45 +282,41 @@ void rfi_count(struct rfi_ep *ep, int counter, bool failed)
 		change(ep->bound[counter], failed, true, 1);
 }
 
-/* READ makes a call that reads a counter, CHANGE one that changes it. */
-#define READ(name, errs_)                                \
-	static uint64_t name(struct fid_cntr *fid)       \
-	{                                                \
-		struct waitable *w = WAITABLE(fid);      \
-		rfi_lock(w->domain);                     \
-		uint64_t was = errs_ ? w->errs : w->value; \
-		rfi_progress_all(w->domain);             \
-		uint64_t v = errs_ ? w->errs : w->value; \
-		rfi_unlock(w->domain);                   \
-		if (v == was)                            \
-			sched_yield();                   \
-		return v;                                \
-	}
-#define CHANGE(name, errs_, add)                             \
-	static int name(struct fid_cntr *fid, uint64_t n)    \
-	{                                                    \
-		struct waitable *w = WAITABLE(fid);          \
-		rfi_lock(w->domain);                         \
-		change(w, errs_, add, n);                    \
-		rfi_unlock(w->domain);                       \
-		return 0;                                    \
+/* look returns what of a counter, and yields the processor if that has not changed. */
+static uint64_t look(struct waitable *w, const uint64_t *what)
+{
+	rfi_lock(w->domain);
+	uint64_t was = *what;
+	rfi_progress_all(w->domain);
+	uint64_t now = *what;
+	rfi_unlock(w->domain);
+	if (now == was)
+		sched_yield();
+	return now;
+}
+
+static uint64_t cntr_read(struct fid_cntr *fid) { return look(WAITABLE(fid), &WAITABLE(fid)->value); }
+static uint64_t cntr_readerr(struct fid_cntr *fid) { return look(WAITABLE(fid), &WAITABLE(fid)->errs); }
+
+/* CHANGE makes a call that changes a counter. */
+#define CHANGE(name, errs_, add)                          \
+	static int name(struct fid_cntr *fid, uint64_t n) \
+	{                                                 \
+		LOCKED(WAITABLE(fid)->domain);            \
+		change(WAITABLE(fid), errs_, add, n);     \
+		return 0;                                 \
 	}
 
-READ(cntr_read, false)
-READ(cntr_readerr, true)
-CHANGE(cntr_add, false, true)
-CHANGE(cntr_set, false, false)
-CHANGE(cntr_adderr, true, true)
-CHANGE(cntr_seterr, true, false)
+CHANGE(cntr_add, false, true) CHANGE(cntr_set, false, false)
+CHANGE(cntr_adderr, true, true) CHANGE(cntr_seterr, true, false)
 
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	struct waitable *w = WAITABLE(fid);
-	rfi_lock(w->domain);
+	LOCKED(w->domain);
 	int err = rfi_wait(w, threshold, timeout);
 	if (!err && w->value < threshold)
-		err = -FI_EAVAIL;
-	rfi_unlock(w->domain);
+		return -FI_EAVAIL;
 	return err == -FI_EAGAIN ? -FI_ETIMEDOUT : err;
 }
 

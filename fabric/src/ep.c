@@ -32,16 +32,36 @@ static int ep_enable(struct rfi_ep *ep)
 	return 0;
 }
 
+/* waits tells whether something has not gone out. */
+static bool waits(const struct rfi_ep *ep)
+{
+	LIST_EACH(l, after, &ep->ops)
+		if (!list_empty(&LIST_ENTRY(l, struct op, out)->out))
+			return true;
+	return !list_empty(&ep->busy);
+}
+
 /* flush gives what waits some time to go out. */
 static void flush(struct rfi_ep *ep)
 {
 	int64_t end = rfi_now_ms() + FLUSH_MS;
-	while (!list_empty(&ep->busy) && !ep->failed && rfi_now_ms() < end) {
+	while (!ep->failed && waits(ep) && rfi_now_ms() < end) {
 		rfi_progress(ep);
 		rfi_unlock(ep->domain);
 		sched_yield();
 		rfi_lock(ep->domain);
 	}
+}
+
+/* lasting calls wait until end, also through signals and rds_client_wake. */
+static int lasting(int (*wait)(rds_socket *, int ms), rds_socket *s, int64_t end)
+{
+	int err;
+	do {
+		int64_t left = end - rfi_now_ms();
+		err = wait(s, left > 0 ? (int)left : 0);
+	} while (err == -EINTR || err == -ECANCELED);
+	return err;
 }
 
 static int ep_close(struct fid *fid)
@@ -65,7 +85,10 @@ static int ep_close(struct fid *fid)
 	d->refs--;
 	rfi_unlock(d);
 	/* What was sent and is not there yet gets some time. A thread that waits at the socket ends its wait. */
-	rds_close_wait(ep->socket, LINGER_MS);
+	int64_t end = rfi_now_ms() + LINGER_MS;
+	if (lasting(rds_barrier_all, ep->socket, end) == -ETIMEDOUT)
+		WARN(FI_LOG_EP_CTRL, "direct reads and writes still use memory of the endpoint: close its region to wait for them\n");
+	lasting(rds_close_wait, ep->socket, end);
 	rfi_lock(d);
 	for (uint64_t last = d->leads; d->led && d->leads == last;) {
 		rds_client_wake(d->client);
@@ -102,28 +125,24 @@ static int bind_waitable(struct rfi_ep *ep, struct waitable *w, uint64_t flags)
 static int ep_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	struct rfi_ep *ep = EP(fid);
-	int err = 0;
-	rfi_lock(ep->domain);
+	LOCKED(ep->domain);
 	if (ep->enabled)
-		err = -FI_EOPBADSTATE;
-	else if (other->fclass == FI_CLASS_AV && !ep->av) {
-		ep->av = (struct rfi_av *)(void *)other;
-		ep->av->refs++;
-	} else if (other->fclass == FI_CLASS_CQ || other->fclass == FI_CLASS_CNTR)
-		err = bind_waitable(ep, WAITABLE(other), flags);
-	else if (other->fclass != FI_CLASS_EQ)
-		err = -FI_EINVAL;
-	rfi_unlock(ep->domain);
-	return err;
+		return -FI_EOPBADSTATE;
+	if (other->fclass == FI_CLASS_CQ || other->fclass == FI_CLASS_CNTR)
+		return bind_waitable(ep, WAITABLE(other), flags);
+	if (other->fclass == FI_CLASS_EQ)
+		return 0;
+	if (other->fclass != FI_CLASS_AV || ep->av || AV(other)->domain != ep->domain)
+		return -FI_EINVAL;
+	ep->av = AV(other);
+	ep->av->refs++;
+	return 0;
 }
 
 static int ep_control(struct fid *fid, int command, void *arg)
 {
-	struct rfi_ep *ep = EP(fid);
-	rfi_lock(ep->domain);
-	int err = command == FI_ENABLE ? ep_enable(ep) : -FI_ENOSYS;
-	rfi_unlock(ep->domain);
-	return err;
+	LOCKED(EP(fid)->domain);
+	return command == FI_ENABLE ? ep_enable(EP(fid)) : -FI_ENOSYS;
 }
 
 static struct fi_ops ep_fid_ops = FID_OPS(ep_close, ep_bind, ep_control);
@@ -149,11 +168,7 @@ static int ep_setopt(fid_t fid, int level, int name, const void *value, size_t l
 	return 0;
 }
 
-static ssize_t no_left(struct fid_ep *ep)
-{
-	return -FI_ENOSYS;
-}
-
+static ssize_t no_left(struct fid_ep *ep) { return -FI_ENOSYS; }
 ABSENT(no_ctx_tx, struct fid_ep *ep, int i, struct fi_tx_attr *attr, struct fid_ep **tx, void *context)
 ABSENT(no_ctx_rx, struct fid_ep *ep, int i, struct fi_rx_attr *attr, struct fid_ep **rx, void *context)
 
@@ -171,13 +186,10 @@ static int cm_getname(fid_t fid, void *addr, size_t *len)
 	return room < full ? -FI_ETOOSMALL : 0;
 }
 
-ABSENT(no_setname, fid_t fid, void *addr, size_t len)
-ABSENT(no_getpeer, struct fid_ep *ep, void *addr, size_t *len)
-ABSENT(no_connect, struct fid_ep *ep, const void *addr, const void *param, size_t len)
-ABSENT(no_listen, struct fid_pep *pep)
-ABSENT(no_accept, struct fid_ep *ep, const void *param, size_t len)
+ABSENT(no_setname, fid_t fid, void *addr, size_t len) ABSENT(no_getpeer, struct fid_ep *ep, void *addr, size_t *len)
+ABSENT(no_connect, struct fid_ep *ep, const void *addr, const void *param, size_t len) ABSENT(no_listen, struct fid_pep *p)
+ABSENT(no_accept, struct fid_ep *ep, const void *param, size_t len) ABSENT(no_shutdown, struct fid_ep *ep, uint64_t flags)
 ABSENT(no_reject, struct fid_pep *pep, fid_t handle, const void *param, size_t len)
-ABSENT(no_shutdown, struct fid_ep *ep, uint64_t flags)
 ABSENT(no_join, struct fid_ep *ep, const void *addr, uint64_t flags, struct fid_mc **mc, void *context)
 
 static struct fi_ops_cm cm_ops = {

@@ -5,7 +5,7 @@
 
 #include "fi.h"
 
-enum { OPEN_TIMEOUT_MS = 60000, ADOPT_MIN = 65536, CLOSE_MS = 5000 };
+enum { OPEN_TIMEOUT_MS = 60000, ADOPT_MIN = 65536, NAP_NS = 200000 };
 
 int64_t rfi_now_ms(void)
 {
@@ -59,49 +59,50 @@ struct rfi_mr *rfi_mr_find(struct rfi_domain *d, uint64_t key, uint64_t addr, ui
 	return *err ? NULL : mr;
 }
 
-/* adopt lets the daemon use the memory, if it can: then reads and writes need no progress of this endpoint (rma.c). */
-static void adopt(struct rfi_mr *mr)
+/* adopt lets the daemon use the memory, if it can (rma.c). It copies the memory, so the lock is not held. */
+static rds_buffer *adopt(const struct rfi_mr *mr)
 {
 	int off = 0;
+	rds_buffer *buffer = NULL;
 	fi_param_get_bool(&rfi_provider, "progress_only", &off);
-	if (mr->len < ADOPT_MIN || off)
-		return;
-	int err = rds_adopt(mr->domain->client, mr->mem, mr->len, &mr->buffer);
-	if (err) {
-		mr->buffer = NULL;
+	int err = mr->len < ADOPT_MIN || off ? 0 : rds_adopt(mr->domain->client, mr->mem, mr->len, &buffer);
+	if (err)
 		FI_INFO(&rfi_provider, FI_LOG_MR, "memory is not adopted: %s %s\n", rds_error_text(err), rds_refusal());
-	}
+	return err ? NULL : buffer;
 }
 
+/* mr_close waits until nobody uses the memory any more, however long that takes. */
 static int mr_close(struct fid *fid)
 {
 	struct rfi_mr *mr = (struct rfi_mr *)(void *)fid;
 	struct rfi_domain *d = mr->domain;
 	rfi_lock(d);
 	list_del(&mr->link);
-	d->refs--;
-	rds_region *region = mr->region;
+	d->closing++;
+	while (rfi_direct_leave(d, mr->buffer)) {
+		rfi_progress_all(d);
+		rfi_unlock(d);
+		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+		rfi_lock(d);
+	}
 	rfi_unlock(d);
-	if (region && rds_release(region, CLOSE_MS))
-		WARN(FI_LOG_MR, "a peer has not given a region back\n");
-	rds_region_free(region);
-	if (mr->buffer && rds_buffer_close_wait(mr->buffer, CLOSE_MS))
-		WARN(FI_LOG_MR, "operations still use memory that the program has deregistered\n");
+	if (mr->region)
+		rds_release(mr->region, -1);
+	rds_region_free(mr->region);
+	if (mr->buffer)
+		rds_buffer_close_wait(mr->buffer, -1);
+	rfi_lock(d);
+	d->closing--;
+	d->refs--;
+	rfi_unlock(d);
 	rds_buffer_free(mr->buffer);
 	free(mr);
 	return 0;
 }
 
 /* mr_bind: a region belongs to all endpoints of its domain, whichever it is bound to. */
-static int mr_bind(struct fid *fid, struct fid *other, uint64_t flags)
-{
-	return other->fclass == FI_CLASS_EP ? 0 : -FI_ENOSYS;
-}
-
-static int mr_control(struct fid *fid, int command, void *arg)
-{
-	return command == FI_ENABLE || command == FI_REFRESH ? 0 : -FI_ENOSYS;
-}
+static int mr_bind(struct fid *f, struct fid *ep, uint64_t flags) { return ep->fclass == FI_CLASS_EP ? 0 : -FI_ENOSYS; }
+static int mr_control(struct fid *f, int what, void *arg) { return what == FI_ENABLE || what == FI_REFRESH ? 0 : -FI_ENOSYS; }
 
 static struct fi_ops mr_fid_ops = FID_OPS(mr_close, mr_bind, mr_control);
 
@@ -111,26 +112,26 @@ static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access,
 	struct rfi_domain *d = DOMAIN(fid);
 	if (fid->fclass != FI_CLASS_DOMAIN || (flags & ~(uint64_t)FI_RMA_EVENT))
 		return flags ? -FI_EBADFLAGS : -FI_EINVAL;
-	struct rfi_mr *mr = calloc(1, sizeof *mr);
+	struct rfi_mr *mr = malloc(sizeof *mr);
 	if (!mr)
 		return -FI_ENOMEM;
+	*mr = (struct rfi_mr){
+		.fid = {.fid = {.fclass = FI_CLASS_MR, .context = context, .ops = &mr_fid_ops}, .mem_desc = mr, .key = key},
+		.domain = d, .mem = (char *)(uintptr_t)buf, .len = len, .base = offset,
+	};
 	rfi_lock(d);
 	if (mr_of(d, key)) {
 		rfi_unlock(d);
 		free(mr);
 		return -FI_ENOKEY;
 	}
-	mr->fid.fid = (struct fid){.fclass = FI_CLASS_MR, .context = context, .ops = &mr_fid_ops};
-	mr->fid.mem_desc = mr;
-	mr->fid.key = key;
-	mr->domain = d;
-	mr->mem = (char *)(uintptr_t)buf;
-	mr->len = len;
-	mr->base = offset;
-	mr->access = access;
-	adopt(mr);
-	list_add(&d->mrs[rfi_hash(key, MR_HEADS)], &mr->link);
+	list_add(&d->mrs[rfi_hash(key, MR_HEADS)], &mr->link); /* permits nothing yet */
 	d->refs++;
+	rfi_unlock(d);
+	rds_buffer *buffer = adopt(mr);
+	rfi_lock(d);
+	mr->buffer = buffer;
+	mr->access = access;
 	rfi_unlock(d);
 	*out = &mr->fid;
 	return 0;
@@ -159,19 +160,16 @@ static struct fi_ops_mr mr_ops = {
 
 void rfi_hold(struct rfi_domain *d)
 {
-	rfi_lock(d);
+	LOCKED(d);
 	d->refs++;
-	rfi_unlock(d);
 }
 
 /* rfi_let_go undoes rfi_hold for something that is being closed, unless something refers to that. */
 bool rfi_let_go(struct rfi_domain *d, const int *refs)
 {
-	rfi_lock(d);
-	bool unused = !*refs;
-	d->refs -= unused;
-	rfi_unlock(d);
-	return unused;
+	LOCKED(d);
+	d->refs -= !*refs;
+	return !*refs;
 }
 
 static void domain_init(struct rfi_domain *d)
@@ -203,9 +201,11 @@ static bool domain_end(struct rfi_domain *d)
 
 static int domain_close(struct fid *fid)
 {
+	struct rfi_domain *events = DOMAIN(fid)->events;
 	if (!domain_end(DOMAIN(fid)))
 		return -FI_EBUSY;
 	free(fid);
+	rfi_let_go(events, &(int){0});
 	return 0;
 }
 
@@ -231,6 +231,8 @@ static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct f
 	d->fid.fid = (struct fid){.fclass = FI_CLASS_DOMAIN, .context = context, .ops = &domain_fid_ops};
 	d->fid.ops = &domain_ops;
 	d->fid.mr = &mr_ops;
+	d->events = &((struct rfi_fabric *)(void *)fabric)->events;
+	rfi_hold(d->events);
 	*domain = &d->fid;
 	return 0;
 }

@@ -25,8 +25,21 @@
 #include <rdma/providers/fi_prov.h>
 #include <rds/rds.h>
 
-#include "list.h"
+#include "../../librds/src/list.h"
 #include "wire.h"
+
+/* The lists of librds. A body of LIST_EACH may take l out of the list. */
+#define link rdsi_link
+#define LIST_ENTRY RDSI_OF
+#define LIST_EACH(l, after, head) \
+	for (struct link *l = (head)->next, *after = l->next; l != (head); l = after, after = l->next)
+#define list_init rdsi_list_init
+#define list_empty rdsi_list_empty
+#define list_add(head, l) rdsi_list_add((head)->prev, l)
+#define list_del rdsi_list_del
+#define lists_init(heads, n)            \
+	for (int i_ = 0; i_ < (n); i_++) \
+		list_init(&(heads)[i_])
 
 enum {
 	IOV_LIMIT = 4,
@@ -41,6 +54,7 @@ enum {
 	MR_HEADS = 256, AV_HEADS = 1024, PEER_HEADS = 1024, MATCH_HEADS = 512, RKEYS = 512, IDS = 1024 /* powers of 2 */
 };
 
+#define LONGEST ((size_t)1 << 40) /* bytes of a message or operation */
 extern struct fi_provider rfi_provider;
 #define WARN(sub, ...) FI_WARN(&rfi_provider, sub, __VA_ARGS__)
 
@@ -49,18 +63,19 @@ struct rfi_domain {
 	rds_client *client;
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* of a completion, or of the thread that waits at the daemon */
-	int waiters;
+	int waiters, closing; /* closing: memory that is being deregistered */
 	bool led;       /* a thread waits at the daemon, */
 	uint64_t leads; /* and how often one has */
 	struct link eps, mrs[MR_HEADS]; /* memory by key */
 	int refs;
+	struct rfi_domain *events; /* of the fabric */
 	struct rds_until *until; /* for wait.c */
 	size_t untils;
 };
 
 struct rfi_fabric {
 	struct fid_fabric fid;
-	struct rfi_domain events; /* of no daemon: event queues belong to it */
+	struct rfi_domain events; /* of no daemon: event queues and domains belong to it */
 };
 
 struct rfi_mr {
@@ -69,10 +84,9 @@ struct rfi_mr {
 	struct link link;
 	char *mem;
 	size_t len;
-	uint64_t base; /* remote address of mem */
-	uint64_t access;
+	uint64_t base, access; /* base: remote address of mem */
 	rds_buffer *buffer; /* the memory, adopted, or NULL */
-	rds_region *region; /* of the endpoint that was asked for it first */
+	rds_region *region; /* of owner, the endpoint that was asked for it first, or NULL */
 	struct rfi_ep *owner;
 };
 
@@ -89,15 +103,15 @@ struct rfi_av {
 	int refs;
 };
 
-struct cqe {
+struct cqe { /* begins as struct fi_cq_err_entry does, and that as those of all formats */
 	void *context;
 	uint64_t flags;
 	size_t len;
 	void *buf;
 	uint64_t data, tag;
-	fi_addr_t src;
 	size_t olen;
-	int err; /* positive */
+	int err, prov_errno; /* positive */
+	fi_addr_t src;
 };
 
 /* A waitable is what a program waits for: a completion queue, an event queue or a counter. */
@@ -112,7 +126,7 @@ struct waitable {
 	enum fi_wait_obj wait;
 	int epfd, evfd; /* of FI_WAIT_FD, else -1 */
 	int rung;       /* evfd is readable: 0 no, 1 when an answer is late, 2 now */
-	bool signaled, threshold;
+	bool signaled, threshold, overrun; /* overrun: a completion was lost */
 	int refs;
 	enum fi_cq_format format;
 	struct cqe *ring; /* of room entries, of which count are used from head on */
@@ -135,9 +149,9 @@ struct peer {
 	struct link busy;  /* in ep->busy while a queue has something that may go */
 	struct rds_addr addr;
 	uint32_t inc;
-	struct link queue[Q_COUNT];
+	struct link queue[Q_COUNT], held; /* held: until the direct ones have ended */
 	int turn, replies;
-	int indirect;      /* reads, writes and atomics that it carries out itself */
+	int indirect, direct; /* reads, writes and atomics: those that it carries out itself, and the others */
 	int owed;          /* operations that wait for its answer */
 	int64_t heard_ms;
 	bool met;          /* something has come from there or arrived there, and nothing was lost since */
@@ -267,19 +281,16 @@ int64_t rfi_now_ms(void);
 void rfi_hold(struct rfi_domain *);
 bool rfi_let_go(struct rfi_domain *, const int *refs);
 struct rfi_mr *rfi_mr_find(struct rfi_domain *, uint64_t key, uint64_t addr, uint64_t len, uint64_t access, int *err);
-
 /* av.c */
 int rfi_av_open(struct fid_domain *, struct fi_av_attr *, struct fid_av **, void *);
 fi_addr_t rfi_av_find(struct rfi_av *, const struct rds_addr *);
 const struct rds_addr *rfi_av_addr(const struct rfi_av *, fi_addr_t);
-
 /* cq.c */
 int rfi_eq_open(struct fid_fabric *, struct fi_eq_attr *, struct fid_eq **, void *);
 int rfi_cq_open(struct fid_domain *, struct fi_cq_attr *, struct fid_cq **, void *);
 int rfi_cntr_open(struct fid_domain *, struct fi_cntr_attr *, struct fid_cntr **, void *);
-void rfi_cq_add(struct waitable *, const struct cqe *);
+bool rfi_cq_add(struct waitable *, const struct cqe *);
 void rfi_count(struct rfi_ep *, int counter, bool failed);
-
 /* wait.c. rfi_wait returns 0 when w has n entries or counts to n, or has an error, -FI_EAGAIN after timeout_ms, or why an endpoint has failed. */
 int rfi_wait(struct waitable *w, uint64_t n, int timeout_ms);
 void rfi_changed(struct waitable *);
@@ -287,14 +298,12 @@ int rfi_fds_open(struct waitable *);
 int rfi_fds_watch(struct waitable *, struct rfi_ep *);
 int rfi_trywait(struct fid_fabric *, struct fid **, int);
 void rfi_progress_all(struct rfi_domain *);
-
 /* ep.c, calls.c */
 int rfi_ep_open(struct fid_domain *, struct fi_info *, struct fid_ep **, void *);
 extern struct fi_ops_msg rfi_msg_ops;
 extern struct fi_ops_tagged rfi_tagged_ops;
 extern struct fi_ops_rma rfi_rma_ops;
 extern struct fi_ops_atomic rfi_atomic_ops;
-
 /* op.c */
 void rfi_name(struct rfi_ep *, struct link *table, struct named *);
 void *rfi_named(struct link *table, uint64_t id);
@@ -310,7 +319,6 @@ void rfi_peers_end(struct rfi_ep *);
 void rfi_peer_lost(struct rfi_ep *, struct peer *, int err);
 bool rfi_room(struct rfi_ep *, const struct peer *);
 void rfi_probe(struct rfi_ep *);
-
 /* progress.c */
 int rfi_push(struct rfi_ep *, struct peer *, struct rds_msg *);
 int rfi_xmit(struct rfi_ep *, struct peer *, const struct wire *, const struct iovec *, size_t iovs, uint64_t token);
@@ -319,24 +327,22 @@ void rfi_reply(struct rfi_ep *, struct peer *, struct wire, const void *data, si
 void rfi_answer(struct rfi_ep *, struct peer *, uint8_t kind, uint64_t id, int err);
 void rfi_progress(struct rfi_ep *);
 size_t rfi_scatter(const struct iovec *, size_t iovs, size_t off, const void *data, size_t len);
-
 /* What takes a datagram of a kind. */
 typedef void handler(struct rfi_ep *, struct peer *, const struct wire *, const char *data, size_t len);
-
 /* recv.c */
 ssize_t rfi_post(struct rfi_ep *, const struct call *);
 ssize_t rfi_cancel(fid_t, void *);
 handler rfi_on_message, rfi_on_data;
 void rfi_transfer_end(struct rfi_ep *, struct transfer *, int err);
 void rfi_rx_end(struct rfi_ep *, int err);
-
 /* rma.c, atomic.c */
 handler rfi_on_write, rfi_on_read, rfi_on_part, rfi_on_atomic, rfi_on_wrote;
-int rfi_wrote(struct rfi_ep *, const struct peer *, const struct wire *);
-bool rfi_direct_try(struct rfi_ep *, struct op *);
+int rfi_wrote(struct rfi_ep *, const struct peer *, const struct wire *, size_t len);
+void rfi_rma_start(struct rfi_ep *, struct op *, bool copied);
 int rfi_direct_xmit(struct rfi_ep *, struct op *);
 void rfi_direct_end(struct rfi_ep *, struct op *, const struct rds_completion *, int err);
 void rfi_learn(struct rfi_ep *, const struct op *, const struct wire *);
+bool rfi_direct_leave(struct rfi_domain *, const rds_buffer *);
 void rfi_direct_close(struct rfi_ep *);
 ssize_t rfi_atomic(struct rfi_ep *, const struct call *);
 ssize_t rfi_issue(struct rfi_ep *, const struct call *, enum op_kind, uint64_t flags, size_t len, const struct wire *);
@@ -345,12 +351,12 @@ int rfi_query_atomic(struct fid_domain *, enum fi_datatype, enum fi_op, struct f
 
 #define rfi_lock(d) pthread_mutex_lock(&(d)->lock)
 #define rfi_unlock(d) pthread_mutex_unlock(&(d)->lock)
+/* LOCKED holds the lock of d to the end of the block. */
+#define LOCKED(d) __attribute__((cleanup(rfi_end_locked))) struct rfi_domain *locked_ = rfi_lock(d) ? NULL : (d)
+static inline void rfi_end_locked(struct rfi_domain **d) { rfi_unlock(*d); }
 
 /* rfi_hash spreads x over n, a power of 2. */
-static inline uint32_t rfi_hash(uint64_t x, uint32_t n)
-{
-	return (uint32_t)((x * 0x9e3779b97f4a7c15u) >> 32) & (n - 1);
-}
+static inline uint32_t rfi_hash(uint64_t x, uint32_t n) { return (uint32_t)((x * 0x9e3779b97f4a7c15u) >> 32) & (n - 1); }
 
 static inline uint32_t rfi_addr_hash(const struct rds_addr *a, uint32_t n)
 {
@@ -361,11 +367,7 @@ static inline uint32_t rfi_addr_hash(const struct rds_addr *a, uint32_t n)
 }
 
 /* ABSENT makes a call that the provider does not have. */
-#define ABSENT(name, ...)                   \
-	static inline int name(__VA_ARGS__) \
-	{                                   \
-		return -FI_ENOSYS;          \
-	}
+#define ABSENT(name, ...) static inline int name(__VA_ARGS__) { return -FI_ENOSYS; }
 
 ABSENT(rfi_no_bind, struct fid *fid, struct fid *other, uint64_t flags)
 ABSENT(rfi_no_control, struct fid *fid, int command, void *arg)
@@ -378,6 +380,7 @@ ABSENT(rfi_no_ops_open, struct fid *fid, const char *name, uint64_t flags, void 
 #define QUIET (1ULL << 60)
 
 #define EP(x) ((struct rfi_ep *)(void *)(x))
+#define AV(x) ((struct rfi_av *)(void *)(x))
 #define DOMAIN(x) ((struct rfi_domain *)(void *)(x))
 #define WAITABLE(x) ((struct waitable *)(void *)(x))
 

@@ -11,7 +11,6 @@
 enum { ADDRS_MAX = 64, QUEUE_MAX = 65536, MR_BASIC = 1, KNOWN_MS = 2000 };
 
 #define OWN_PROTOCOL (1u << 31 | 0x524453)  /* a provider's own, as the top bit says */
-#define LONGEST ((size_t)1 << 40)           /* bytes of a message or operation */
 #define BOTH_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC)
 #define DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define RECV_CAPS (FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE)
@@ -129,51 +128,6 @@ static bool from_route(const struct rds_addr *dest, struct rds_addr *src)
 	return ok;
 }
 
-static int resolve(const char *node, const char *service, uint64_t flags, int family, struct rds_addr *addr)
-{
-	struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_DGRAM}, *found;
-	hints.ai_flags = (flags & FI_NUMERICHOST ? AI_NUMERICHOST : 0) | (flags & FI_SOURCE ? AI_PASSIVE : 0);
-	if (getaddrinfo(node, service, &hints, &found))
-		return -FI_ENODATA;
-	int err = rds_addr_from(found->ai_addr, found->ai_addrlen, addr);
-	freeaddrinfo(found);
-	return err;
-}
-
-/* An asked is the two addresses that the program wants: at src the unspecified address for any. */
-struct asked {
-	struct rds_addr src, dest;
-	bool has_dest;
-};
-
-static int ask(const char *node, const char *service, uint64_t flags, const struct fi_info *h, struct asked *a)
-{
-	int family = h->addr_format == FI_SOCKADDR_IN6 ? AF_INET6 : h->addr_format == FI_SOCKADDR_IN ? AF_INET : AF_UNSPEC;
-	bool source = flags & FI_SOURCE, named = node || service;
-	int err = 0;
-	*a = (struct asked){.has_dest = h->dest_addr || (named && !source)};
-	if (h->src_addr)
-		err = rds_addr_from(h->src_addr, (socklen_t)h->src_addrlen, &a->src);
-	if (!err && h->dest_addr)
-		err = rds_addr_from(h->dest_addr, (socklen_t)h->dest_addrlen, &a->dest);
-	return !err && named ? resolve(node, service, flags, family, source ? &a->src : &a->dest) : err;
-}
-
-/* chosen tells whether the daemon's address at, with the name text, is one that was asked for. */
-static bool chosen(const struct fi_info *h, const struct rds_addr *at, const char *text, const struct asked *a)
-{
-	uint32_t format = is_v4(at) ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
-	if (!unspecified(&a->src) && memcmp(a->src.ip, at->ip, 16))
-		return false;
-	if (a->has_dest && is_v4(&a->dest) != is_v4(at))
-		return false;
-	if (h->fabric_attr && h->fabric_attr->name && strcmp(h->fabric_attr->name, "rdsd"))
-		return false;
-	if (h->domain_attr && h->domain_attr->name && strcmp(h->domain_attr->name, text))
-		return false;
-	return h->addr_format == FI_FORMAT_UNSPEC || h->addr_format == FI_SOCKADDR || h->addr_format == format;
-}
-
 /* host_addrs stores the daemon's addresses, and asks for them every two seconds at most: programs try many hints. */
 static ssize_t host_addrs(struct rds_addr *addrs)
 {
@@ -194,6 +148,55 @@ static ssize_t host_addrs(struct rds_addr *addrs)
 	memcpy(addrs, known, sizeof known);
 	pthread_mutex_unlock(&lock);
 	return n;
+}
+
+/* An asked is the two addresses that the program wants: at src the unspecified address for any. */
+struct asked {
+	struct rds_addr src, dest;
+	bool has_dest;
+};
+
+/* name_of writes the name of the domain at an address of the daemon. */
+static const char *name_of(const struct rds_addr *at, char *text)
+{
+	return inet_ntop(is_v4(at) ? AF_INET : AF_INET6, at->ip + (is_v4(at) ? 12 : 0), text, RDS_ADDR_TEXT);
+}
+
+/* chosen tells whether the daemon's address at is one that was asked for. */
+static bool chosen(const struct fi_info *h, const struct rds_addr *at, const struct asked *a)
+{
+	char text[RDS_ADDR_TEXT];
+	uint32_t format = is_v4(at) ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
+	if (!unspecified(&a->src) && memcmp(a->src.ip, at->ip, 16))
+		return false;
+	if (a->has_dest && is_v4(&a->dest) != is_v4(at))
+		return false;
+	if (h->fabric_attr && h->fabric_attr->name && strcmp(h->fabric_attr->name, "rdsd"))
+		return false;
+	if (h->domain_attr && h->domain_attr->name && strcmp(h->domain_attr->name, name_of(at, text)))
+		return false;
+	return h->addr_format == FI_FORMAT_UNSPEC || h->addr_format == FI_SOCKADDR || h->addr_format == format;
+}
+
+/* ask stores what the program wants: of a node with several addresses one that goes with one of the daemon's n. */
+static int ask(const char *node, const char *service, uint64_t flags, const struct fi_info *h,
+	       const struct rds_addr *addrs, ssize_t n, struct asked *a)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found;
+	bool named = node || service, source = flags & FI_SOURCE, fit = false;
+	hints.ai_flags = (flags & FI_NUMERICHOST ? AI_NUMERICHOST : 0) | (source ? AI_PASSIVE : 0);
+	*a = (struct asked){.has_dest = h->dest_addr || (named && !source)};
+	if ((h->src_addr && rds_addr_from(h->src_addr, (socklen_t)h->src_addrlen, &a->src)) ||
+	    (h->dest_addr && rds_addr_from(h->dest_addr, (socklen_t)h->dest_addrlen, &a->dest)) ||
+	    (named && getaddrinfo(node, service, &hints, &found)))
+		return -FI_ENODATA;
+	for (struct addrinfo *f = named ? found : NULL; f && !fit; f = f->ai_next)
+		if (!rds_addr_from(f->ai_addr, f->ai_addrlen, source ? &a->src : &a->dest))
+			for (ssize_t i = 0; i < n && !fit; i++)
+				fit = chosen(h, &addrs[i], a);
+	if (named)
+		freeaddrinfo(found);
+	return named && !fit ? -FI_ENODATA : 0;
 }
 
 /* ---- Offers ---- */
@@ -259,23 +262,22 @@ int rfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
 	h = h ? h : &none;
 	if (flags & FI_PROV_ATTR_ONLY)
 		return (*info = offer(h, NULL, "rdsd", NULL)) ? 0 : -FI_ENOMEM;
-	if (!fits(h) || ask(node, service, flags, h, &a))
+	if (!fits(h))
 		return -FI_ENODATA;
 	ssize_t n = host_addrs(addrs);
+	if (ask(node, service, flags, h, addrs, n, &a))
+		return -FI_ENODATA;
 	bool routed = a.has_dest && unspecified(&a.src) && from_route(&a.dest, &route);
 	/* The address that the route to the destination has comes first. */
 	for (int pass = 0; pass < 2; pass++)
 		for (ssize_t i = 0; i < n; i++) {
-			bool preferred = routed && !memcmp(route.ip, addrs[i].ip, 16), v4 = is_v4(&addrs[i]);
-			char text[RDS_ADDR_TEXT] = "";
-			inet_ntop(v4 ? AF_INET : AF_INET6, addrs[i].ip + (v4 ? 12 : 0), text, sizeof text);
-			if (preferred != (pass == 0) || !chosen(h, &addrs[i], text, &a))
+			char text[RDS_ADDR_TEXT];
+			if ((routed && !memcmp(route.ip, addrs[i].ip, 16)) != (pass == 0) || !chosen(h, &addrs[i], &a))
 				continue;
 			addrs[i].port = a.src.port;
-			*last = offer(h, &addrs[i], text, &a);
+			*last = offer(h, &addrs[i], name_of(&addrs[i], text), &a);
 			if (!*last) {
-				if (first)
-					fi_freeinfo(first);
+				fi_freeinfo(first);
 				return -FI_ENOMEM;
 			}
 			last = &(*last)->next;

@@ -124,6 +124,7 @@ void rfi_op_free(struct rfi_ep *ep, struct op *op)
 		ep->tx_used--;
 	op->peer->owed -= op->owed;
 	op->peer->indirect -= op->indirect;
+	op->peer->direct -= op->direct;
 	free(op);
 }
 
@@ -149,6 +150,7 @@ struct peer *rfi_peer(struct rfi_ep *ep, const struct rds_addr *addr)
 		return NULL;
 	p->addr = *addr;
 	list_init(&p->busy);
+	list_init(&p->held);
 	lists_init(p->queue, Q_COUNT);
 	list_add(head, &p->link);
 	return p;

@@ -139,6 +139,8 @@ static int serve(struct rfi_ep *ep, struct op *op)
 	op->head.tag = mr->base;
 	int done = chunk(ep, op, W_PART, &from, 1, 0, 0);
 	op->head = keep;
+	if (done > 0)
+		rfi_count(ep, C_REMOTE_READ, false);
 	return done;
 }
 

@@ -65,7 +65,8 @@ static void report(struct rfi_ep *ep, const struct rx *rx, const struct peer *p,
 		e.flags |= FI_MULTI_RECV;
 	if (ep->caps & FI_SOURCE && p)
 		e.src = rfi_av_find(ep->av, &p->addr);
-	rfi_count(ep, C_RECV, e.err != 0);
+	if (!(rx->flags & FI_PEEK))
+		rfi_count(ep, C_RECV, e.err != 0);
 	if (ep->bound[RX_CQ] && (e.err || !ep->selective[RX_CQ] || rx->flags & (FI_COMPLETION | FI_MULTI_RECV)))
 		rfi_cq_add(ep->bound[RX_CQ], &e);
 }
@@ -236,9 +237,9 @@ static void drop(struct rfi_ep *ep, struct unexp *u)
 /* peek is a receive with FI_PEEK, FI_DISCARD, or both, of the unexpected message u, if there is one. */
 static ssize_t peek(struct rfi_ep *ep, const struct call *c, struct unexp *u)
 {
-	struct rx rx = {.context = c->context, .flags = FI_COMPLETION};
+	struct rx rx = {.context = c->context, .flags = FI_COMPLETION | (c->flags & FI_PEEK)};
 	if (!u) {
-		struct wire none = {.flags = W_TAGGED, .tag = c->tag};
+		struct wire none = {.flags = c->tagged ? W_TAGGED : 0, .tag = c->tag};
 		report(ep, &rx, NULL, &none, 0, 0, FI_ENOMSG, false);
 		return 0;
 	}

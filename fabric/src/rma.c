@@ -5,6 +5,10 @@
  * A peer's answer says where the region is, if the target's daemon may use it. Then, if nothing that the
  * peer carries out is on its way to it, operations with registered memory at this end go directly.
  * One that was refused or dropped is carried out by the target: the program sees nothing of it.
+ *
+ * Order. What the target carries out, or tells its program of, is held until the direct operations ahead of it have ended:
+ * they may still be dropped. If one of them is, the target carries out those behind it, too. They may have run already, but
+ * nobody was told of them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,13 +25,14 @@ static struct rkey *rkey(struct rfi_ep *ep, const struct peer *p, uint64_t key)
 	return &ep->rkeys[rfi_hash((uint64_t)(uintptr_t)p >> 4 ^ key << 16, RKEYS)];
 }
 
-/* rfi_direct_try tells whether op can go directly. */
-bool rfi_direct_try(struct rfi_ep *ep, struct op *op)
+/* direct tells whether op can go directly. */
+static bool direct(struct rfi_ep *ep, struct op *op)
 {
 	const struct rkey *k = rkey(ep, op->peer, op->head.tag);
+	bool behind = op->peer->indirect || ep->domain->closing || (op->head.flags & W_CQ_DATA && op->peer->direct);
 	if (k->peer != op->peer || k->key != op->head.tag || op->head.addr < k->base)
 		return false;
-	if (op->peer->indirect || op->len < DIRECT_MIN || op->len > RDS_MAX_TRANSFER)
+	if (behind || op->kind == OP_ATOMIC || op->len < DIRECT_MIN || op->len > RDS_MAX_TRANSFER)
 		return false;
 	for (size_t i = 0; i < op->iovs; i++)
 		if (rds_segment_at(ep->domain->client, op->iov[i].iov_base, op->iov[i].iov_len, &op->local[i]))
@@ -37,7 +42,43 @@ bool rfi_direct_try(struct rfi_ep *ep, struct op *op)
 	return true;
 }
 
-/* rfi_direct_xmit sends op. */
+/* hold has the target carry out op, behind all that goes directly. What is held lies in the order of the calls. */
+static void hold(struct op *op)
+{
+	struct peer *p = op->peer;
+	struct link *at = p->held.prev;
+	while (at != &p->held && LIST_ENTRY(at, struct op, out)->name.id > op->name.id)
+		at = at->prev;
+	list_del(&op->out);
+	list_add(at->next, &op->out);
+	p->direct -= op->direct;
+	p->owed -= op->owed;
+	op->direct = op->owed = false;
+	op->indirect = true;
+	p->indirect++;
+}
+
+/* go_on queues what was held for p if nothing goes directly any more. */
+static void go_on(struct rfi_ep *ep, struct peer *p)
+{
+	for (struct link *l; !p->direct && (l = p->held.next) != &p->held;) {
+		list_del(l);
+		rfi_queue(ep, LIST_ENTRY(l, struct op, out), Q_RMA);
+	}
+}
+
+/* rfi_rma_start starts op, which may go directly if its payload was not copied. */
+void rfi_rma_start(struct rfi_ep *ep, struct op *op, bool copied)
+{
+	op->direct = !copied && direct(ep, op);
+	op->peer->direct += op->direct;
+	if (!op->direct && op->peer->direct)
+		hold(op);
+	else
+		rfi_op_start(ep, op, Q_RMA);
+}
+
+/* rfi_direct_xmit sends op. If it cannot go directly any more, the target carries it out. */
 int rfi_direct_xmit(struct rfi_ep *ep, struct op *op)
 {
 	struct wire w = {.magic = WIRE_MAGIC, .kind = W_WROTE, .len = op->len, .data = op->head.data};
@@ -45,27 +86,54 @@ int rfi_direct_xmit(struct rfi_ep *ep, struct op *op)
 	bool tells = op->head.flags & W_CQ_DATA;
 	struct rds_rdma rdma = {
 		.kind = op->kind == OP_WRITE ? RDS_OP_WRITE : RDS_OP_READ, .cookie = op->cookie, .remote_off = op->remote_off,
-		.flags = RDS_OP_NOTIFY | (tells ? 0 : RDS_OP_SILENT), .token = op->name.id,
+		.flags = RDS_OP_NOTIFY | RDS_OP_OWNER | (tells ? 0 : RDS_OP_SILENT), .token = op->name.id,
 		.local = op->local, .segments = op->iovs,
 	};
 	struct rds_msg msg = {.op = &rdma, .iov = &iov, .iovlen = tells ? 1 : 0};
-	return rfi_push(ep, op->peer, &msg);
+	int err = rfi_push(ep, op->peer, &msg);
+	if (!err || err == -EAGAIN || ep->failed)
+		return err;
+	hold(op);
+	go_on(ep, op->peer);
+	return -EAGAIN;
 }
 
-/* rfi_direct_end takes the status of op. If it has not run, and the peer is there, the peer carries it out. */
+/* rfi_direct_end takes the status of op. If it has not run, or runs too early, and the peer is there, the peer carries it out. */
 void rfi_direct_end(struct rfi_ep *ep, struct op *op, const struct rds_completion *c, int err)
 {
+	struct peer *p = op->peer;
+	struct link *first = p->held.next;
 	bool refused = c->status == RDS_REMOTE_ERROR, dropped = c->status == RDS_DROPPED && c->err != ECONNREFUSED;
-	if (!refused && !dropped) {
-		rfi_op_end(ep, op, err);
-		return;
-	}
+	bool late = !err && first != &p->held && LIST_ENTRY(first, struct op, out)->name.id < op->name.id;
 	if (refused)
-		rkey(ep, op->peer, op->head.tag)->peer = NULL;
-	op->direct = false;
-	op->peer->owed -= op->owed;
-	op->owed = false;
-	rfi_op_start(ep, op, Q_RMA);
+		rkey(ep, p, op->head.tag)->peer = NULL;
+	if (refused || dropped || late)
+		hold(op);
+	else
+		rfi_op_end(ep, op, err);
+	go_on(ep, p);
+}
+
+/* rfi_direct_leave has the targets carry out what waits to go directly with memory of b, and returns whether b is in use. */
+bool rfi_direct_leave(struct rfi_domain *d, const rds_buffer *b)
+{
+	bool used = false;
+	LIST_EACH(l, after, &d->eps) {
+		struct rfi_ep *ep = LIST_ENTRY(l, struct rfi_ep, link);
+		LIST_EACH(k, then, &ep->ops) {
+			struct op *op = LIST_ENTRY(k, struct op, all);
+			bool uses = false;
+			for (size_t i = 0; i < op->iovs && op->direct; i++)
+				uses = uses || op->local[i].buffer == b;
+			used = used || (uses && op->owed);
+			if (uses && !op->owed)
+				hold(op);
+		}
+		for (int i = 0; i < PEER_HEADS; i++) /* this may end operations */
+			LIST_EACH(m, next, &ep->peers[i])
+				go_on(ep, LIST_ENTRY(m, struct peer, link));
+	}
+	return used;
 }
 
 /* rfi_learn keeps what the answer to op says of its region. */
@@ -75,17 +143,17 @@ void rfi_learn(struct rfi_ep *ep, const struct op *op, const struct wire *w)
 		*rkey(ep, op->peer, op->head.tag) = (struct rkey){op->peer, op->head.tag, w->data, w->tag};
 }
 
-/* tell stores in an answer where mr is. Memory whose accesses are counted is used by its owner alone. */
+/* tell stores in an answer where mr is. The region is for operations at one endpoint, which does not count accesses. */
 static void tell(struct rfi_ep *ep, struct rfi_mr *mr, struct wire *answer)
 {
-	if (mr->buffer && !mr->region && !ep->bound[C_REMOTE_READ] && !ep->bound[C_REMOTE_WRITE]) {
+	if (mr->buffer && !mr->owner && !ep->bound[C_REMOTE_READ] && !ep->bound[C_REMOTE_WRITE]) {
 		unsigned reads = mr->access & FI_REMOTE_READ ? RDS_ALLOW_READ : 0;
 		unsigned writes = mr->access & FI_REMOTE_WRITE ? RDS_ALLOW_WRITE : 0;
 		if (rds_register(ep->socket, mr->buffer, 0, mr->len, RDS_OPEN | reads | writes, &mr->region))
-			mr->region = NULL;
+			mr->region = NULL; /* and the daemon is not asked again */
 		mr->owner = ep;
 	}
-	answer->data = mr->region ? rds_region_cookie(mr->region) : 0;
+	answer->data = mr->region && mr->owner == ep ? rds_region_cookie(mr->region) : 0;
 	answer->tag = mr->base;
 }
 
@@ -107,24 +175,22 @@ void rfi_direct_close(struct rfi_ep *ep)
 
 /* rfi_wrote tells the program of data that came with a write or an atomic. It returns 0, or an error: there is no end
  * of what strangers may send. */
-int rfi_wrote(struct rfi_ep *ep, const struct peer *p, const struct wire *w)
+int rfi_wrote(struct rfi_ep *ep, const struct peer *p, const struct wire *w, size_t len)
 {
 	struct waitable *cq = ep->bound[RX_CQ];
 	uint64_t family = w->kind == W_ATOMIC ? FI_ATOMIC : FI_RMA;
-	struct cqe e = {.len = w->len, .data = w->data, .src = FI_ADDR_NOTAVAIL};
+	struct cqe e = {.len = len, .data = w->data, .src = FI_ADDR_NOTAVAIL};
 	e.flags = family | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
 	if (ep->caps & FI_SOURCE)
 		e.src = rfi_av_find(ep->av, &p->addr);
 	if (cq && (!(ep->caps & family) || (cq->count >= cq->size && rfi_av_find(ep->av, &p->addr) == FI_ADDR_NOTAVAIL)))
 		return FI_ENOMEM;
-	if (cq)
-		rfi_cq_add(cq, &e);
-	return 0;
+	return cq && !rfi_cq_add(cq, &e) ? FI_ENOMEM : 0;
 }
 
 void rfi_on_wrote(struct rfi_ep *ep, struct peer *p, const struct wire *w, const char *data, size_t len)
 {
-	if (rfi_wrote(ep, p, w))
+	if (rfi_wrote(ep, p, w, w->len))
 		WARN(FI_LOG_EP_DATA, "the data of a write is lost: the completion queue is full\n");
 }
 
@@ -141,7 +207,7 @@ void rfi_on_write(struct rfi_ep *ep, struct peer *p, const struct wire *w, const
 		return;
 	rfi_count(ep, C_REMOTE_WRITE, false);
 	struct wire ack = {.kind = W_ACK, .id = w->id};
-	ack.err = w->flags & W_CQ_DATA ? (uint32_t)rfi_wrote(ep, p, w) : 0;
+	ack.err = w->flags & W_CQ_DATA ? (uint32_t)rfi_wrote(ep, p, w, w->len) : 0;
 	tell(ep, mr, &ack);
 	rfi_reply(ep, p, ack, NULL, 0);
 }
@@ -159,7 +225,6 @@ void rfi_on_read(struct rfi_ep *ep, struct peer *p, const struct wire *w, const 
 	tell(ep, mr, &op->head);
 	op->head.tag = w->tag; /* serve() puts the base there */
 	op->head.flags = 0;
-	rfi_count(ep, C_REMOTE_READ, false);
 	rfi_queue(ep, op, Q_REPLY);
 }
 

@@ -89,7 +89,7 @@ static bool ready(const struct waitable *w, uint64_t n, uint64_t errs)
 {
 	if (w->fid.fclass == FI_CLASS_CNTR)
 		return w->value >= n || w->errs != errs;
-	return w->count >= n || w->errs || w->signaled;
+	return w->count >= n || w->errs || w->signaled || w->overrun;
 }
 
 int rfi_wait(struct waitable *w, uint64_t want, int timeout_ms)

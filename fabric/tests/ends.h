@@ -15,9 +15,10 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
-enum { LONG = 3 << 20, WAIT_MS = 300000 };
+enum { LONG = 3 << 20, FEW = 65536, WAIT_MS = 300000, KEY_MINE = 1, KEY_THEIRS = 2 };
 
 static char *from, *to; /* LONG bytes each */
+static struct fid_mr *mr_from, *mr_to; /* from and to, while they are registered */
 static enum fi_wait_obj way = FI_WAIT_UNSPEC; /* of the completion queues */
 static struct fid_fabric *fabric;
 static struct fid_domain *domain;
@@ -130,13 +131,33 @@ static void close_all(void)
 	MUST(fi_close(&domain->fid));
 }
 
-static void say(const char *what)
+static inline void reg(void)
+{
+	MUST(fi_mr_reg(domain, from, LONG, FI_READ | FI_WRITE, 0, KEY_MINE, 0, &mr_from, NULL));
+	MUST(fi_mr_reg(domain, to, LONG, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY_THEIRS, 0, &mr_to, NULL));
+}
+
+static inline void unreg(void)
+{
+	MUST(fi_close(&mr_from->fid));
+	MUST(fi_close(&mr_to->fid));
+}
+
+/* put writes len bytes at addr, and waits. */
+static inline void put(fi_addr_t addr, char what, size_t len)
+{
+	memset(from, what, len);
+	MUST(fi_write(a.ep, from, len, NULL, addr, 0, KEY_THEIRS, NULL));
+	done(&a);
+}
+
+static inline void say(const char *what)
 {
 	puts(what);
 	fflush(stdout);
 }
 
-static void leave(struct fi_info *info)
+static inline void leave(struct fi_info *info)
 {
 	close_all();
 	MUST(fi_close(&fabric->fid));
