@@ -165,6 +165,7 @@ func TestPeers(t *testing.T) {
 	checks := map[string]func(*testing.T, *driven){
 		"BoundAgain": boundAgain, "IgnoresStop": ignoresStop, "AnswersWait": answersWait, "Writes": writes,
 		"PollFindsEnd": pollFindsEnd, "BusyFindsEnd": busyFindsEnd, "SentBeforeEnd": sentBeforeEnd, "SentLate": sentLate,
+		"InjectedAtEnd": injectedAtEnd,
 	}
 	for _, s := range []string{"", "address,undefined"} {
 		if s != "" && testing.Short() {
@@ -329,5 +330,21 @@ func sentBeforeEnd(t *testing.T, p *driven) {
 	want := []string{fmt.Sprint("0 0 ", refused), fmt.Sprint("7 ", pieces*size, " 0")}
 	if !slices.Equal(got, want) {
 		t.Errorf("completions %q, want %q", got, want)
+	}
+}
+
+// injectedAtEnd: what was injected is complete for the program. So an endpoint that is closed waits for a peer that has it announced.
+func injectedAtEnd(t *testing.T, p *driven) {
+	r := p.raw(0)
+	p.want("ok", "know %d", r.LocalAddrPort().Port())
+	r.send(wire{Kind: wOff})
+	r.send(wire{Kind: wMsg, Flags: isTagged, Tag: 3})
+	p.want("here", "peek 3") // and so what came ahead of it
+	p.want("ok", "inject 7 100")
+	p.in("end")
+	rts, _ := r.get(wRTS)
+	r.send(wire{Kind: wCTS, ID: rts.ID, Len: rts.Len, Addr: 1})
+	if data, _ := r.get(wData); data.ID != 1 || rts.Len != 100 {
+		t.Errorf("announced %+v, then %+v", rts, data)
 	}
 }

@@ -32,12 +32,14 @@ static int ep_enable(struct rfi_ep *ep)
 	return 0;
 }
 
-/* waits tells whether something has not gone out. */
+/* waits tells whether something has not gone out. What was injected is complete for the program, also where it is only announced. */
 static bool waits(const struct rfi_ep *ep)
 {
-	LIST_EACH(l, after, &ep->ops)
-		if (!list_empty(&LIST_ENTRY(l, struct op, out)->out))
+	LIST_EACH(l, after, &ep->ops) {
+		const struct op *op = LIST_ENTRY(l, struct op, all);
+		if (!list_empty(&op->out) || op->flags & QUIET)
 			return true;
+	}
 	return !list_empty(&ep->busy);
 }
 

@@ -5,6 +5,7 @@
  *   know PORT      a peer at ADDR, which the lines that follow are about, is in the address vector
  *   recv TAG       posts a receive
  *   send TAG LEN   sends a message to the peer
+ *   inject TAG LEN sends one that is complete at once
  *   read           reads memory of the peer
  *   peek TAG       waits until the message has come, and leaves it
  *   done           waits for a completion: says its tag, length and error
@@ -161,6 +162,8 @@ static void obey(const char *word, unsigned long long x, unsigned long long y)
 			MUST(fi_trecv(b.ep, to, LONG, NULL, FI_ADDR_UNSPEC, x, 0, NULL));
 		else if (IS("send"))
 			MUST(fi_tsend(b.ep, from, y, NULL, peer, x, NULL));
+		else if (IS("inject"))
+			MUST(fi_tinject(b.ep, from, y, peer, x));
 		else if (IS("read"))
 			MUST(fi_read(b.ep, to, 8, NULL, peer, 0, 1, NULL));
 		else
