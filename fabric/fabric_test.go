@@ -20,18 +20,21 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-var plain struct {
-	once sync.Once
-	dir  string
+// builds has the folder of what was built with each sanitizer.
+var builds struct {
+	sync.Mutex
+	dirs map[string]string
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	os.RemoveAll(plain.dir)
+	for _, dir := range builds.dirs {
+		os.RemoveAll(dir)
+	}
 	os.Exit(code)
 }
 
-// build makes the provider and the program of tests/ in a directory, or skips the test.
+// build makes the provider and the programs of tests/ in a directory, or skips the test.
 func build(t *testing.T, sanitize string) string {
 	t.Helper()
 	if _, err := exec.LookPath("cc"); err != nil {
@@ -40,22 +43,25 @@ func build(t *testing.T, sanitize string) string {
 	if _, err := os.Stat("/usr/include/rdma/providers/fi_prov.h"); err != nil {
 		t.Skip("no headers of libfabric (apt-get install libfabric-dev)")
 	}
-	if sanitize != "" {
-		return makeIn(t, t.TempDir(), sanitize)
+	builds.Lock()
+	defer builds.Unlock()
+	if dir, ok := builds.dirs[sanitize]; ok {
+		return dir
 	}
-	plain.once.Do(func() {
-		dir, err := os.MkdirTemp("", "fabric")
-		if err != nil {
-			t.Fatal(err)
-		}
-		plain.dir = dir
-		makeIn(t, dir, "")
-	})
-	return plain.dir
+	dir, err := os.MkdirTemp("", "fabric")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if builds.dirs == nil {
+		builds.dirs = map[string]string{}
+	}
+	makeIn(t, dir, sanitize)
+	builds.dirs[sanitize] = dir
+	return dir
 }
 
 // makeIn builds in dir.
-func makeIn(t *testing.T, dir, sanitize string) string {
+func makeIn(t *testing.T, dir, sanitize string) {
 	t.Helper()
 	for _, pattern := range []string{"Makefile", "src/*", "tests/*", "../librds/Makefile", "../librds/src/*", "../librds/include/rds/*"} {
 		names, _ := filepath.Glob(pattern)
@@ -67,9 +73,9 @@ func makeIn(t *testing.T, dir, sanitize string) string {
 	}
 	out, err := exec.Command("make", "-s", "OUT="+dir, "SANITIZE="+sanitize, "CFLAGS=-O1 -g1", "all", "check").CombinedOutput()
 	if err != nil { // a compiler may take its time
+		os.RemoveAll(dir)
 		t.Fatalf("make: %v\n%s", err, out)
 	}
-	return dir
 }
 
 // patience returns how long something may take: nearly as long as the tests may.
@@ -102,23 +108,31 @@ func finish(t *testing.T, cmd *exec.Cmd) string {
 func command(dir string, d *rdstest.Daemon, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "RDSD_SOCKET="+d.Socket(), "FI_PROVIDER_PATH="+dir, "FI_LOG_LEVEL=warn",
-		"ASAN_OPTIONS=detect_leaks=1:allow_user_segv_handler=1", "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1")
+		"ASAN_OPTIONS=detect_leaks=1:allow_user_segv_handler=1", "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1",
+		"TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
 	return cmd
 }
 
-// TestCheck: messages, long messages, remote memory, atomics, and the errors of what cannot succeed.
-func TestCheck(t *testing.T) {
-	for _, s := range []string{"", "address,undefined"} {
+// sanitized runs a program of tests/ with each of the sanitizers, but for short tests without them.
+func sanitized(t *testing.T, program string, sanitizers ...string) {
+	t.Helper()
+	for _, s := range append([]string{""}, sanitizers...) {
 		if s != "" && testing.Short() {
 			continue
 		}
 		t.Run("sanitize="+s, func(t *testing.T) {
 			dir := build(t, s)
 			d := rdstest.StartDaemons(t, 1)[0]
-			finish(t, command(dir, d, filepath.Join(dir, "check"), d.Addr().String()))
+			finish(t, command(dir, d, filepath.Join(dir, program), d.Addr().String()))
 		})
 	}
 }
+
+// TestCheck: messages, long messages, remote memory, atomics, and the errors of what cannot succeed.
+func TestCheck(t *testing.T) { sanitized(t, "check", "address,undefined") }
+
+// TestThreads: threads share a domain, its endpoints, queues and memory.
+func TestThreads(t *testing.T) { sanitized(t, "threads", "address,undefined", "thread") }
 
 // TestDaemonEnds: operations end with an error when the daemon ends, and a program that opens its domain again goes on.
 func TestDaemonEnds(t *testing.T) {

@@ -6,12 +6,6 @@
 
 #include "ends.h"
 
-static void fill(char *p, size_t n, int seed)
-{
-	for (size_t i = 0; i < n; i++)
-		p[i] = (char)(i * 13 + (size_t)seed);
-}
-
 static void tagged(size_t len, uint64_t flags)
 {
 	struct iovec iov = {from, len};

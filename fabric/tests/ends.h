@@ -3,17 +3,16 @@
 #define ENDS_H
 
 #include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
+
+#include "check.h"
 
 enum { LONG = 3 << 20, FEW = 65536, WAIT_MS = 300000, KEY_MINE = 1, KEY_THEIRS = 2 };
 
@@ -29,22 +28,6 @@ static struct end {
 	fi_addr_t addr;
 	size_t size; /* of cq */
 } a, b;
-
-#define MUST(call)                                                                                   \
-	do {                                                                                         \
-		ssize_t must_ = (call);                                                              \
-		if (must_ < 0) {                                                                     \
-			fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, fi_strerror((int)-must_)); \
-			exit(1);                                                                     \
-		}                                                                                    \
-	} while (0)
-#define SHALL(cond)                                                         \
-	do {                                                                \
-		if (!(cond)) {                                              \
-			fprintf(stderr, "line %d: not %s\n", __LINE__, #cond); \
-			exit(1);                                            \
-		}                                                           \
-	} while (0)
 
 /* done waits for one completion of e, while the other end makes progress. */
 static inline struct fi_cq_tagged_entry done(struct end *e)
