@@ -221,13 +221,11 @@ func TestPingPong(t *testing.T) {
 	pingPong(t, dir, ds, 20)
 }
 
-// TestResets: connections break again and again, and the programs see nothing of it. They are broken at most so often
-// that a slow machine is not busy with it alone.
-func TestResets(t *testing.T) {
+// resets breaks the connections between two hosts while work runs. They are broken at most so often that a slow machine is not
+// busy with it alone.
+func resets(t *testing.T, ds []*rdstest.Daemon, work func()) {
+	t.Helper()
 	const most, least = 100, 5
-	programs(t)
-	dir := build(t, "")
-	ds := rdstest.StartDaemons(t, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	broken := make(chan int)
 	go func() {
@@ -240,11 +238,27 @@ func TestResets(t *testing.T) {
 		}
 		broken <- n
 	}()
-	pingPong(t, dir, ds, 20)
+	work()
 	cancel()
 	if n := <-broken; n < least {
 		t.Errorf("%d connections were broken, want %d at least", n, least)
 	}
+}
+
+// TestResets: connections break again and again, and the programs see nothing of it.
+func TestResets(t *testing.T) {
+	programs(t)
+	dir := build(t, "")
+	ds := rdstest.StartDaemons(t, 2)
+	resets(t, ds, func() { pingPong(t, dir, ds, 20) })
+}
+
+// TestThreadsResets: threads at two hosts send, write and read while connections break. What a reset drops is asked for again.
+func TestThreadsResets(t *testing.T) {
+	dir := build(t, "")
+	ds := rdstest.StartDaemons(t, 2)
+	args := []string{ds[0].Addr().String(), ds[1].Addr().String(), ds[1].Socket()}
+	resets(t, ds, func() { finish(t, command(dir, ds[0], filepath.Join(dir, "threads"), args...)) })
 }
 
 // listening waits until the process, which runs, listens at the port, and returns false if it ends before. A connection of its own would take the server's only accept.

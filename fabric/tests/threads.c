@@ -1,8 +1,9 @@
 /*
- * threads.c ADDR - many threads of one process use one domain. Two send at one endpoint. Two others wait at the
- * completion queue of the endpoint that receives, and post its receives. At the same time others cancel receives there,
- * open and close endpoints, and register memory and use it. The last one waits at a counter. The program says what
- * failed, or nothing. A thread that is not woken waits for ever.
+ * threads.c ADDR [ADDR SOCKET] - many threads of one process use one domain. Two send at one endpoint. Two others wait at
+ * the completion queue of the endpoint that receives, and post its receives. At the same time others cancel receives
+ * there, open and close endpoints, and register memory and use it. The last one waits at a counter. With the second
+ * address and its daemon's socket, who receives has a domain there. The program says what failed, or nothing. A thread
+ * that is not woken waits for ever.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -21,40 +22,50 @@
 enum {
 	SENDERS = 2, READERS = 2, OPENED = SENDERS, SOURCES = SENDERS + 1, /* OPENED: those of endpoints that come and go */
 	MESSAGES = 300, ROUNDS = 60, CANCELS = 300, EXPECTED = SENDERS * MESSAGES + ROUNDS,
-	SLOTS = 16, LONGEST = 200000, MEMORY = 1 << 18, NOBODY = 999
+	SLOTS = 16, LONGEST = 200000, MEMORY = 1 << 20, PIECE = 1 << 16, NOBODY = 999
 };
 static const size_t lens[] = {8, 4000, 65536, 65537, LONGEST};
+
+static struct side {
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_av *av;
+} sides[2], *near = &sides[0], *far = &sides[0];
 
 struct end {
 	struct fid_ep *ep;
 	struct fid_cq *cq;
-	fi_addr_t addr;
 };
 
-static struct fi_info *info;
-static struct fid_fabric *fabric;
-static struct fid_domain *domain;
-static struct fid_av *av;
 static struct fid_cntr *received;
 static struct end a, b;
+static fi_addr_t from, to; /* a at the far side, b at the near side */
 static atomic_int seen[SOURCES][MESSAGES], messages, cancelled;
 static atomic_bool finished;
 
 /* open_end opens an endpoint, which counts its receives in cntr. */
-static void open_end(struct end *e, enum fi_wait_obj wait, struct fid_cntr *cntr)
+static void open_end(struct side *s, struct end *e, enum fi_wait_obj wait, struct fid_cntr *cntr)
 {
 	struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = wait};
-	char name[64];
-	size_t len = sizeof name;
-	MUST(fi_cq_open(domain, &attr, &e->cq, NULL));
-	MUST(fi_endpoint(domain, info, &e->ep, NULL));
-	MUST(fi_ep_bind(e->ep, &av->fid, 0));
+	MUST(fi_cq_open(s->domain, &attr, &e->cq, NULL));
+	MUST(fi_endpoint(s->domain, s->info, &e->ep, NULL));
+	MUST(fi_ep_bind(e->ep, &s->av->fid, 0));
 	MUST(fi_ep_bind(e->ep, &e->cq->fid, FI_TRANSMIT | FI_RECV));
 	if (cntr)
 		MUST(fi_ep_bind(e->ep, &cntr->fid, FI_RECV));
 	MUST(fi_enable(e->ep));
+}
+
+/* seen_from returns the address of e at a side. */
+static fi_addr_t seen_from(struct side *s, struct end *e)
+{
+	char name[64];
+	size_t len = sizeof name;
+	fi_addr_t addr;
 	MUST(fi_getname(&e->ep->fid, name, &len));
-	SHALL(fi_av_insert(av, name, 1, &e->addr, 0, NULL) == 1);
+	SHALL(fi_av_insert(s->av, name, 1, &addr, 0, NULL) == 1);
+	return addr;
 }
 
 static void close_end(struct end *e)
@@ -99,7 +110,7 @@ static void *sender(void *arg)
 	for (int n = 0; n < MESSAGES + WINDOW; n++) {
 		char *at = buf + (size_t)(n % WINDOW) * LONGEST;
 		struct iovec iov = {at, 0};
-		struct fi_msg_tagged m = {.msg_iov = &iov, .iov_count = 1, .addr = b.addr, .tag = (uint64_t)source};
+		struct fi_msg_tagged m = {.msg_iov = &iov, .iov_count = 1, .addr = to, .tag = (uint64_t)source};
 		ssize_t err;
 		m.context = &busy[n % WINDOW];
 		while (atomic_load(&busy[n % WINDOW]))
@@ -165,7 +176,7 @@ static void *canceler(void *arg)
 	char buf[8];
 	for (int i = 0; i < CANCELS; i++) {
 		ssize_t err;
-		while ((err = fi_trecv(b.ep, buf, sizeof buf, NULL, a.addr, NOBODY, 0, buf)) == -FI_EAGAIN)
+		while ((err = fi_trecv(b.ep, buf, sizeof buf, NULL, from, NOBODY, 0, buf)) == -FI_EAGAIN)
 			;
 		MUST(err);
 		MUST(fi_cancel(&b.ep->fid, buf));
@@ -183,7 +194,7 @@ static void one(struct end *e, bool fd)
 	if (fd)
 		MUST(fi_control(&e->cq->fid, FI_GETWAIT, &p.fd));
 	while ((n = fd ? fi_cq_read(e->cq, &got, 1) : fi_cq_sread(e->cq, &got, 1, NULL, -1)) == -FI_EAGAIN)
-		if (fi_trywait(fabric, fids, 1) == 0)
+		if (fi_trywait(near->fabric, fids, 1) == 0)
 			poll(&p, 1, -1);
 	MUST(n);
 }
@@ -195,8 +206,9 @@ static void *opener(void *arg)
 	for (int n = 0; n < ROUNDS; n++) {
 		struct end c;
 		bool fd = n % 2;
-		open_end(&c, fd ? FI_WAIT_FD : FI_WAIT_UNSPEC, NULL);
-		MUST(fi_tsend(c.ep, buf, message(buf, OPENED, n), NULL, b.addr, OPENED, NULL));
+		open_end(near, &c, fd ? FI_WAIT_FD : FI_WAIT_UNSPEC, NULL);
+		seen_from(far, &c);
+		MUST(fi_tsend(c.ep, buf, message(buf, OPENED, n), NULL, to, OPENED, NULL));
 		one(&c, fd);
 		close_end(&c);
 	}
@@ -204,24 +216,29 @@ static void *opener(void *arg)
 	return NULL;
 }
 
-/* writer registers memory, writes it through b, and reads it back. */
+/* writer registers memory, writes all pieces of it through b at once, and reads them back. */
 static void *writer(void *arg)
 {
 	struct end c;
 	char *mine = memory(MEMORY), *theirs = memory(MEMORY);
-	open_end(&c, FI_WAIT_UNSPEC, NULL);
+	open_end(near, &c, FI_WAIT_UNSPEC, NULL);
 	for (int n = 0; n < ROUNDS; n++) {
 		struct fid_mr *here, *there;
-		MUST(fi_mr_reg(domain, mine, MEMORY, FI_READ | FI_WRITE, 0, 1, 0, &here, NULL));
-		MUST(fi_mr_reg(domain, theirs, MEMORY, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 2, 0, &there, NULL));
-		fill(mine, MEMORY, n);
-		MUST(fi_write(c.ep, mine, MEMORY, fi_mr_desc(here), b.addr, 0, fi_mr_key(there), NULL));
-		one(&c, false);
-		SHALL(!memcmp(mine, theirs, MEMORY));
-		memset(mine, 0, MEMORY);
-		MUST(fi_read(c.ep, mine, MEMORY, fi_mr_desc(here), b.addr, 0, fi_mr_key(there), NULL));
-		one(&c, false);
-		SHALL(!memcmp(mine, theirs, MEMORY));
+		MUST(fi_mr_reg(near->domain, mine, MEMORY, FI_READ | FI_WRITE, 0, 1, 0, &here, NULL));
+		MUST(fi_mr_reg(far->domain, theirs, MEMORY, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 2, 0, &there, NULL));
+		uint64_t key = fi_mr_key(there);
+		for (int reads = 0; reads < 2; reads++) {
+			if (reads)
+				memset(mine, 0, MEMORY);
+			else
+				fill(mine, MEMORY, n);
+			for (size_t at = 0; at < MEMORY; at += PIECE)
+				MUST(reads ? fi_read(c.ep, mine + at, PIECE, fi_mr_desc(here), to, at, key, NULL)
+					   : fi_write(c.ep, mine + at, PIECE, fi_mr_desc(here), to, at, key, NULL));
+			for (size_t at = 0; at < MEMORY; at += PIECE)
+				one(&c, false);
+			SHALL(!memcmp(mine, theirs, MEMORY));
+		}
 		MUST(fi_close(&there->fid));
 		MUST(fi_close(&here->fid));
 	}
@@ -261,28 +278,51 @@ static void everything(void)
 	free(slots);
 }
 
-int main(int argc, char **argv)
+static void open_side(struct side *s, const char *addr)
 {
 	struct fi_info *hints = fi_allocinfo();
-	struct fi_cntr_attr counts = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
 	struct fi_av_attr attr = {.type = FI_AV_TABLE};
 	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV;
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->domain_attr->threading = FI_THREAD_SAFE;
 	hints->fabric_attr->prov_name = strdup("rdsd");
-	MUST(fi_getinfo(FI_VERSION(1, 17), argc > 1 ? argv[1] : NULL, NULL, FI_SOURCE, hints, &info));
-	MUST(fi_fabric(info->fabric_attr, &fabric, NULL));
-	MUST(fi_domain(fabric, info, &domain, NULL));
-	MUST(fi_av_open(domain, &attr, &av, NULL));
-	MUST(fi_cntr_open(domain, &counts, &received, NULL));
-	open_end(&a, FI_WAIT_UNSPEC, NULL);
-	open_end(&b, FI_WAIT_UNSPEC, received);
+	int err;
+	while ((err = fi_getinfo(FI_VERSION(1, 17), addr, NULL, FI_SOURCE, hints, &s->info)) == -FI_ENODATA && s != near)
+		poll(NULL, 0, 100); /* the provider keeps the addresses of the last daemon for two seconds */
+	MUST(err);
+	MUST(fi_fabric(s->info->fabric_attr, &s->fabric, NULL));
+	MUST(fi_domain(s->fabric, s->info, &s->domain, NULL));
+	MUST(fi_av_open(s->domain, &attr, &s->av, NULL));
+	fi_freeinfo(hints);
+}
+
+static void close_side(struct side *s)
+{
+	MUST(fi_close(&s->av->fid));
+	MUST(fi_close(&s->domain->fid));
+	MUST(fi_close(&s->fabric->fid));
+	fi_freeinfo(s->info);
+}
+
+int main(int argc, char **argv)
+{
+	struct fi_cntr_attr counts = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
+	SHALL(argc == 2 || argc == 4);
+	open_side(near, argv[1]);
+	if (argc == 4) {
+		setenv("RDSD_SOCKET", argv[3], 1);
+		far = &sides[1];
+		open_side(far, argv[2]);
+	}
+	MUST(fi_cntr_open(far->domain, &counts, &received, NULL));
+	open_end(near, &a, FI_WAIT_UNSPEC, NULL);
+	open_end(far, &b, FI_WAIT_UNSPEC, received);
+	from = seen_from(far, &a);
+	to = seen_from(near, &b);
 	everything();
 	MUST(fi_close(&received->fid));
-	MUST(fi_close(&av->fid));
-	MUST(fi_close(&domain->fid));
-	MUST(fi_close(&fabric->fid));
-	fi_freeinfo(info);
-	fi_freeinfo(hints);
+	if (far != near)
+		close_side(far);
+	close_side(near);
 	return 0;
 }

@@ -74,7 +74,8 @@ static void *keep(void *arg)
 	return NULL;
 }
 
-/* start starts the thread with all signals blocked: they are the program's. polls.mu is held. */
+/* start starts the thread with the signals blocked, which are the program's. A fault may be of memory that is being moved
+ * (move.c), and the kernel ends a process that blocks it. polls.mu is held. */
 static int start(rds_client *c)
 {
 	sigset_t all, old;
@@ -83,6 +84,7 @@ static int start(rds_client *c)
 		pthread_join(c->polls.thread, NULL);
 	c->polls.keeper = KEEPER_NONE;
 	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	int err = -pthread_create(&thread, NULL, keep, c);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

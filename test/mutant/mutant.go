@@ -12,7 +12,8 @@
 // is true while the variant is on. A line that begins with # is a comment.
 //
 // Command run (test/mutant/run) writes copies of the product's files with all variants, and
-// has Go build the copies (go build -overlay). Only these copies import this package.
+// has Go build the copies (go build -overlay). Only these copies import this package. For files
+// in C it has the tests use a C compiler that takes the copies.
 package mutant
 
 import "os"

@@ -66,6 +66,9 @@ func run(w io.Writer, args []string) error {
 	if r.overlay, err = overlay(r.root, dir, all); err != nil {
 		return err
 	}
+	if r.cc, err = compiler(dir); err != nil {
+		return err
+	}
 	if *execute {
 		return r.exec(all, args)
 	}
@@ -99,6 +102,7 @@ type runner struct {
 	root    string // the module's directory
 	dir     string
 	overlay string // see go help build
+	cc      string // a C compiler with the variants
 	mu      sync.Mutex
 	ok      map[check]error // result without a variant
 }
@@ -115,7 +119,7 @@ func (r *runner) exec(all []variant, args []string) error {
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+r.overlay))
+	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+r.overlay), "CC="+r.cc)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%v: %w", cmd, err)
 	}
@@ -220,7 +224,7 @@ func (r *runner) test(c check) ([]byte, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.binary(c.pkg), "-test.run", pattern(c.test), "-test.v", "-test.timeout", (limit - time.Second).String())
 	cmd.Dir = filepath.Join(r.root, c.pkg)
-	cmd.Env = append(os.Environ(), "RDSD_MUTANT="+c.variant)
+	cmd.Env = append(os.Environ(), "RDSD_MUTANT="+c.variant, "CC="+r.cc)
 	return cmd.CombinedOutput()
 }
 

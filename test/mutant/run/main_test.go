@@ -22,7 +22,7 @@ func TestFive(t *testing.T) {
 	}
 }
 
-// TestApplies: each variant's lines are in the product once, and the changed file can be parsed.
+// TestApplies: each variant's lines are in the product once, and the changed file, if it is Go, can be parsed.
 // TestFive and the static checks compile it.
 func TestApplies(t *testing.T) {
 	all, err := load(root)
@@ -48,7 +48,7 @@ func TestApplies(t *testing.T) {
 		}
 		for i, v := range vs {
 			broken, err := instrument(file, string(text), vs[i:i+1])
-			if err == nil {
+			if err == nil && !isC(file) {
 				_, err = parser.ParseFile(token.NewFileSet(), "", broken, parser.SkipObjectResolution)
 			}
 			if err != nil {
@@ -97,6 +97,18 @@ if mutant.On("other") {
 }
 `
 	if got, err := instrument("a/b.go", aFile, vs); err != nil || got != want {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+// TestInstrumentC: a file in C has what its compiler takes.
+func TestInstrumentC(t *testing.T) {
+	vs, err := parse("x", "a-name: what it breaks\na/b.c a.TestB\n-if (c())\n+if (c() && !BROKEN)\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "{\n#line 4 \"x\"\nif (c() && !mutant_on(\"a-name\"))\n#line 3 \"a/b.c\"\n\t\td();\n}\n"
+	if got, err := instrument("a/b.c", "{\n\tif (c())\n\t\td();\n}\n", vs); err != nil || got != want {
 		t.Errorf("%v\n%s", err, got)
 	}
 }

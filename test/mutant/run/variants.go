@@ -58,7 +58,7 @@ func load(root string) (vs []variant, err error) {
 
 var (
 	headLine  = regexp.MustCompile(`^([a-z]+(?:-[a-z]+)*): .`)
-	placeLine = regexp.MustCompile(`^([\w/]+\.go)((?: [\w/]+\.Test\S+)+)$`)
+	placeLine = regexp.MustCompile(`^([\w/]+\.(?:go|c))((?: [\w/]+\.Test\S+)+)$`)
 )
 
 // parse reads the variants in text, which is that of the file from.
@@ -90,14 +90,27 @@ func parse(from, text string) (vs []variant, err error) {
 
 var packageClause = regexp.MustCompile(`(?m)^package \w+`)
 
+// isC reports whether the file is one of the C compiler. See compiler.
+func isC(name string) bool { return strings.HasSuffix(name, ".c") }
+
+// place returns the directive that names the place of the line that follows, for the compiler's messages.
+func place(file, name string, line int) string {
+	if isC(file) {
+		return fmt.Sprintf("#line %d %q\n", line, name)
+	}
+	return fmt.Sprintf("//line %s:%d\n", name, line)
+}
+
 // instrument returns the text of the file name with the changes of all of vs. Its line
 // directives have the compiler name the variants' files.
 func instrument(name, text string, vs []variant) (string, error) {
-	clause := packageClause.FindStringIndex(text)
-	if clause == nil {
-		return "", fmt.Errorf("%s has no package clause", name)
+	if !isC(name) {
+		clause := packageClause.FindStringIndex(text)
+		if clause == nil {
+			return "", fmt.Errorf("%s has no package clause", name)
+		}
+		text = text[:clause[1]] + `; import "github.com/rdsd/rdsd/test/mutant"` + text[clause[1]:]
 	}
-	text = text[:clause[1]] + `; import "github.com/rdsd/rdsd/test/mutant"` + text[clause[1]:]
 	lines := strings.SplitAfter(text, "\n")
 	comes := make([]string, len(lines)) // in front of the line
 	goes := make([]bool, len(lines))
@@ -109,7 +122,7 @@ func instrument(name, text string, vs []variant) (string, error) {
 	var out strings.Builder
 	for i, line := range lines {
 		if out.WriteString(comes[i]); comes[i] != "" || i > 0 && goes[i-1] {
-			fmt.Fprintf(&out, "//line %s:%d\n", name, i+1)
+			out.WriteString(place(name, name, i+1))
 		}
 		if !goes[i] {
 			out.WriteString(line)
@@ -129,8 +142,12 @@ func (v *variant) apply(lines, comes []string, goes []bool) error {
 		switch c.op {
 		case '+':
 			conditions += strings.Count(c.text, "BROKEN")
-			text := strings.ReplaceAll(c.text, "BROKEN", "mutant.On("+strconv.Quote(v.name)+")")
-			comes[at[0]] += fmt.Sprintf("//line %s:%d\n%s\n", v.from, c.n, text)
+			on := "mutant.On"
+			if isC(v.file) {
+				on = "mutant_on"
+			}
+			text := strings.ReplaceAll(c.text, "BROKEN", on+"("+strconv.Quote(v.name)+")")
+			comes[at[0]] += place(v.file, v.from, c.n) + text + "\n"
 		case '-':
 			if goes[at[0]] {
 				return fmt.Errorf("another variant changes the line %q", c.text)
@@ -178,7 +195,7 @@ func (v *variant) find(lines []string) ([]int, error) {
 }
 
 // overlay writes each file that has variants, with all of them, to dir. It returns the file for
-// the go command's flag -overlay.
+// the go command's flag -overlay. Files in C are for compiler.
 func overlay(root, dir string, vs []variant) (string, error) {
 	of := map[string][]variant{}
 	for _, v := range vs {
@@ -195,8 +212,16 @@ func overlay(root, dir string, vs []variant) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		replace[name] = filepath.Join(dir, strings.ReplaceAll(file, "/", "-"))
-		if err := os.WriteFile(replace[name], []byte(broken), 0o600); err != nil {
+		to := filepath.Join(dir, strings.ReplaceAll(file, "/", "-"))
+		if isC(file) {
+			to = filepath.Join(dir, "c", name) // where compiler's script looks
+			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+				return "", err
+			}
+		} else {
+			replace[name] = to
+		}
+		if err := os.WriteFile(to, []byte(broken), 0o600); err != nil {
 			return "", err
 		}
 	}
@@ -206,4 +231,47 @@ func overlay(root, dir string, vs []variant) (string, error) {
 	}
 	name := filepath.Join(dir, "overlay.json")
 	return name, os.WriteFile(name, list, 0o600)
+}
+
+// inC is what the C compiler includes ahead of a file with variants.
+const inC = `#include <stdlib.h>
+#include <string.h>
+static inline int mutant_on(const char *name)
+{
+	const char *on = getenv("RDSD_MUTANT");
+	return on && !strcmp(on, name);
+}
+`
+
+// ccScript compiles the copies of the files that have variants, instead of the product's.
+const ccScript = `#!/bin/sh
+for arg do
+	shift
+	case $arg in
+	*.c)
+		file=$(realpath "$arg")
+		if [ -e "DIR/c$file" ]; then
+			arg=DIR/c$file
+			set -- "$@" -include DIR/mutant.h -iquote "$(dirname "$file")"
+		fi
+		;;
+	esac
+	set -- "$@" "$arg"
+done
+exec CC "$@"
+`
+
+// compiler writes a script to dir, which has overlay's copies, and returns its name. As CC it has tests that call the C
+// compiler build the variants in.
+func compiler(dir string) (string, error) {
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "cc"
+	}
+	name := filepath.Join(dir, "cc")
+	script := strings.NewReplacer("DIR", dir, "exec CC", "exec "+cc).Replace(ccScript)
+	if err := os.WriteFile(filepath.Join(dir, "mutant.h"), []byte(inC), 0o600); err != nil {
+		return "", err
+	}
+	return name, os.WriteFile(name, []byte(script), 0o700) //nolint:gosec // a script is run
 }
