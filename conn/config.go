@@ -11,12 +11,13 @@ import (
 // parentheses.
 type Config struct {
 	Local, Remote  netip.Addr
-	Lane           uint8
+	Lane, Path     uint8
+	Paths          int    // how many paths this daemon wants, 1 to wire.MaxPaths (1)
 	Instance       uint64 // this daemon's instance id, random per start
 	MaxSend        int    // largest SEND either way, bytes (32 KiB); raised to wire.MinMaxSend
 	RecvCredits    int    // receive buffers of the shared pool this peer may use (64); raised to MinCredits
 	StartSeq       uint64
-	Past           Past             // of a former Conn of this lane
+	Past           Past             // of a former Conn of this lane and path
 	MaxSendWR      int              // send queue of the QPs
 	ReadDepth      int              // READs in flight each way
 	MinBackoff     int64            // 1 ms

@@ -60,7 +60,7 @@ func New(cfg Config, h Host) *Conn {
 	cfg.Local, cfg.Remote = cfg.Local.Unmap(), cfg.Remote.Unmap()
 	cfg.MaxSend = max(cfg.MaxSend, wire.MinMaxSend)
 	cfg.RecvCredits = max(cfg.RecvCredits, MinCredits)
-	cfg.StartSeq = max(cfg.StartSeq, 1)
+	cfg.StartSeq, cfg.Paths = max(cfg.StartSeq, 1), min(max(cfg.Paths, 1), wire.MaxPaths)
 	cfg.MinBackoff = max(cfg.MinBackoff, 1)
 	cfg.MaxBackoff = max(cfg.MaxBackoff, cfg.MinBackoff)
 	if cfg.Scratch == nil {
@@ -95,6 +95,9 @@ func (c *Conn) Ready() bool { return c.state == Up && c.link.ready }
 
 // Asks reports whether the peer, whose connection is ready, answers ASK.
 func (c *Conn) Asks() bool { return c.link.hello.Features&wire.FeatureAsk != 0 }
+
+// Paths returns how many paths both sides want, once the peer's HELLO has come; else 1.
+func (c *Conn) Paths() int { return min(c.cfg.Paths, c.link.hello.Paths()) }
 
 // Instance returns the instance of the peer's daemon that this connection met
 // last; 0 if it has met none.

@@ -24,6 +24,7 @@ func (c *Conn) sendHello() bool {
 		Credits:   uint32(c.cfg.RecvCredits),
 		ReadDepth: uint32(c.cfg.ReadDepth),
 	}
+	h.SetPaths(c.cfg.Paths)
 	c.credits.granted = uint32(c.cfg.RecvCredits)
 	part := c.ctl.next()
 	c.out.h = wire.Header{Len: wire.HelloLen, DPort: uint16(wire.TypeHello), Flags: wire.FlagInternal}

@@ -66,7 +66,7 @@ func (s *Stats) Ended(o msg.Outcome, n int) {
 // Info is a snapshot of a connection, to be shown to people.
 type Info struct {
 	Local, Remote  netip.Addr
-	Lane           uint8
+	Lane, Path     uint8
 	State          State
 	Ready          bool   // handshake complete
 	Kernel         bool   // the peer of the last connection was a Linux kernel
@@ -96,7 +96,7 @@ type Info struct {
 // Info returns a snapshot of the connection.
 func (c *Conn) Info() Info {
 	i := Info{
-		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane,
+		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane, Path: c.cfg.Path,
 		State: c.state, Ready: c.Ready(), Kernel: c.k.on, Since: c.since,
 		Instance: c.peer, Met: c.peer != 0, NextTx: c.out.nextTx, LastRx: c.in.last, LastAck: c.settling.acked,
 		Unacked: c.out.unacked.Datagrams(), UnackedBytes: c.out.unacked.Bytes,

@@ -17,12 +17,20 @@ func (c *Conn) private() []byte {
 	p := wire.Private{
 		Src: c.cfg.Local, Dst: c.cfg.Remote,
 		Major: wire.ProtocolMajor, Minor: wire.ProtocolMinor, MinorMask: wire.MinorMask,
-		TOS: c.cfg.Lane, AckSeq: c.in.last, Ext: wire.ExtVersion,
+		TOS: c.cfg.Lane, Path: c.cfg.Path, AckSeq: c.in.last, Ext: c.ext(),
 	}
 	if c.k.on && !c.link.active {
 		p.Ext = 0
 	}
 	return wire.AppendPrivate(nil, &p)
+}
+
+// ext is the extension version in the private data of both sides.
+func (c *Conn) ext() uint8 {
+	if c.cfg.Path != 0 {
+		return wire.ExtPath
+	}
+	return wire.ExtVersion
 }
 
 // setProfile takes the profile of the connection from the peer's private data.
@@ -38,21 +46,21 @@ func (c *Conn) checkPrivate(b []byte) (wire.Private, error) {
 	case err != nil:
 		return p, fmt.Errorf("%w: %w", ErrIncompatible, err)
 	case p.Ext == 0 && p.KernelCompatible():
-		if !c.cfg.Kernel {
+		if !c.cfg.Kernel || c.cfg.Path != 0 {
 			return p, ErrKernel
 		}
 	case p.Major != wire.ProtocolMajor || p.Minor != wire.ProtocolMinor:
 		return p, fmt.Errorf("%w: protocol %d.%d, want %d.%d", ErrIncompatible,
 			p.Major, p.Minor, wire.ProtocolMajor, wire.ProtocolMinor)
-	case p.Ext != wire.ExtVersion:
+	case p.Ext != wire.ExtVersion && p.Ext != wire.ExtPath:
 		return p, otherVersion(p.Ext)
 	}
 	switch {
 	case p.Src.Unmap() != c.cfg.Remote || p.Dst.Unmap() != c.cfg.Local:
 		return p, fmt.Errorf("%w: it claims to be %v and means %v; the connection is from %v to %v",
 			ErrIncompatible, p.Src, p.Dst, c.cfg.Remote, c.cfg.Local)
-	case p.TOS != c.cfg.Lane:
-		return p, fmt.Errorf("%w: lane %d, want %d", ErrIncompatible, p.TOS, c.cfg.Lane)
+	case p.TOS != c.cfg.Lane || p.Path != c.cfg.Path:
+		return p, fmt.Errorf("%w: lane %d and path %d, want %d and %d", ErrIncompatible, p.TOS, p.Path, c.cfg.Lane, c.cfg.Path)
 	}
 	return p, nil
 }
@@ -91,6 +99,8 @@ func (c *Conn) rejected(private []byte, why error) error {
 			ErrRejected, ErrIncompatible, wire.ExtVersion)
 	case r.Why == wire.NotAllowed:
 		return ErrForbidden
+	case c.cfg.Path != 0 && r.Why == wire.NotSaid:
+		return fmt.Errorf("%w: %w", ErrRejected, ErrPath)
 	case int(r.Why) < len(whys) && whys[r.Why] != "":
 		return fmt.Errorf("%w: %s", ErrRejected, whys[r.Why])
 	}

@@ -27,6 +27,8 @@ func TestPrivateDataRejected(t *testing.T) {
 		{"source", func(p *wire.Private) { p.Src = netip.MustParseAddr("127.0.0.9") }, "claims to be 127.0.0.9"},
 		{"destination", func(p *wire.Private) { p.Dst = netip.MustParseAddr("127.0.0.9") }, "means 127.0.0.9"},
 		{"lane", func(p *wire.Private) { p.TOS = 3 }, "lane 3"},
+		{"path", func(p *wire.Private) { p.Path, p.Ext = 3, wire.ExtPath }, "path 3"},
+		{"no path", func(p *wire.Private) { p.Path, p.Ext = 8, wire.ExtPath }, "path 8"},
 		{"short", nil, "private data of 10 bytes"},
 	}
 	for _, c := range tests {

@@ -130,9 +130,9 @@ func (c *checker) peer(arg string) error {
 			found = true
 			resets += p.Resets
 			if p.State != "up" {
-				c.say(checkOK, "lane %d is idle", p.Lane)
+				c.say(checkOK, "lane %s is idle", p.LanePath())
 			} else {
-				c.say(checkOK, "lane %d is up", p.Lane)
+				c.say(checkOK, "lane %s is up", p.LanePath())
 			}
 		}
 	}

@@ -143,7 +143,7 @@ func peerList(now func() time.Time) *listing[ctl.PeerInfo] {
 			{head: "LOCAL", field: "local", text: func(p *P) string { return p.Local.String() }},
 			{head: "REMOTE", field: "remote", text: func(p *P) string { return p.Remote.String() }},
 			{head: "PEER", field: "remote", wide: true, text: peerKind},
-			{head: "LANE", field: "lane", text: func(p *P) string { return strconv.Itoa(int(p.Lane)) }},
+			{head: "LANE", field: "lane", text: (*P).LanePath},
 			{head: "STATE", field: "state", text: func(p *P) string { return cell(p.State, "unknown") },
 				tone: func(p *P) text.Color { return stateTone(p.State, p.Missed()) }},
 			{head: "FOR", field: "since", text: func(p *P) string { return ago(p.Since, now()) }},

@@ -27,13 +27,15 @@ func (t *topState) trend(head, cells []string, f *flow) ([]string, []string) {
 
 func (t *topState) peerGrid(sort int) grid {
 	peers := slices.Clone(t.now.peers)
-	slices.SortStableFunc(peers, func(a, b ctl.PeerInfo) int { return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane)) })
+	slices.SortStableFunc(peers, func(a, b ctl.PeerInfo) int {
+		return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Path, b.Path))
+	})
 	var head []string
 	var rows []topRow
 	for i := range peers {
 		p := &peers[i]
 		f := t.of(peerName(p))
-		cells := []string{p.Remote.String(), count(uint64(p.Lane)), cell(p.State, "unknown"), ago(p.Since, t.now.at), transport(*p), byteRate(f.sent), byteRate(f.received)}
+		cells := []string{p.Remote.String(), p.LanePath(), cell(p.State, "unknown"), ago(p.Since, t.now.at), transport(*p), byteRate(f.sent), byteRate(f.received)}
 		head, cells = t.trend([]string{"PEER", "LANE", "STATE", "FOR", "VIA", "SENT", "RECEIVED"}, cells, f)
 		cells = append(cells, took(p.RTT), f.p99(), count(p.QueuedMessages+p.UnackedMessages), age(p.OldestUnacked), count(p.Resets), cell(ctl.ErrorText(p.LastError, p.LastErrorAt, t.now.at), "none"))
 		rows = append(rows, topRow{cells: cells, tone: map[int]text.Color{2: stateTone(p.State, p.Missed()), 7: text.FgCyan},

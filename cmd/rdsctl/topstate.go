@@ -126,7 +126,7 @@ func (t *topState) counter(name string) float64 {
 	return float64(now-last) / d
 }
 
-func peerName(p *ctl.PeerInfo) string { return fmt.Sprint("peer ", p.Local, p.Remote, p.Lane) }
+func peerName(p *ctl.PeerInfo) string { return fmt.Sprint("peer ", p.Local, p.Remote, p.LanePath()) }
 func socketName(s *ctl.SocketInfo) string {
 	return fmt.Sprint("socket ", s.Addr, s.Port, " ", s.Incarnation)
 }

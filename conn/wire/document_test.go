@@ -25,7 +25,7 @@ type frameLayout struct {
 var layouts = map[string]frameLayout{
 	"private data, IPv4": {32, 0, encodePrivate(false), []string{"saddr", "daddr", "common part"}},
 	"private data, IPv6": {56, 0, encodePrivate(true), []string{"saddr", "daddr", "common part"}},
-	"common part": {24, 8, encodePrivate(false), []string{"protocol major", "protocol minor", "minor mask", "tos", "ack_seq",
+	"common part": {24, 8, encodePrivate(false), []string{"protocol major", "protocol minor", "minor mask", "tos", "path", "ack_seq",
 		"credit", "magic", "extension version"}},
 	"header": {48, 0, encodeHeader, []string{"h_sequence", "h_ack", "h_len", "h_sport", "h_dport", "h_flags", "h_credit",
 		"source incarnation", "h_csum", "extension headers", "destination incarnation"}},
@@ -173,7 +173,7 @@ func encodePrivate(v6 bool) func(string) []byte {
 		p := Private{
 			Src: addr(set == "saddr"), Dst: addr(set == "daddr"),
 			Major: ones[uint8](set, "protocol major"), Minor: ones[uint8](set, "protocol minor"),
-			MinorMask: ones[uint16](set, "minor mask"), TOS: ones[uint8](set, "tos"),
+			MinorMask: ones[uint16](set, "minor mask"), TOS: ones[uint8](set, "tos"), Path: ones[uint8](set, "path"),
 			AckSeq: ones[uint64](set, "ack_seq"), Credit: ones[uint32](set, "credit"),
 		}
 		b := AppendPrivate(nil, &p)

@@ -85,9 +85,18 @@ type Hello struct {
 	MaxSend   uint32 // largest SEND the sender receives, bytes
 	Credits   uint32 // receive buffers granted, beyond the one HELLO uses
 	ReadDepth uint32 // READs and atomics served at a time
-	Flags     uint32
+	Flags     uint32 // the lowest three bits: one less than Paths
 	AckInst   uint64 // instance of the peer that Ack counts, 0 = none met yet
 }
+
+// pathsMask are the bits of Hello.Flags that say how many paths the sender wants.
+const pathsMask = MaxPaths - 1
+
+// SetPaths has h say that the sender wants n paths, 1 to MaxPaths.
+func (h *Hello) SetPaths(n int) { h.Flags = h.Flags&^pathsMask | uint32(n-1)&pathsMask }
+
+// Paths is how many paths the sender wants. A daemon that does not know paths says 1.
+func (h *Hello) Paths() int { return 1 + int(h.Flags&pathsMask) }
 
 // Append encodes h behind b.
 func (h *Hello) Append(b []byte) []byte {

@@ -15,6 +15,9 @@ const (
 	MinorMask = 0x0003
 	// ExtVersion is the version of rdsd's extension in the magic.
 	ExtVersion = 2
+	// ExtPath is in its place in the private data of a connection in another path than 0.
+	// Daemons that do not know paths reject it.
+	ExtPath = 3
 
 	// PrivateLen4 is the length of the private data between IPv4 addresses.
 	PrivateLen4 = 32
@@ -35,6 +38,7 @@ type Private struct {
 	Major, Minor uint8
 	MinorMask    uint16
 	TOS          uint8  // lane
+	Path         uint8  // 0, unless Ext is ExtPath
 	AckSeq       uint64 // highest sequence received and handed up
 	Credit       uint32
 	// Ext is the version of rdsd's extension the sender speaks, 0 for kernels.
@@ -53,7 +57,7 @@ func AppendPrivate(b []byte, p *Private) []byte {
 	}
 	b = append(b, p.Major, p.Minor)
 	b = be.AppendUint16(b, p.MinorMask)
-	b = append(b, p.TOS, 0, 0, 0)
+	b = append(b, p.TOS, p.Path, 0, 0)
 	b = be.AppendUint64(b, p.AckSeq)
 	b = be.AppendUint32(b, p.Credit)
 	if p.Ext == 0 {
@@ -89,6 +93,12 @@ func ParsePrivate(b []byte, v6 bool) (p Private, err error) {
 	p.Credit = be.Uint32(b[16:])
 	if b[20] == magic0 && b[21] == magic1 {
 		p.Ext = b[22]
+	}
+	if p.Ext != ExtPath {
+		return p, nil
+	}
+	if p.Path = b[5]; p.Path == 0 || p.Path >= MaxPaths {
+		return p, fmt.Errorf("wire: private data of path %d, want 1 to %d", p.Path, MaxPaths-1)
 	}
 	return p, nil
 }

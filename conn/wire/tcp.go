@@ -43,7 +43,7 @@ func ParseTCP(b []byte, h *Header) error {
 	return nil
 }
 
-// MaxPaths is how many TCP connections two hosts may have (kernel:
+// MaxPaths is how many TCP connections two hosts may have in a lane (kernel:
 // RDS_MPATH_WORKERS).
 const MaxPaths = 8
 

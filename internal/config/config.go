@@ -52,6 +52,7 @@ type Peers struct {
 	Bytes    uint64 // peers.bytes_per_s
 
 	Silence time.Duration  // peers.silence
+	Paths   int            // peers.paths
 	Kernel  []netip.Prefix // peers.kernel
 	Explain Explain
 }
@@ -163,7 +164,7 @@ func Default() Config {
 		Sandbox:     SandboxAuto,
 		TCP:         TCP{Port: 16385, Lanes: 1, Timeout: 30 * time.Second},
 		Transport:   TransportSoft,
-		Peers:       Peers{Control: 1_000_000, Silence: 30 * time.Second, Explain: ExplainOn},
+		Peers:       Peers{Control: 1_000_000, Silence: 30 * time.Second, Paths: 1, Explain: ExplainOn},
 		TLS:         TLS{Mode: TLSAuto, Warn: WarnOn},
 		Limits: Limits{
 			MaxClients:         1024,

@@ -39,6 +39,7 @@ control_per_s = 5000
 messages_per_s = 0
 bytes_per_s = "100MiB"
 silence = "45s"
+paths = 4
 kernel = ["10.0.0.9/32"]
 
 [tls]
@@ -81,7 +82,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff, Transport: TransportVerbs,
 		TransportRules: []TransportRule{{Transport: TransportSoft, Local: netip.MustParsePrefix("127.0.0.2/32"), Peer: netip.MustParsePrefix("127.0.0.0/8")}, {Transport: TransportAuto}},
 		Stats:          "/tmp/x.stats",
-		Peers:          Peers{Allow: []Allowed{{Net: netip.MustParsePrefix("10.0.0.0/24")}, {Net: netip.MustParsePrefix("fd00::/64")}, {Name: "hostb"}}, Control: 5000, Messages: 0, Bytes: 100 << 20, Silence: 45 * time.Second, Explain: ExplainOn, Kernel: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/32")}},
+		Peers:          Peers{Allow: []Allowed{{Net: netip.MustParsePrefix("10.0.0.0/24")}, {Net: netip.MustParsePrefix("fd00::/64")}, {Name: "hostb"}}, Control: 5000, Messages: 0, Bytes: 100 << 20, Silence: 45 * time.Second, Paths: 4, Explain: ExplainOn, Kernel: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/32")}},
 		TLS:            TLS{Mode: TLSOff, Warn: WarnOff, Cert: "/c", Key: "/k", CA: "/a", Names: []PeerName{{netip.MustParsePrefix("10.0.0.2/32"), "host2"}}},
 		TCP:            TCP{Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Port: 99, Lanes: 2, Timeout: time.Minute},
 		Limits:         Limits{MaxClients: 1, MaxSockets: 2, MaxRegisteredBytes: 3 << 30, MaxHeldBytes: 8 << 20},

@@ -170,7 +170,7 @@ var other = map[string]string{
 	"recv_hard_cap": "2MiB", "ping": "ignore", "sandbox": "off", "congestion": "system", "stats": "/st", "metrics.listen": "127.0.0.1:1",
 	"keys.strict": "uid=1,everybody", "quota.overrides": "uid=1 sockets=2,gid=3 queued_bytes=4MiB,account=pod7 grants=5", "quota.accounts": "kubernetes,/system.slice/*.service,/batch.slice batch", "bind.rules": "allow uid=1 port=4-5,deny address=10.0.0.0/8", "bind.default": "deny", "upgrade.token": "/t",
 	"tcp.peers": "10.0.0.7/32,fd00::/8", "transport": "verbs", "transport_rules": "verbs local=10.0.0.1,tcp local=10.0.0.2 peer=10.0.0.0/24,soft", "tls.mode": "on", "tls.cert": "/c", "tls.key": "/k", "tls.ca": "/a", "tls.names": "10.0.0.2 host2.example.org,fd00::/8 other", "tls.warn": "off", "tcp.lanes": "4", "tcp.timeout": "1m0s",
-	"log.level": "debug", "log.format": "json", "peers.control_per_s": "5000", "peers.messages_per_s": "5000", "peers.silence": "45s", "peers.explain": "off", "peers.kernel": "10.0.0.9/32",
+	"log.level": "debug", "log.format": "json", "peers.control_per_s": "5000", "peers.messages_per_s": "5000", "peers.silence": "45s", "peers.paths": "4", "peers.explain": "off", "peers.kernel": "10.0.0.9/32",
 }
 
 // TestValuesRoundTrip: every key accepts the form in which it is shown, so that a reload

@@ -36,7 +36,7 @@ func socketOf(r *stats.Socket) SocketInfo {
 // Row is the row of i without its distributions, which the engine sets. It leaves out Why,
 // TCPConns and the limits, and has room for the beginning of the last error only.
 func (i *PeerInfo) Row() (r stats.Peer) {
-	r = stats.Peer{Used: 1, Local: i.Local.As16(), Remote: i.Remote.As16(), Lane: i.Lane,
+	r = stats.Peer{Used: 1, Local: i.Local.As16(), Remote: i.Remote.As16(), Lane: i.Lane, Path: i.Path,
 		Instance: uint64(i.Instance), Wanted: bit(i.Wanted), Kernel: bit(i.Kernel), TCPLanes: uint16(i.TCPLanes), CRC: bit(i.CRC),
 		NextTx: i.NextTxSeq, Acked: i.AckedSeq, Rx: i.RxSeq,
 		QueuedMessages: i.QueuedMessages, QueuedBytes: i.QueuedBytes, UnackedMessages: i.UnackedMessages, UnackedBytes: i.UnackedBytes,
@@ -62,7 +62,7 @@ func (i *PeerInfo) Row() (r stats.Peer) {
 }
 
 func peerOf(r *stats.Peer) (i PeerInfo) {
-	i = PeerInfo{Local: addrOf(r.Local), Remote: addrOf(r.Remote), Lane: r.Lane, State: textOf(r.State[:]),
+	i = PeerInfo{Local: addrOf(r.Local), Remote: addrOf(r.Remote), Lane: r.Lane, Path: r.Path, State: textOf(r.State[:]),
 		Instance: ID(r.Instance), Wanted: r.Wanted != 0, Kernel: r.Kernel != 0, Transport: textOf(r.Transport[:]), TCPLanes: int(r.TCPLanes), CRC: r.CRC != 0, TLS: textOf(r.TLS[:]),
 		NextTxSeq: r.NextTx, AckedSeq: r.Acked, RxSeq: r.Rx,
 		QueuedMessages: r.QueuedMessages, QueuedBytes: r.QueuedBytes, UnackedMessages: r.UnackedMessages, UnackedBytes: r.UnackedBytes,

@@ -322,11 +322,12 @@ type SocketInfo struct {
 	OperationTime Times `json:"operation_time"`
 }
 
-// PeerInfo is one connection: a local address, a peer's address and a lane.
+// PeerInfo is one connection: a local address, a peer's address, a lane and a path.
 type PeerInfo struct {
 	Local     netip.Addr `json:"local"`
 	Remote    netip.Addr `json:"remote"`
 	Lane      uint8      `json:"lane"`
+	Path      uint8      `json:"path,omitzero"`
 	State     string     `json:"state"` // "down", "connecting", "up", "error"
 	Since     time.Time  `json:"since,omitzero"`
 	Instance  ID         `json:"instance"` // of the peer, 0 = not known yet

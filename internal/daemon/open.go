@@ -160,6 +160,7 @@ func (o *opening) engineConfig() engine.Config {
 		MaxRegisteredBytes: cfg.Limits.MaxRegisteredBytes, Policy: o.policy.Load(),
 		Rates:       rates(cfg),
 		Silence:     int64(cfg.Peers.Silence),
+		Paths:       cfg.Peers.Paths,
 		IgnorePings: cfg.Ping == config.PingIgnore,
 		CRC:         o.crc, Allowed: o.peerAllowed, Silent: o.silent, KernelPeer: cfg.KernelPeer, Way: o.way, Alloc: mapAnon, Rand: o.rand,
 		StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 },

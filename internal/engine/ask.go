@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/wire"
@@ -112,7 +113,7 @@ func (p *peer) askAgain() {
 
 // lookAsking has what waits for keys look again, on all lanes.
 func (h *remote) lookAsking() {
-	for _, p := range h.lanes {
+	for _, p := range slices.Clone(h.lanes) { // what looks may make another
 		p.lookPaused()
 	}
 }

@@ -66,7 +66,7 @@ func TestBufferLimits(t *testing.T) {
 	}
 	x := w.es[0].keys.by[g]
 	answers := 0
-	if err := w.es[0].keys.expose(x, hostAddr(1), 0, 0); err != nil {
+	if err := w.es[0].keys.expose(x, hostAddr(1), 0); err != nil {
 		t.Fatal(err)
 	}
 	w.es[0].keys.release(x, func(error) { answers++ })

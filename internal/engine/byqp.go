@@ -61,8 +61,8 @@ func (ps *peerTable) newQP(p *peer) {
 	} // else more may be promised than there are: idle peers use none
 	e.devices.recvLeft -= q.credits + 1 // one for HELLO
 	q.Conn = conn.New(conn.Config{
-		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Instance: p.us, MaxSend: e.cfg.MaxSend, RecvCredits: q.credits,
-		StartSeq: e.cfg.StartSeq(), Past: p.past[p.lane], MaxSendWR: qpSendWR, ReadDepth: depth,
+		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Path: p.path, Paths: e.cfg.Paths, Instance: p.us, MaxSend: e.cfg.MaxSend, RecvCredits: q.credits,
+		StartSeq: e.cfg.StartSeq(), Past: p.past[p.at()], MaxSendWR: qpSendWR, ReadDepth: depth,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: dialNs + 500_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Silence: e.cfg.Silence, Rand: e.cfg.Rand,
 		Kernel: e.cfg.KernelPeer(p.addr), IgnorePings: e.cfg.IgnorePings, Attr: q.rail.attr, Scratch: &e.scratch, Posted: e.traces.posted,
@@ -283,7 +283,7 @@ func (ps *peerTable) connectRequest(r *rail, ev *verbs.CMEvent) {
 	case e.tcpPeer(l, from):
 		refuse(wire.OtherWay, errors.New("is reached by RDS/TCP"))
 	default:
-		p, err := ps.peer(l, from, priv.TOS, nil)
+		p, err := ps.peer(l, from, lanePath(priv.TOS).in(priv.Path), nil)
 		if err != nil {
 			refuse(wire.NoRoom, fmt.Errorf("no room: %w", err))
 			return

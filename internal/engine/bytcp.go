@@ -278,3 +278,6 @@ func (t *tcpSide) Closed(s *rdstcp.Conn, err error) {
 	b.HandleClosed(t.e.now, s.Lane, err)
 	t.e.dirty.touch(b.p)
 }
+
+// Leave is not called: there is one path.
+func (t *byTCP) Leave(int64, uint64, bool) {}

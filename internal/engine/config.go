@@ -24,6 +24,7 @@ type Config struct {
 	MaxPeers    int  // that may come to us
 	CQE         int  // completion queue, entries
 	ArmCQ       bool // completions come without Device.Progress: the device's FD tells of them when asked to
+	Paths       int  // connections to a peer in each lane, 1 to wire.MaxPaths (1)
 	PeerCredits int  // receive buffers one peer may use at a time
 	MaxPiece    int  // bytes of an operation that go to a peer at a time (abi.MaxRDMA)
 	CopySlice   int  // bytes of one operation within the host that are copied at a time, a quarter of a turn's (64 KiB)
@@ -108,6 +109,7 @@ func (c *Config) setDefaults() {
 	}
 	def(&c.MaxPeers, 4096)
 	def(&c.CQE, 1<<16)
+	def(&c.Paths, 1)
 	def(&c.PeerCredits, 64)
 	def(&c.MaxPiece, abi.MaxRDMA)
 	def(&c.CopySlice, copySlice)

@@ -67,6 +67,7 @@ type ctlMsg struct {
 	region   *region            // nil: it has been retired
 	inRegion lists.Link[ctlMsg] // region.queued
 	by       offer
+	early    bool // counted in remote.early
 }
 
 func (ps *peerTable) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
@@ -89,7 +90,13 @@ func (ps *peerTable) ctlDone(m *ctlMsg, o msg.Outcome) {
 	if m.m.Internal == wire.TypeRevoke && o == msg.Acked {
 		e.keys.heard(m.p, m.rkey)
 	}
+	if m.early {
+		if m.early, m.p.early = false, m.p.early-1; m.p.early == 0 {
+			m.p.lookAsking()
+		}
+	}
 	if m.region != nil {
+		m.p.strand(m)
 		m.region.queued.Del(&m.inRegion)
 		m.region = nil
 	}

@@ -15,7 +15,7 @@ func (d *dirtyPeers) touch(p *peer) {
 	switch {
 	case p.dirty || p.gone:
 		p.touched = true
-	case p.c.NeedFlush() || p.flows.N > 0 && p.mayFeed():
+	case p.c.NeedFlush() || p.moving || p.flows.N > 0 && p.mayFeed():
 		p.dirty = true
 		d.flush = append(d.flush, p)
 	default:
@@ -48,6 +48,11 @@ func (d *dirtyPeers) flushPeers() bool {
 	d.flush, d.spareFlush = d.spareFlush[:0], list
 	for _, p := range list {
 		if p.gone {
+			continue
+		}
+		if !p.leave(e.now) {
+			p.dirty = false
+			d.watch(p) // it ends, which touches p again
 			continue
 		}
 		e.tx.feed(p)

@@ -163,9 +163,9 @@ func (ps *peerTable) forgetLane(p *peer) bool {
 	ps.unlink(p)
 	if past.Peer != 0 && past.Peer == h.instance {
 		if h.past == nil {
-			h.past = map[uint8]conn.Past{}
+			h.past = map[lanePath]conn.Past{}
 		}
-		h.past[p.lane] = past
+		h.past[p.at()] = past
 	}
 	return true
 }
@@ -192,7 +192,7 @@ func (ps *peerTable) mayLane(h *remote) error {
 	if h == nil {
 		return nil
 	}
-	most := max(leastLanes, ps.e.cfg.MaxPeers/lanesShare)
+	most := max(leastLanes, ps.e.cfg.MaxPeers/lanesShare) * max(1, int(h.paths))
 	var own []*peer
 	for _, p := range h.lanes {
 		if p.slots.N == 0 {
@@ -207,7 +207,7 @@ func (ps *peerTable) mayLane(h *remote) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %v has %d lanes of its own already", unix.ENOBUFS, h.addr, most)
+	return fmt.Errorf("%w: %v has %d connections of its own already", unix.ENOBUFS, h.addr, most)
 }
 
 // dropUnused makes room for peers, once a turn: those that were never met and

@@ -180,7 +180,8 @@ func (e *Engine) exposeOn(t *testing.T, r *raw, port uint16, lane uint8) uint32 
 	t.Helper()
 	b := r.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK)
 	reg := r.must(&ipc.Register{Sock: r.bind(port), Buffer: b.Buffer, Len: 64, Access: abi.RightWrite}).(*ipc.RegisterOK)
-	if err := e.keys.expose(e.keys.by[reg.Region], hostAddr(1), 10, lane); err != nil {
+	e.keys.by[reg.Region].sock.lane = lane
+	if err := e.keys.expose(e.keys.by[reg.Region], hostAddr(1), 10); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range e.peers.all {
@@ -224,7 +225,7 @@ func TestLastAddressForgotten(t *testing.T) {
 	owner := w.attach(0, smallParams())
 	for n, lane := range []uint8{0, 5} {
 		e.exposeOn(t, owner, uint16(30+n), lane)
-		if !e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}].lane(lane).exposed() {
+		if !e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}].lane(lanePath(lane)).exposed() {
 			t.Fatalf("nothing is granted on lane %d", lane)
 		}
 	}

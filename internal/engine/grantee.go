@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -38,7 +39,7 @@ type allowance struct {
 }
 
 // keysEach is how many keys an address of a peer has: its own, and one for each
-// lane behind it. So what a region has granted to one peer is in one place.
+// lane of path 0 behind it.
 const keysEach = 1 + 256
 
 func (ks *keyTable) newKeys() verbs.PeerKey {
@@ -145,7 +146,9 @@ func (ks *keyTable) void(x *grantee) {
 	if r.rights&abi.UseOnce != 0 && x.n > r.unsent(h) {
 		r.spent = true // the old instance may have used it
 	}
-	r.exp.PeersGone(h.who, h.who+keysEach)
+	for path := range verbs.PeerKey(wire.MaxPaths) {
+		r.exp.PeersGone(path*pathKeys+h.who, path*pathKeys+h.who+keysEach)
+	}
 	r.sock.cl.acct.grants -= x.n
 	ks.addGrants(x, -x.n)
 	ks.retireIfDead(r)

@@ -143,14 +143,14 @@ const (
 )
 
 // expose grants r to a socket (port 0: all) of a peer, ahead of any message
-// sent to that peer later on the same lane. The sockets of all its lanes may
+// that r's socket sends there later. The sockets of all its lanes may
 // use it. At :: and port 0 r is open from now on.
-func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16, lane uint8) error {
+func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16) error {
 	if addr == netip.IPv6Unspecified() && port == 0 {
 		return ks.open(r)
 	}
 	addr = addr.Unmap()
-	w, err := ks.e.dests.wayTo(r.sock.local, addr, lane, r.sock.cl)
+	w, err := ks.e.dests.wayTo(r.sock, addr)
 	if err != nil {
 		return err
 	}
@@ -189,6 +189,10 @@ func (p *peer) expose(r *region, port uint16, by offer) error {
 	m := e.peers.ctl(p, wire.TypeGrant, r.id)
 	m.port, m.region, m.by = port, r, by
 	r.queued.Add(&m.inRegion, m)
+	if p.paths == 0 {
+		m.early = true
+		p.early++
+	}
 	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights &^ abi.Open), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc, Region: r.number}
 	e.peers.sendCtl(p, m, g.Append(m.buf[:0]))
 	e.st.C[stats.GrantsSent]++

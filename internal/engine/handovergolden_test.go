@@ -76,6 +76,9 @@ func TestHandoverGolden(t *testing.T) {
 func TestPeersGolden(t *testing.T) {
 	for v := handover.Oldest; v <= handover.Newest; v++ {
 		x := newParting(t)
+		if v >= 7 {
+			x.further()
+		}
 		golden := isGolden(t, "peers", v, peersIn(t, x.old, v))
 		e, _ := x.heirOf(0, x.old, partingConfig)
 		if err := adoptPeers(e, golden); err != nil {

@@ -18,21 +18,24 @@ const ctlNumber = 1 << 31
 // handOverPeer has a lane of h go over: p, if it is written.
 func (x *crossing) handOverPeer(h *remote, p *peer) {
 	s := x.s
-	var lane uint8
-	var wasUp, parted, asked, onTCP bool
+	var lane lanePath
+	var wasUp, parted, asked, onTCP, moving bool
 	var askedBy config.Account
 	if !s.Reads() {
 		if p.partials > 0 || p.breaking || p.emptying || p.isUp {
 			s.Refuse(errNotStill)
 		}
 		onTCP = !p.c.profile().rdma
-		if lane, wasUp, parted, asked = p.lane, p.wasUp, p.parted, p.askedBy != nil; asked {
+		if p.moving && s.Version() < 7 {
+			s.Refuse(errPaths)
+		}
+		if lane, wasUp, parted, moving, asked = p.at(), p.wasUp, p.parted, p.moving, p.askedBy != nil; asked {
 			askedBy = p.askedBy.of
 			asked = quota.HandedOver(s, askedBy)
 		}
 	}
-	s.U8(&lane)
-	f, known := s.Flags(&wasUp, &parted, &asked, &onTCP)
+	x.handOverLane(&lane)
+	f, known := s.Flags(&wasUp, &parted, &asked, &onTCP, &moving)
 	if asked {
 		quota.HandOver(s, &askedBy)
 	}
@@ -47,7 +50,7 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 			return
 		}
 		p = x.peers.newPeer(h, lane)
-		if p.wasUp, p.parted = wasUp, parted; asked {
+		if p.wasUp, p.parted, p.moving = wasUp, parted, moving; asked {
 			x.users.asked(p, x.users.account(askedBy)) // who may have no process any more
 		}
 	}

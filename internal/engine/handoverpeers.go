@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/verbs"
@@ -21,6 +22,9 @@ import (
 // errNotStill says that an engine has something of a peer that it cannot have while it
 // stands still.
 var errNotStill = errors.New("engine: handed over with a peer that does not stand still")
+
+// errPaths says that an older daemon cannot take over.
+var errPaths = errors.New("it is reached by several paths, and the other daemon knows one: restart the daemon instead")
 
 const (
 	mostHosts = 1 << 24 // in a state
@@ -58,7 +62,7 @@ func (x *crossing) handOverRemote(h *remote, used map[verbs.PeerKey]bool) {
 	var local, addr netip.Addr
 	var who verbs.PeerKey
 	var us, instance, met uint64
-	var past map[uint8]conn.Past
+	var past map[lanePath]conn.Past
 	if !s.Reads() {
 		if len(h.owed) > 0 || h.unfinished > 0 {
 			s.Refuse(fmt.Errorf("%v: %w", h.addr, errNotStill))
@@ -79,12 +83,13 @@ func (x *crossing) handOverRemote(h *remote, used map[verbs.PeerKey]bool) {
 	if err := s.Inner(mostState, h.grants.Encode, h.grants.Adopt); err != nil {
 		s.Refuse(fmt.Errorf("what %v grants: %w", addr, err))
 	}
+	x.handOverPaths(h)
 	x.handOverPast(h, past)
 	x.handOverUntold(h)
 	if s.Version() >= 2 {
 		x.handOverRation(h)
 	}
-	n := s.Count(len(h.lanes), keysEach, 1+8+8+8+2)
+	n := s.Count(len(h.lanes), keysEach*wire.MaxPaths, 1+8+8+8+2)
 	if n == 0 {
 		s.Fail("%v without a lane", addr)
 	}
@@ -119,15 +124,44 @@ func (x *crossing) adoptRemote(local, addr netip.Addr, who verbs.PeerKey, us, in
 	return h
 }
 
+// handOverPaths has go over how many paths lead to h.
+func (x *crossing) handOverPaths(h *remote) {
+	s := x.s
+	switch {
+	case s.Version() >= 7:
+		if s.U8(&h.paths); h.paths > wire.MaxPaths || h.paths == 0 && h.instance != 0 {
+			s.Fail("%d paths to %v", h.paths, h.addr)
+		}
+	case s.Reads():
+		h.paths = 1
+	case h.paths > 1:
+		s.Refuse(fmt.Errorf("%v: %w", h.addr, errPaths))
+	}
+}
+
+// handOverLane has the place of a connection go over.
+func (x *crossing) handOverLane(at *lanePath) {
+	lane, path := uint8(*at), uint8(*at>>8)
+	x.s.U8(&lane)
+	if x.s.Version() >= 7 {
+		x.s.U8(&path)
+	} else if path > 0 {
+		x.s.Refuse(errPaths)
+	}
+	if *at = lanePath(lane).in(path); path >= wire.MaxPaths {
+		x.s.Fail("path %d", path)
+	}
+}
+
 // handOverPast has the lanes go over that were forgotten: past, if they are written.
-func (x *crossing) handOverPast(h *remote, past map[uint8]conn.Past) {
+func (x *crossing) handOverPast(h *remote, past map[lanePath]conn.Past) {
 	s := x.s
 	lanes := slices.Collect(maps.Keys(past))
 	ctl.Sort(lanes, cmp.Compare)
-	for i := range s.Count(len(lanes), keysEach, 1+8+8+8) {
+	for i := range s.Count(len(lanes), keysEach*wire.MaxPaths, 1+8+8+8) {
 		lane := handover.Nth(s, lanes, i)
 		p := past[lane]
-		s.U8(&lane)
+		x.handOverLane(&lane)
 		s.U64(&p.Peer)
 		s.U64(&p.RxLast)
 		if s.U64(&p.NextTx); !s.Reads() {
@@ -138,7 +172,7 @@ func (x *crossing) handOverPast(h *remote, past map[uint8]conn.Past) {
 			return
 		}
 		if h.past == nil {
-			h.past = map[uint8]conn.Past{}
+			h.past = map[lanePath]conn.Past{}
 		}
 		h.past[lane] = p
 	}

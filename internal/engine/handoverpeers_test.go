@@ -106,7 +106,7 @@ func newParting(t *testing.T) *parting {
 	owner.must(&ipc.Expose{Region: x.region, Addr: hostAddr(2), Port: 9}) // where nobody is
 	w.run()
 	x.h = x.old.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}]
-	x.h.past = map[uint8]conn.Past{7: {Peer: x.h.instance, RxLast: 5, NextTx: 6}}
+	x.h.past = map[lanePath]conn.Past{7: {Peer: x.h.instance, RxLast: 5, NextTx: 6}}
 	x.h.untold, x.h.untoldOf, x.h.untoldAt = []untoldKey{{1, 0x500}, {3, 0x600}, {4, 0x700}}, map[uint32]uint64{0x600: 3, 0x700: 4}, 4
 	x.h.lanes[1].warned = 3
 	w.still(0)
@@ -114,6 +114,15 @@ func newParting(t *testing.T) *parting {
 		x.old.throttle.spend(x.h, rateControl, 3<<19) // in debt, and held
 	}
 	return x
+}
+
+// further gives host 1 a second path, and sequences of a connection there that was forgotten.
+func (x *parting) further() {
+	x.h.paths = 2
+	x.h.past[lanePath(7).in(1)] = conn.Past{Peer: x.h.instance, RxLast: 7, NextTx: 8}
+	p := x.old.peers.newPeer(x.h, lanePath(0).in(1))
+	p.c.Halt(x.old.now)
+	p.moving = true
 }
 
 // far is the peer at host 2, where nobody is.

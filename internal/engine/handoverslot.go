@@ -57,29 +57,29 @@ const (
 	leadsAway
 )
 
-// leading says where sl leads, and whether it is on the list of those that lead there.
-func (sl *slot) leading() (leads uint8, listed bool) {
+// leading says where sl leads, to a peer by which path, and whether it is on the list of those that lead there.
+func (sl *slot) leading() (leads, path uint8, listed bool) {
 	switch w := sl.way.(type) { // the state has a number for each
 	case *localAddr:
-		return leadsHere, sl.lead != nil
+		return leadsHere, 0, sl.lead != nil
 	case *peer:
 		if !w.gone {
-			return leadsAway, sl.lead != nil
+			return leadsAway, w.path, sl.lead != nil
 		}
 	}
-	return leadsNowhere, false
+	return leadsNowhere, 0, false
 }
 
 // handOverSlot has a destination go over.
 func (x *crossing) handOverSlot(sl *slot) {
 	s := x.s
 	x.part(nil)
-	var leads uint8
+	var leads, path uint8
 	var listed, folded bool
 	if s.Reads() {
 		sl.way, sl.congestedAt = &x.dests.nowhere, x.now
 	} else {
-		leads, listed = sl.leading()
+		leads, path, listed = sl.leading()
 		folded = sl.sock.folded == sl
 	}
 	x.socks.Ref(s, &sl.sock, "socket")
@@ -92,6 +92,9 @@ func (x *crossing) handOverSlot(sl *slot) {
 	s.U8(&leads)
 	s.U8(&sl.reach)
 	s.U64s(&sl.lost, &sl.nosock, &sl.down, &sl.up, &sl.gaveUp, &sl.ungranted, &sl.ups, &sl.downs)
+	if s.Version() >= 7 {
+		s.U8(&path)
+	}
 	if !s.Reads() || s.Err() != nil {
 		return
 	}
@@ -112,7 +115,7 @@ func (x *crossing) handOverSlot(sl *slot) {
 	if !sl.closed && !x.openAgain(sl) {
 		return
 	}
-	x.lead(sl, leads, listed)
+	x.lead(sl, leads, path, listed)
 }
 
 // openAgain gives sl its place in its process's table.
@@ -135,7 +138,7 @@ func (x *crossing) openAgain(sl *slot) bool {
 }
 
 // lead leads sl where it has led. Connections come later, see link.
-func (x *crossing) lead(sl *slot, leads uint8, listed bool) {
+func (x *crossing) lead(sl *slot, leads, path uint8, listed bool) {
 	l := x.addrs.by[sl.addr]
 	switch {
 	case leads == leadsHere && l != nil:
@@ -143,7 +146,7 @@ func (x *crossing) lead(sl *slot, leads uint8, listed bool) {
 			l.join(sl)
 		}
 	case leads == leadsAway && l == nil && sl.addr.IsValid():
-		x.away = append(x.away, away{sl, listed})
+		x.away = append(x.away, away{sl, path, listed})
 	case leads != leadsNowhere: // the settings may have other addresses
 		x.part(nil)
 		x.s.Fail("destination %v:%d leads to %d", sl.addr, sl.port, leads)
@@ -153,6 +156,7 @@ func (x *crossing) lead(sl *slot, leads uint8, listed bool) {
 // away is a destination that leads to another host.
 type away struct {
 	sl     *slot
+	path   uint8
 	listed bool
 }
 
@@ -160,11 +164,11 @@ type away struct {
 // checks that nothing was left out.
 func (x *crossing) link() {
 	for _, a := range x.away {
-		sl, lane := a.sl, a.sl.sock.lane
+		sl, at := a.sl, lanePath(a.sl.sock.lane).in(a.path)
 		if x.tcpPeer(sl.sock.local, sl.addr) {
-			lane = 0
+			at = 0
 		}
-		p := x.peers.hosts[remoteKey{sl.sock.local.addr, sl.addr}].lane(lane)
+		p := x.peers.hosts[remoteKey{sl.sock.local.addr, sl.addr}].lane(at)
 		if p == nil || sl.lead != nil {
 			x.s.Fail("destination %v in lane %d leads to no connection", sl.addr, sl.sock.lane)
 			return

@@ -147,7 +147,7 @@ func (w *watching) peerInfo(p *peer) Peer {
 // distributions.
 func (w *watching) figures(p *peer, i *conn.Info, out *ctl.PeerInfo) {
 	e := w.e
-	*out = ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: stateNames[i.State],
+	*out = ctl.PeerInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, Path: i.Path, State: stateNames[i.State],
 		Instance: ctl.ID(i.Instance), Kernel: i.Kernel,
 		NextTxSeq: i.NextTx, AckedSeq: i.LastAck, RxSeq: i.LastRx,
 		QueuedMessages: uint64(i.Queued), QueuedBytes: uint64(i.QueuedBytes),

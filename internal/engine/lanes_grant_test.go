@@ -27,7 +27,7 @@ func TestGrantInItsLane(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.keys.expose(r, hostAddr(1), 20, tc.lane); err != nil {
+		if err := e.keys.expose(r, hostAddr(1), 20); err != nil {
 			t.Fatal(err)
 		}
 		e.dirty.touch(e.peers.all[0])

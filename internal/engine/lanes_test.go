@@ -244,7 +244,7 @@ func TestRevokeAcrossLanes(t *testing.T) {
 func TestInstanceOfLanes(t *testing.T) {
 	e := newWorld(t, 1, Config{}).es[0]
 	var p [2]*peer
-	for i, lane := range []uint8{0, 5} {
+	for i, lane := range []lanePath{0, 5} {
 		var err error
 		if p[i], err = e.peers.peer(e.addrs.all[0], hostAddr(1), lane, nil); err != nil {
 			t.Fatal(err)

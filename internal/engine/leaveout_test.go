@@ -34,8 +34,13 @@ var exceptions = map[string]string{
 	"engine/handoverregion.go: f, known := s.Flags(&g.spent, &g.ended, &g.once.set, &waits) #3": "a key that is being taken back",
 
 	// TestHandoverTCP and TestPeersHandedOver have these.
-	"engine/handoverlanes.go: f, known := s.Flags(&wasUp, &parted, &asked, &onTCP) #3": "of a lane by RDS/TCP",
-	"engine/handoverlanes.go: s.U64(&p.warned)":                                        "of a second lane",
+	"engine/handoverlanes.go: f, known := s.Flags(&wasUp, &parted, &asked, &onTCP, &moving) #3": "of a lane by RDS/TCP",
+	"engine/handoverlanes.go: s.U64(&p.warned)":                                                 "of a second lane",
+
+	// TestPeersGolden and test/sim.TestSim have these.
+	"engine/handoverlanes.go: f, known := s.Flags(&wasUp, &parted, &asked, &onTCP, &moving) #4": "several paths",
+	"engine/handoverpeers.go: x.s.U8(&path)":                                                    "several paths",
+	"engine/handoverslot.go: s.U8(&path)":                                                       "several paths",
 
 	// No scenario has these yet.
 	"engine/handoverpeers.go: s.U64(&p.RxLast)":              "a retransmission in a lane that was forgotten by the receiver alone",

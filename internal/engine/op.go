@@ -351,4 +351,4 @@ func (u *qpHost) MsgDone(_ *conn.Conn, m *msg.Msg, o msg.Outcome) {
 }
 
 // HasWaiting is asked by the connection for a reason to connect.
-func (u *qpHost) HasWaiting(_ *conn.Conn) bool { return u.p.paused.N > 0 }
+func (u *qpHost) HasWaiting(_ *conn.Conn) bool { return u.p.paused.N > 0 || u.p.knocks }

@@ -21,10 +21,11 @@ var (
 	errRestarted     = errors.New("another lane met a new instance of the peer's daemon")
 )
 
-// peer is one lane of a remote address: its connection, and everything that uses it.
+// peer is one path of a lane of a remote address: its connection, and everything that uses it.
 type peer struct {
 	*remote
 	lane  uint8
+	path  uint8
 	key   verbs.PeerKey // stands for this lane in exports: who was granted what on which connection
 	nth   int           // in peerTable.all
 	gone  bool          // not in there any more
@@ -41,9 +42,12 @@ type peer struct {
 	parted  bool // it is down because of a pause: destinations know nothing of it yet
 	reach   reach
 
-	partials int    // messages under assembly: one, on RDS/TCP of each of its lanes
-	ctls     int    // internal messages not ended
-	warned   uint64 // remote.untold up to here was queued on this lane
+	moving   bool       // what its connection has of clients' messages is to be taken back, see leave
+	stranded []stranded // meanwhile
+	knocks   bool       // it is to connect, see knock
+	partials int        // messages under assembly: one, on RDS/TCP of each of its lanes
+	ctls     int        // internal messages not ended
+	warned   uint64     // remote.untold up to here was queued on this lane
 
 	took times
 	sharing
@@ -82,16 +86,16 @@ type shown struct {
 	whyAt     int64 // when it came
 }
 
-// peer returns the connection of a lane from l to addr, made on first use, by
+// peer returns the connection at a lane and path from l to addr, made on first use, by
 // a client or (nil) otherwise. EINVAL: no address a peer can have; ENOBUFS: there are
 // MaxPeers, or as many are of the client's user as are free.
-func (ps *peerTable) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client) (*peer, error) {
+func (ps *peerTable) peer(l *localAddr, addr netip.Addr, at lanePath, by *Client) (*peer, error) {
 	e := ps.e
 	if e.tcpPeer(l, addr) {
-		lane = 0 // it has lanes of its own, by source port
+		at = 0 // it has lanes of its own, by source port
 	}
 	h := ps.hosts[remoteKey{l.addr, addr}]
-	if p := h.lane(lane); p != nil {
+	if p := h.lane(at); p != nil {
 		return p, nil
 	}
 	if !mayBePeer(l, addr) {
@@ -108,7 +112,7 @@ func (ps *peerTable) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client)
 	if h = ps.hosts[remoteKey{l.addr, addr}]; h == nil {
 		h = ps.newRemote(l, addr, e.keys.newKeys(), ps.newInstance())
 	}
-	p := ps.newPeer(h, lane)
+	p := ps.newPeer(h, at)
 	if by != nil {
 		e.users.asked(p, by.acct)
 	}
@@ -121,10 +125,11 @@ func (ps *peerTable) peer(l *localAddr, addr netip.Addr, lane uint8, by *Client)
 	return p, nil
 }
 
-// newPeer makes a lane of h, which has none of that number.
-func (ps *peerTable) newPeer(h *remote, lane uint8) *peer {
+// newPeer makes a connection of h, which has none there.
+func (ps *peerTable) newPeer(h *remote, at lanePath) *peer {
 	e := ps.e
-	p := &peer{remote: h, lane: lane, key: h.who + 1 + verbs.PeerKey(lane)}
+	p := &peer{remote: h, lane: uint8(at), path: uint8(at >> 8)}
+	p.key = h.who + 1 + verbs.PeerKey(p.lane) + pathKeys*verbs.PeerKey(p.path)
 	if e.tcpPeer(h.local, h.addr) {
 		e.newTCP(p)
 	} else {
@@ -162,7 +167,7 @@ func (ps *peerTable) peerUp(p *peer, restarted bool) {
 	e.users.askedNoMore(p)
 	e.st.C[stats.PeerConnects]++
 	e.st.C[stats.PeersUp]++
-	p.isUp = true
+	p.isUp, p.knocks = true, false
 	p.halted = e.halt.stage == haltBreak // it ends at once, see byTCP
 	if p.wasUp && !p.partedUp(restarted) {
 		p.ups++

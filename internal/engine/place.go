@@ -50,7 +50,7 @@ func (ds *destinations) takePlace(sl *slot) {
 
 // home leads sl, which has a place, to where it goes; nowhere, if there is no room for one more peer.
 func (ds *destinations) home(sl *slot) {
-	w, _ := ds.wayTo(sl.sock.local, sl.addr, sl.sock.lane, sl.sock.cl)
+	w, _ := ds.wayTo(sl.sock, sl.addr)
 	ds.leadBy(sl, w)
 }
 

@@ -67,6 +67,9 @@ func (ps *peerTable) unreached(p *peer, err error) {
 		return
 	}
 	ps.setReach(p, why)
+	if errors.Is(err, conn.ErrPath) {
+		ps.knock(p)
+	}
 	for _, x := range p.reach.pings {
 		x.fail(err)
 	}

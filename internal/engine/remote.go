@@ -21,16 +21,19 @@ type remote struct {
 	addr16 [16]byte       // addr as messages to clients carry it
 	who    verbs.PeerKey  // its queue pairs', whatever the lane: who may touch a region
 	grants *rdmaop.Grants // what it allows us, on any lane
-	lanes  []*peer        // by number
+	lanes  []*peer        // its connections, by path and lane
 
 	ration ration
 
 	unfinished int // bytes of messages that it began and has not finished
 
-	us       uint64              // our instance, as it knows it
-	past     map[uint8]conn.Past // of lanes that were forgotten, for the instance that was met last
-	instance uint64              // of its daemon, 0 = never met
-	met      uint64              // Engine.clock when instance was met first
+	paths uint8 // in each lane, with the instance that was met last; 0: not known yet
+	early int   // GRANTs not acked that were made before that was known
+
+	us       uint64                 // our instance, as it knows it
+	past     map[lanePath]conn.Past // of connections that were forgotten, for the instance that was met last
+	instance uint64                 // of its daemon, 0 = never met
+	met      uint64                 // Engine.clock when instance was met first
 
 	*allowance     // what we allow it
 	asking     int // lanes that are being asked for one key
@@ -57,6 +60,9 @@ func (ps *peerTable) newRemote(l *localAddr, addr netip.Addr, who verbs.PeerKey,
 	e := ps.e
 	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: who, allowance: e.keys.newAllowance(), us: us, grants: rdmaop.NewGrants(e.cfg.MaxGrants),
 		owed: map[uint32][]*peer{}, untoldOf: map[uint32]uint64{}}
+	if e.cfg.Paths <= 1 || e.tcpPeer(l, addr) {
+		h.paths = 1
+	}
 	ps.hosts[remoteKey{l.addr, addr}] = h
 	return h
 }
@@ -73,23 +79,23 @@ type peerTable struct {
 	droppedAt int64 // when dropUnused looked last
 }
 
-func (h *remote) find(lane uint8) (int, bool) {
-	return slices.BinarySearchFunc(h.lanes, lane, func(p *peer, n uint8) int { return cmp.Compare(p.lane, n) })
+func (h *remote) find(at lanePath) (int, bool) {
+	return slices.BinarySearchFunc(h.lanes, at, func(p *peer, n lanePath) int { return cmp.Compare(p.at(), n) })
 }
 
-// lane returns a lane, nil if there is none. h may be nil.
-func (h *remote) lane(n uint8) *peer {
+// lane returns a connection, nil if there is none. h may be nil.
+func (h *remote) lane(at lanePath) *peer {
 	if h == nil {
 		return nil
 	}
-	if i, ok := h.find(n); ok {
+	if i, ok := h.find(at); ok {
 		return h.lanes[i]
 	}
 	return nil
 }
 
 func (h *remote) addLane(p *peer) {
-	i, _ := h.find(p.lane)
+	i, _ := h.find(p.at())
 	h.lanes = slices.Insert(h.lanes, i, p)
 }
 
@@ -141,6 +147,7 @@ func (u *qpHost) Instance(_ *conn.Conn, id uint64) bool {
 	}
 	h.instance, h.met = id, e.peers.tick()
 	h.past = nil
+	e.peers.learnPaths(p, (*byQP)(u).Paths())
 	return true
 }
 

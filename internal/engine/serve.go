@@ -117,7 +117,7 @@ func (e *Engine) Serve(c *Client, req ipc.Request, p *RingPlace) (ipc.Response, 
 		if err != nil {
 			return nil, err
 		}
-		return &ipc.OK{}, e.keys.expose(g, r.Addr, r.Port, g.sock.lane)
+		return &ipc.OK{}, e.keys.expose(g, r.Addr, r.Port)
 	}
 	return nil, fmt.Errorf("%w: request %T", unix.EPROTO, req)
 }

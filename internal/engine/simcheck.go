@@ -95,13 +95,13 @@ func (p *InProcess) GrantsOf(local, remote netip.Addr) (there, all int) {
 	return there, a.grants
 }
 
-// CongestionMap returns the map of a local address, and what is known on a lane
+// CongestionMap returns the map of a local address, and what is known in a lane and path
 // of the map of a remote one; nil if there is none.
-func CongestionMap(e *Engine, local, remote netip.Addr, lane uint8) (own, theirs *cong.Map) {
+func CongestionMap(e *Engine, local, remote netip.Addr, lane, path uint8) (own, theirs *cong.Map) {
 	if l := e.addrs.by[local]; l != nil {
 		own = &l.cong
 	}
-	if p := e.peers.hosts[remoteKey{local, remote}].lane(lane); p != nil {
+	if p := e.peers.hosts[remoteKey{local, remote}].lane(lanePath(lane).in(path)); p != nil {
 		theirs = p.c.RemoteCong()
 	}
 	return own, theirs

@@ -14,10 +14,10 @@ import (
 // Progress says which of the things that last over time an engine has at a moment, for the
 // simulator, whose table of features says what each is.
 type Progress struct {
-	LongOperation, OneUse, OtherLane, Copy, Run, CarriedAtomic             bool
-	Refusing, RefusingHere, Overflow, Assembly, UntoldStatus, UntoldNotice bool
-	Limit, Revocation, Drain, Pause, Congested, Full, ManySockets, Asking  bool
-	StatusWanted, Traced, ForAnybody                                       bool
+	LongOperation, OneUse, OtherLane, FurtherPath, Copy, Run, CarriedAtomic bool
+	Refusing, RefusingHere, Overflow, Assembly, UntoldStatus, UntoldNotice  bool
+	Limit, Revocation, Drain, Pause, Congested, Full, ManySockets, Asking   bool
+	StatusWanted, Traced, ForAnybody                                        bool
 }
 
 // manySockets is from where a process is taken to have many: more than a record of the state
@@ -34,6 +34,7 @@ func InProgress(e *Engine) (p Progress) {
 	}
 	for _, q := range e.peers.all {
 		p.OtherLane = p.OtherLane || q.lane > 0 && q.isUp
+		p.FurtherPath = p.FurtherPath || q.path > 0 && q.isUp
 		p.Asking = p.Asking || len(q.asks.of) > 0
 		i := q.c.Info()
 		p.Refusing = p.Refusing || i.State == conn.Up && i.Stopped > 0

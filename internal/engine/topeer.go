@@ -11,8 +11,10 @@ import (
 
 func (p *peer) take(t *txMsg) {
 	e := p.c.e
-	if t.m.DestCookie != 0 && !e.keys.grantCookie(t) {
-		return
+	if t.m.DestCookie != 0 {
+		if t.ungranted = p.strays(t.slot); !t.ungranted && !e.keys.grantCookie(t) {
+			return
+		}
 	}
 	if t.nops == 0 {
 		p.from(t.sock, t.sum.Datagrams, e.now)

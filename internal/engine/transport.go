@@ -45,13 +45,14 @@ type transport interface {
 	times() *times
 }
 
-// wayTo returns the way from l to addr in a lane. With an error, see peerTable.peer, it leads nowhere.
-func (ds *destinations) wayTo(l *localAddr, addr netip.Addr, lane uint8, by *Client) (transport, error) {
+// wayTo returns the way from s to addr. With an error, see peerTable.peer, it leads nowhere.
+func (ds *destinations) wayTo(s *socket, addr netip.Addr) (transport, error) {
 	e := ds.e
 	if here := e.addrs.by[addr]; here != nil {
 		return here, nil
 	}
-	p, err := e.peers.peer(l, addr, lane, by)
+	at := lanePath(s.lane).in(e.peers.hosts[remoteKey{s.local.addr, addr}].pathOf(s.port))
+	p, err := e.peers.peer(s.local, addr, at, s.cl)
 	if err != nil {
 		return &ds.nowhere, err
 	}

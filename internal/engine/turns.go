@@ -109,10 +109,13 @@ func (tx *sender) handOver(p *peer, t *txMsg) {
 func (p *peer) queueUp(sl *slot) {
 	ce := sl.cell
 	if p.waits(sl) {
+		if p.moveOn(sl) {
+			return
+		}
 		if !sl.paused.On() {
 			p.paused.Add(&sl.paused, sl)
 		}
-		if sl.q.N > 0 {
+		if sl.q.N > 0 && !p.strays(sl) {
 			p.ask(sl.q.Head.Of)
 		}
 		return
@@ -131,7 +134,7 @@ func (p *peer) queueUp(sl *slot) {
 // connection has not posted it, and its port is stopped.
 func (p *peer) takeBack(t *txMsg) {
 	sl := t.slot
-	t.handed = false
+	t.handed, t.ungranted = false, t.ungranted || p.moving && t.m.DestCookie != 0
 	sl.handed -= t.sum.Datagrams
 	if sl.asks == t {
 		sl.asks = nil
@@ -179,10 +182,10 @@ func (p *peer) lookNextPaused() bool {
 }
 
 // waits reports whether what waits in sl has to wait for the end of messages or pieces that
-// its connection has, for its port, which is stopped, or for a key.
+// its connection has, for its port, which is stopped, for a key, or for another connection.
 func (p *peer) waits(sl *slot) bool {
 	switch {
-	case sl.asks != nil || p.c.Stopped(sl.port):
+	case p.strays(sl) || sl.asks != nil || p.c.Stopped(sl.port):
 		return true
 	case sl.q.N == 0:
 		return false

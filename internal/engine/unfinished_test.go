@@ -25,7 +25,7 @@ func TestUnfinishedMessages(t *testing.T) {
 		token any
 	}
 	var taken []begun
-	for lane := range uint8(60) {
+	for lane := range lanePath(60) {
 		p, err := e.peers.peer(e.addrs.all[0], nobody(1), lane, nil)
 		if err != nil {
 			t.Fatal(err)

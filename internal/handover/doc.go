@@ -69,8 +69,9 @@ package handover
 //	4  which regions are open, questions for keys (engine)
 //	5  which messages are to have a status, and that one found no socket (engine, rdmaop)
 //	6  labels of accounts (engine, daemon), traceparents of messages (engine)
+//	7  paths of connections and of destinations (engine)
 const (
-	Newest uint16 = 6
+	Newest uint16 = 7
 	Oldest uint16 = 1
 )
 

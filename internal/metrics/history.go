@@ -131,7 +131,7 @@ func sampleOf(before, snap *stats.Snapshot, now time.Time, seconds float64) samp
 
 // peer brings the trail of a connection up to date.
 func (h *History) peer(p *stats.Peer, now time.Time, seconds float64) {
-	key := trailKey{p.Local, p.Remote, p.Lane}
+	key := trailKey{p.Local, p.Remote, p.Lane, p.Path}
 	sent, received := p.SentBytes+p.WrittenBytes+p.ServedBytes, p.GotBytes+p.ReadBytes+p.PlacedBytes
 	t := h.peers[key]
 	if t == nil || sent < t.sent || received < t.received { // new, or made anew
@@ -158,7 +158,7 @@ func (h *History) peer(p *stats.Peer, now time.Time, seconds float64) {
 // trailKey names a connection.
 type trailKey struct {
 	local, remote [16]byte
-	lane          uint8
+	lane, path    uint8
 }
 
 // after returns the samples after a moment in unix milliseconds, each with the moment ahead
@@ -195,7 +195,7 @@ func (h *History) of(p ctl.PeerInfo) pagePeer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := pagePeer{PeerInfo: p, Trail: []float32{}}
-	if t := h.peers[trailKey{p.Local.As16(), p.Remote.As16(), p.Lane}]; t != nil {
+	if t := h.peers[trailKey{p.Local.As16(), p.Remote.As16(), p.Lane, p.Path}]; t != nil {
 		out.SentRate, out.ReceivedRate, out.RecentP99 = t.sentRate, t.receivedRate, t.p99
 		out.Trail = append(out.Trail, t.points...)
 	}

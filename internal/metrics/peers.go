@@ -3,7 +3,6 @@ package metrics
 import (
 	"cmp"
 	"slices"
-	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -76,13 +75,13 @@ type series struct {
 func (c *collector) collectPeers(ch chan<- prometheus.Metric, peers []ctl.PeerInfo) (truncated int) {
 	peers = slices.Clone(peers)
 	ctl.Sort(peers, func(a, b ctl.PeerInfo) int {
-		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane))
+		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Path, b.Path))
 	})
 	// Each connection has labels of its own.
 	own := min(len(peers), MaxPeers)
 	for i := range peers[:own] {
 		p := &peers[i]
-		s := series{local: p.Local.String(), peer: p.Remote.String(), lane: strconv.Itoa(int(p.Lane))}
+		s := series{local: p.Local.String(), peer: p.Remote.String(), lane: p.LanePath()}
 		c.add(&s, p)
 		c.send(ch, &s)
 	}

@@ -26,8 +26,7 @@ type Peer struct {
 	Used, Lane    uint8
 	CRC, Kernel   uint8
 	TCPLanes      uint16
-	Wanted        uint8
-	_             uint8
+	Wanted, Path  uint8
 	State         [16]byte
 	Transport     [16]byte
 	TLS           [40]byte

@@ -208,13 +208,13 @@ func (w *world) checkConns() {
 		for _, i := range a.conns() {
 			b := w.hostOf(i.Remote)
 			if w.unused(a, b, &i) {
-				w.down = append(w.down, connKey{a.n, b.n, i.Lane})
+				w.down = append(w.down, connKey{a.n, b.n, i.Lane, i.Path})
 				continue
 			}
 			if !i.Ready {
 				broken("liveness", "host %d to %d is %v though all is quiet: %v", a.n, b.n, i.State, i.LastError)
 			}
-			j := b.connTo(a.addr, i.Lane)
+			j := b.connTo(a.addr, i.Lane, i.Path)
 			if j == nil || !j.Ready {
 				broken("liveness", "host %d is connected to %d, but not the other way", a.n, b.n)
 			}
@@ -226,8 +226,8 @@ func (w *world) checkConns() {
 			} else if got, want := int(i.Credits+j.CreditsOwed), max(w.opt.credits, conn.MinCredits); got > want || got < min(want, conn.MinCredits) {
 				broken("credits", "host %d to %d: %d with the sender, %d owed, %d in all", a.n, b.n, i.Credits, j.CreditsOwed, want)
 			}
-			own, _ := engine.CongestionMap(a.e, a.addr, b.addr, i.Lane)
-			_, seen := engine.CongestionMap(b.e, b.addr, a.addr, i.Lane)
+			own, _ := engine.CongestionMap(a.e, a.addr, b.addr, i.Lane, i.Path)
+			_, seen := engine.CongestionMap(b.e, b.addr, a.addr, i.Lane, i.Path)
 			if !sameMap(own, seen) {
 				broken("congestion", "host %d has %d ports congested, host %d believes %d", a.n, own.Count(), b.n, seen.Count())
 			}
@@ -242,15 +242,15 @@ func (h *host) conns() []conn.Info {
 
 // connKey names one end of a connection.
 type connKey struct {
-	host, to int
-	lane     uint8
+	host, to   int
+	lane, path uint8
 }
 
 // unused reports whether a connection is down and no socket uses its lane, so that nobody
-// connects it again.
+// connects it again. Which path a socket uses is not looked at.
 func (w *world) unused(a, b *host, i *conn.Info) bool {
 	for _, e := range w.eps {
-		if e.lane == i.Lane && (e.h == a || e.h == b) {
+		if e.lane == i.Lane && !w.opt.paths && (e.h == a || e.h == b) {
 			return false
 		}
 	}
@@ -264,9 +264,9 @@ func sameMap(a, b *cong.Map) bool {
 	return x == y
 }
 
-func (h *host) connTo(a netip.Addr, lane uint8) *conn.Info {
+func (h *host) connTo(a netip.Addr, lane, path uint8) *conn.Info {
 	for _, i := range engine.Conns(h.e) {
-		if i.Remote == a && i.Lane == lane {
+		if i.Remote == a && i.Lane == lane && i.Path == path {
 			return &i
 		}
 	}
@@ -314,7 +314,7 @@ func (w *world) shut() {
 func (w *world) drainedConns() {
 	for _, h := range w.hosts {
 		for _, i := range h.conns() {
-			if !i.Ready && !slices.Contains(w.down, connKey{h.n, w.hostOf(i.Remote).n, i.Lane}) {
+			if !i.Ready && !slices.Contains(w.down, connKey{h.n, w.hostOf(i.Remote).n, i.Lane, i.Path}) {
 				broken("leak", "host %d to %v is %v after closing: %v", h.n, i.Remote, i.State, i.LastError)
 			}
 		}

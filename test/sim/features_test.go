@@ -28,6 +28,8 @@ var features = []feature{
 	{name: "other lane", draw: "options.lanes",
 		on:    func(_ *host, p *engine.Progress) bool { return p.OtherLane },
 		parts: []string{"allowance.lanes", "remote.past"}},
+	{name: "further path", draw: "options.paths",
+		on: func(_ *host, p *engine.Progress) bool { return p.FurtherPath }},
 	{name: "copy on one host", draw: "options.localShare, options.slice",
 		on:    func(_ *host, p *engine.Progress) bool { return p.Copy },
 		parts: []string{"loop.jobs"}},

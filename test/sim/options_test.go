@@ -30,6 +30,7 @@ const (
 	streamKernel
 	streamTCP
 	streamAnybody
+	streamPaths
 )
 
 // options are drawn before a run begins: which faults there are and how often, how small
@@ -87,6 +88,8 @@ type options struct {
 
 	piece int // bytes of an operation that go to a peer at a time, 0: the default
 	slice int // bytes of an operation within a host that are copied at a time, 0: the default
+
+	paths bool // daemons want several paths, each another number in each of its lives
 
 	kernel bool // the first host has a kernel peer
 
@@ -190,6 +193,20 @@ func (o *options) more(r *rand.Rand) {
 
 // sendsToAnybody draws in which runs some sockets send to whoever is bound.
 func (o *options) sendsToAnybody(r *rand.Rand) { o.anybody = pick(r, 0, 30, 100) }
+
+// waysThere draws that, and in which runs there are several connections between two hosts in each lane.
+func (o *options) waysThere(r, paths *rand.Rand) {
+	o.sendsToAnybody(r)
+	o.paths = paths.IntN(2) == 0
+}
+
+// wantsPaths draws how many paths a daemon wants.
+func (w *world) wantsPaths() int {
+	if !w.opt.paths {
+		return 1
+	}
+	return pick(w.rPaths, 1, 2, 3, 8)
+}
 
 // quotas draws in which runs users are at their quota when something else begins.
 func (o *options) quotas(r *rand.Rand) {

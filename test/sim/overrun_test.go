@@ -117,7 +117,7 @@ func (o *overrun) play() {
 // uncongested checks that the port is not congested when its owner has read everything.
 func (o *overrun) uncongested() {
 	o.take()
-	own, _ := engine.CongestionMap(o.e, kwOurs, kwKernel, 0)
+	own, _ := engine.CongestionMap(o.e, kwOurs, kwKernel, 0, 0)
 	for i := 0; own.Test(overrunPort); i++ {
 		if i > 1000 {
 			o.fatalf("the port stays congested for its next owner, who reads")

@@ -13,8 +13,11 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// anyVersion draws a version of the state that there is.
+// anyVersion draws a version of the state that there is. A daemon before version 7 knows no paths.
 func anyVersion(w *world) uint16 {
+	if w.opt.paths {
+		return handover.Newest
+	}
 	return handover.Oldest + uint16(w.rVersion.IntN(int(handover.Newest-handover.Oldest)+1))
 }
 
