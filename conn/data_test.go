@@ -121,7 +121,7 @@ func TestProtocolErrors(t *testing.T) {
 		{"internal from a port", [][]byte{frame(wire.Header{Seq: 600, SPort: 4, DPort: 2, Flags: wire.FlagInternal}, make([]byte, 32))}, "from port 4"},
 		{"GRANT", [][]byte{internal(wire.TypeGrant, 31)}, "GRANT body"},
 		{"REVOKE", [][]byte{internal(wire.TypeRevoke, 7)}, "body"},
-		{"REVOKE on no lane", [][]byte{internal(wire.TypeRevoke, 8)}, "0 lanes"},
+		{"REVOKE on no lane", [][]byte{internal(wire.TypeRevoke, 8)}, "0 connections"},
 		{"GRANT_NAK", [][]byte{internal(wire.TypeGrantNak, 7)}, "GRANT_NAK body"},
 		{"NOSOCK", [][]byte{internal(wire.TypeNoSock, 15)}, "body"},
 		{"NOSOCK of the future", [][]byte{frame(wire.Header{Seq: 600, DPort: 5, Flags: wire.FlagInternal}, (&wire.Notice{Seq: 100}).Append(nil))}, "NOSOCK of 100"},

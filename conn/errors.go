@@ -11,7 +11,7 @@ var (
 	ErrIncompatible = errors.New("conn: incompatible peer")
 	ErrTimeout      = errors.New("conn: the handshake took too long")
 	ErrRejected     = errors.New("conn: the peer rejected the connection")
-	// ErrPath comes from a daemon that does not know paths, among others.
+	// ErrPath comes of a daemon or kernel that does not know paths, among others.
 	ErrPath         = errors.New("conn: the peer takes no connection in another path than 0, or not now")
 	ErrForbidden    = fmt.Errorf("%w: its peers.allow does not name this host", ErrRejected)
 	ErrCrossed      = fmt.Errorf("%w: its own request is on its way", ErrRejected)

@@ -46,8 +46,11 @@ func (c *Conn) checkPrivate(b []byte) (wire.Private, error) {
 	case err != nil:
 		return p, fmt.Errorf("%w: %w", ErrIncompatible, err)
 	case p.Ext == 0 && p.KernelCompatible():
-		if !c.cfg.Kernel || c.cfg.Path != 0 {
+		switch {
+		case !c.cfg.Kernel:
 			return p, ErrKernel
+		case c.cfg.Path != 0:
+			return p, fmt.Errorf("%w: %w", ErrIncompatible, ErrPath)
 		}
 	case p.Major != wire.ProtocolMajor || p.Minor != wire.ProtocolMinor:
 		return p, fmt.Errorf("%w: protocol %d.%d, want %d.%d", ErrIncompatible,
@@ -90,6 +93,8 @@ func (c *Conn) rejected(private []byte, why error) error {
 		return ErrRejected
 	case c.crossed != 0 && c.now-c.crossed < c.cfg.ConnectTimeout:
 		return ErrCrossed
+	case c.cfg.Path != 0 && r.Why == wire.NotSaid:
+		return fmt.Errorf("%w: %w", ErrRejected, ErrPath)
 	case r.Ext != 0 && r.Ext != wire.ExtVersion:
 		return fmt.Errorf("%w: %w", ErrRejected, otherVersion(r.Ext))
 	case r.Ext == 0 && c.cfg.Kernel:
@@ -99,8 +104,6 @@ func (c *Conn) rejected(private []byte, why error) error {
 			ErrRejected, ErrIncompatible, wire.ExtVersion)
 	case r.Why == wire.NotAllowed:
 		return ErrForbidden
-	case c.cfg.Path != 0 && r.Why == wire.NotSaid:
-		return fmt.Errorf("%w: %w", ErrRejected, ErrPath)
 	case int(r.Why) < len(whys) && whys[r.Why] != "":
 		return fmt.Errorf("%w: %s", ErrRejected, whys[r.Why])
 	}

@@ -244,14 +244,14 @@ func ParseAsk(b []byte) (a Ask, err error) {
 	return Ask{Cookie: be.Uint64(b), Number: be.Uint32(b[8:]), Says: be.Uint16(b[12:])}, nil
 }
 
-// MaxLanes is how many lanes lead to one peer address.
-const MaxLanes = 256
+// MaxConns is how many connections lead to one peer address: MaxPaths in each of 256 lanes.
+const MaxConns = 256 * MaxPaths
 
 // Revoke withdraws the grants on an rkey (REVOKE), or answers that they are
 // withdrawn and no operation uses them any more (REVOKED).
 type Revoke struct {
 	RKey uint32
-	// Lanes is how many lanes carry a REVOKE for this withdrawal, 1 to MaxLanes. A
+	// Lanes is how many connections carry a REVOKE for this withdrawal, 1 to MaxConns. A
 	// GRANT of the key that arrives before all of them have arrived is older than
 	// the withdrawal. In a REVOKED it is 1.
 	Lanes uint32
@@ -270,8 +270,8 @@ func ParseRevoke(b []byte) (r Revoke, err error) {
 	}
 	r.RKey = binary.BigEndian.Uint32(b)
 	r.Lanes = binary.BigEndian.Uint32(b[4:])
-	if r.Lanes == 0 || r.Lanes > MaxLanes {
-		return r, fmt.Errorf("wire: REVOKE on %d lanes, want 1 to %d", r.Lanes, MaxLanes)
+	if r.Lanes == 0 || r.Lanes > MaxConns {
+		return r, fmt.Errorf("wire: REVOKE on %d connections, want 1 to %d", r.Lanes, MaxConns)
 	}
 	return r, nil
 }

@@ -205,7 +205,7 @@ func TestBodiesGolden(t *testing.T) {
 	if a, err := ParseAsk(longer(ask.Append(nil))); err != nil || a != ask {
 		t.Errorf("ASK: %+v, %v", a, err)
 	}
-	for _, lanes := range []uint32{0, MaxLanes + 1} {
+	for _, lanes := range []uint32{0, MaxConns + 1} {
 		if _, err := ParseRevoke((&Revoke{RKey: 1, Lanes: lanes}).Append(nil)); err == nil {
 			t.Errorf("REVOKE on %d lanes was taken", lanes)
 		}

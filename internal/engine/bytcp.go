@@ -279,5 +279,5 @@ func (t *tcpSide) Closed(s *rdstcp.Conn, err error) {
 	t.e.dirty.touch(b.p)
 }
 
-// Leave is not called: there is one path.
-func (t *byTCP) Leave(int64, uint64, bool) {}
+// GiveBack is not called: there is one path.
+func (t *byTCP) GiveBack(int64, uint64) {}

@@ -101,8 +101,8 @@ type carrier interface {
 	Reset(now int64, why error)
 	CutOff(now int64, why error) // Reset for a peer that is not allowed any more: nothing is waited for
 	Close(now int64)
-	// Leave takes back what was handed to it, see peer.leave.
-	Leave(now int64, instance uint64, all bool)
+	// GiveBack takes back what was handed to it, see peer.leave.
+	GiveBack(now int64, instance uint64)
 	SetSilence(now, ns int64) // has no meaning by RDS/TCP, which has a limit of its own
 	Probe() bool
 	Halt(now int64)

@@ -67,7 +67,20 @@ type ctlMsg struct {
 	region   *region            // nil: it has been retired
 	inRegion lists.Link[ctlMsg] // region.queued
 	by       offer
-	early    bool // counted in remote.early
+
+	number     uint64             // Engine.clock when it was made by Expose; 0: before all messages
+	inExposing lists.Link[ctlMsg] // of sharing.exposes: messages wait for its ack
+}
+
+// endGrant has m, a GRANT, stand for its region no more.
+func (m *ctlMsg) endGrant() {
+	r := m.region
+	if r == nil {
+		return
+	}
+	r.queued.Del(&m.inRegion)
+	m.region = nil
+	m.p.holdsNoMore(m, r.sock.cl)
 }
 
 func (ps *peerTable) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
@@ -90,17 +103,8 @@ func (ps *peerTable) ctlDone(m *ctlMsg, o msg.Outcome) {
 	if m.m.Internal == wire.TypeRevoke && o == msg.Acked {
 		e.keys.heard(m.p, m.rkey)
 	}
-	if m.early {
-		if m.early, m.p.early = false, m.p.early-1; m.p.early == 0 {
-			m.p.lookAsking()
-		}
-	}
-	if m.region != nil {
-		m.p.strand(m)
-		m.region.queued.Del(&m.inRegion)
-		m.region = nil
-	}
-	m.m = msg.Msg{}
+	m.endGrant()
+	m.m, m.number = msg.Msg{}, 0
 	if m.p.ctls--; m.p.ctls == maxCtl-1 {
 		m.p.lookPaused() // there is room for questions
 	}

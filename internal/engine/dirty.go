@@ -55,7 +55,9 @@ func (d *dirtyPeers) flushPeers() bool {
 			d.watch(p) // it ends, which touches p again
 			continue
 		}
-		e.tx.feed(p)
+		if e.tx.feed(p); p.gone {
+			continue
+		}
 		for fed := true; fed; fed = e.tx.feed(p) || p.c.LetsGo() {
 			p.touched = false
 			p.c.to.Flush(e.now)

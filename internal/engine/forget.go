@@ -192,7 +192,7 @@ func (ps *peerTable) mayLane(h *remote) error {
 	if h == nil {
 		return nil
 	}
-	most := max(leastLanes, ps.e.cfg.MaxPeers/lanesShare) * max(1, int(h.paths))
+	most := max(leastLanes*int(h.paths), leastLanes, ps.e.cfg.MaxPeers/lanesShare)
 	var own []*peer
 	for _, p := range h.lanes {
 		if p.slots.N == 0 {
@@ -231,6 +231,9 @@ func (ps *peerTable) dropUnused() bool {
 // dropIfNew forgets a peer that was never met and that nothing leads to any
 // more, so that asking for addresses where nobody is leaves nothing behind.
 func (ps *peerTable) dropIfNew(p *peer) {
+	if p.gone || p.exposed() {
+		return
+	}
 	i := p.c.Info()
 	if i.Met && i.State == conn.Down {
 		ps.sweepSoon()

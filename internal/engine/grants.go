@@ -143,7 +143,7 @@ const (
 )
 
 // expose grants r to a socket (port 0: all) of a peer, ahead of any message
-// that r's socket sends there later. The sockets of all its lanes may
+// that a socket of r's client sends there later in r's lane. The sockets of all the peer's lanes may
 // use it. At :: and port 0 r is open from now on.
 func (ks *keyTable) expose(r *region, addr netip.Addr, port uint16) error {
 	if addr == netip.IPv6Unspecified() && port == 0 {
@@ -170,6 +170,15 @@ func (ks *keyTable) open(r *region) error {
 }
 
 func (p *peer) expose(r *region, port uint16, by offer) error {
+	var number uint64
+	if by == byExpose && p.several() {
+		number = p.c.e.peers.tick()
+	}
+	return p.exposeAt(r, port, by, number)
+}
+
+// exposeAt is expose at a former time.
+func (p *peer) exposeAt(r *region, port uint16, by offer, number uint64) error {
 	e := p.c.e
 	if !p.c.profile().rdma {
 		return errOnTCP
@@ -180,6 +189,7 @@ func (p *peer) expose(r *region, port uint16, by offer) error {
 		return err
 	}
 	if !need {
+		p.exposeToo(r, port, by)
 		return nil
 	}
 	r.mr.Allow(p.who)
@@ -187,16 +197,29 @@ func (p *peer) expose(r *region, port uint16, by offer) error {
 		return nil // the cookie is all it needs
 	}
 	m := e.peers.ctl(p, wire.TypeGrant, r.id)
-	m.port, m.region, m.by = port, r, by
+	m.port, m.region, m.by, m.number = port, r, by, number
 	r.queued.Add(&m.inRegion, m)
-	if p.paths == 0 {
-		m.early = true
-		p.early++
+	if by == byExpose && p.several() {
+		p.holdsFor(m)
 	}
 	g := wire.Grant{Cookie: r.cookie, Length: r.n, Rights: uint32(r.rights &^ abi.Open), Owner: r.sock.port, Grantee: port, OwnerInc: r.sock.inc, Region: r.number}
 	e.peers.sendCtl(p, m, g.Append(m.buf[:0]))
 	e.st.C[stats.GrantsSent]++
 	return nil
+}
+
+// exposeToo has Expose of a region that is granted to port of p already hold for messages what it holds
+// for others: the GRANT may be one that was made for a message with the cookie, and not be acked.
+func (p *peer) exposeToo(r *region, port uint16, by offer) {
+	if by != byExpose || !p.several() {
+		return
+	}
+	for at := r.queued.Head; at != nil; at = at.Next {
+		if m := at.Of; m.p == p && m.by == byCookie && (m.port == port || m.port == rdmaop.AnyPort) {
+			m.by = byExpose // with number 0
+			p.holdsFor(m)
+		}
+	}
 }
 
 // grantCookie grants the key that t carries to the message's destination, ahead
@@ -252,8 +275,8 @@ func (ks *keyTable) regrant(p *peer, t *ctlMsg) {
 		r.mr.Allow(p.who)
 		return
 	}
-	r.queued.Del(&t.inRegion)
-	t.region, t.rkey, t.m.Internal = nil, 0, wire.TypeRevoke // 0: nobody waits to hear of it
+	t.endGrant()
+	t.rkey, t.m.Internal = 0, wire.TypeRevoke // 0: nobody waits to hear of it
 	(&wire.Revoke{RKey: r.id, Lanes: 1}).Append(t.m.Data[:0])
 	if r.exp.State() == rdmaop.ExportLive && t.by == byExpose {
 		ks.tellNotGranted(r, p, t.port)

@@ -43,7 +43,7 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 		if onTCP != x.tcpPeer(h.local, h.addr) {
 			s.Fail("the settings have another transport for %v, with which this host is connected: restart the daemon instead", h.addr)
 		}
-		if h.lane(lane) != nil || !known || parted && !wasUp || onTCP && lane != 0 {
+		if h.lane(lane) != nil || !known || parted && !wasUp || onTCP && lane != 0 || moving && h.paths == 0 {
 			s.Fail("lane %d of %v is there twice, or its flags are %#x", lane, h.addr, f)
 		}
 		if s.Err() != nil {
@@ -190,4 +190,7 @@ func (x *crossing) checkCtl(t *ctlMsg, id uint32) {
 	}
 	t.region = of
 	of.queued.Add(&t.inRegion, t)
+	if t.by == byExpose && t.p.several() {
+		t.p.holdsFor(t)
+	}
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/ctl"
 	"golang.org/x/sys/unix"
@@ -13,6 +15,7 @@ type nowhere struct {
 	e *Engine
 	audience
 	again int64 // when to look for room again; at says whether there is a need to
+	paths bool  // for the closed destinations that wait in another path than theirs, see moveOn
 }
 
 // homeRetryNs: how often to look for room for more peers, for so many
@@ -24,7 +27,7 @@ const (
 
 // at is when to look for room again, 0: nobody waits for it.
 func (n *nowhere) at() int64 {
-	if n.audience.N == 0 {
+	if n.audience.N == 0 && !n.paths {
 		return 0
 	}
 	return n.again
@@ -42,15 +45,33 @@ func (n *nowhere) findHomes() {
 	for range min(n.audience.N, homesATurn) {
 		e.dests.home(n.audience.Head.Of)
 	}
+	if n.paths {
+		n.paths = false
+		for _, p := range slices.Clone(e.peers.all) {
+			if p.several() {
+				p.lookPaused()
+			}
+		}
+	}
 	e.due.by(n.at())
 }
 
 func (n *nowhere) join(sl *slot) {
 	if sl.counted {
 		sl.leadTo(&n.audience)
-		n.again = n.e.now + homeRetryNs
-		n.e.due.by(n.again)
+		n.wait()
 	}
+}
+
+// lookAgain has closed destinations that find no room for the connection of their path look again.
+func (n *nowhere) lookAgain() {
+	n.paths = true
+	n.wait()
+}
+
+func (n *nowhere) wait() {
+	n.again = n.e.now + homeRetryNs
+	n.e.due.by(n.again)
 }
 
 func (n *nowhere) left(sl *slot) { n.e.tx.cancelClosed(sl) }

@@ -2,6 +2,9 @@ package engine
 
 import (
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -36,62 +39,70 @@ func (h *remote) pathOf(port uint16) uint8 {
 	return uint8(port % uint16(h.paths))
 }
 
-// learnPaths takes the number of paths to the instance of h's daemon that p has just met.
+// learnPaths takes the number of paths to the instance of h's daemon that p has just met. p is
+// not Ready yet. It becomes so within the same call of its connection.
 func (ps *peerTable) learnPaths(p *peer, n int) {
 	h := p.remote
 	was := h.paths
-	if h.paths = uint8(n); was == 0 || was == h.paths { // nothing was handed over without knowing it
+	switch h.paths = uint8(n); was {
+	case h.paths:
+		return
+	case 0: // nothing was handed over without knowing the number
+		h.lookAsking()
 		return
 	}
 	for _, q := range h.lanes {
 		q.moving = true
-		q.pause()
 		ps.e.dirty.touch(q)
 	}
 }
 
-// pause has all that take turns on p wait: the destinations of a cell take turns on one connection.
-func (p *peer) pause() {
-	for p.flows.N > 0 {
-		for ce := p.flows.Head.Of; ce.turn.N > 0; {
-			sl := ce.turn.Head.Of
-			p.leaveTurn(sl)
-			p.paused.Add(&sl.paused, sl)
-		}
-	}
-}
-
 // strays reports whether messages of sl are not to be handed to p: they have another path, or it is
-// not known yet, or what p's connection has of them is to be taken back, or keys that were granted before
-// the paths were known may come later.
+// not known yet, or what p's connection has of them is to be taken back.
 func (p *peer) strays(sl *slot) bool {
 	h := p.remote
-	return h.paths == 0 || p.moving || p.path != h.pathOf(sl.sock.port) || p.path != 0 && h.early > 0
+	return h.paths == 0 || p.moving || p.path != h.pathOf(sl.sock.port)
 }
 
 // moveOn has sl, which waits, lead to the connection of its path, if p's is another, and reports whether it does.
+// Without room for that connection the messages of a closed destination wait at p.
 func (p *peer) moveOn(sl *slot) bool {
 	h := p.remote
 	if h.paths == 0 || p.moving || p.path == h.pathOf(sl.sock.port) || sl.handed+sl.pieces > 0 {
 		return false
 	}
-	p.leaveTurn(sl)
 	ds := &p.c.e.dests
 	if !sl.closed {
+		p.leaveTurn(sl)
+		ds.refresh(sl) // with what is news of p
 		ds.home(sl)
+		if w, ok := sl.way.(*peer); ok && p.wasUp && !p.isUp {
+			w.owesUp(sl)
+		}
 		return true
 	}
-	sl.way, _ = ds.wayTo(sl.sock, sl.addr)
-	if sl.way == transport(&ds.nowhere) {
-		ds.e.tx.cancelClosed(sl)
+	w, err := ds.wayTo(sl.sock, sl.addr)
+	if err != nil {
+		ds.nowhere.lookAgain()
+		return false
 	}
-	sl.way.resume(sl)
+	p.leaveTurn(sl)
+	sl.way = w
+	w.resume(sl)
 	ds.e.peers.dropIfNew(p)
 	return true
 }
 
-// leave takes messages back from p's connection, if paths have changed. It reports whether they may be
-// handed over again.
+// owesUp has sl, which was told that its former connection is down, be told when p is up.
+func (p *peer) owesUp(sl *slot) {
+	if p.wasUp = true; p.isUp {
+		sl.up++
+		p.c.e.clients.note(sl)
+	}
+}
+
+// leave takes back what p's connection has for a former instance of the peer's daemon, if paths
+// have changed. It reports whether messages may be handed over again.
 func (p *peer) leave(now int64) bool {
 	switch {
 	case !p.moving:
@@ -99,57 +110,121 @@ func (p *peer) leave(now int64) bool {
 	case p.c.State() == conn.Error || p.c.State() == conn.Up && !p.c.Ready():
 		return false
 	}
-	p.c.to.Leave(now, p.instance, p.path >= p.paths)
+	p.c.to.GiveBack(now, p.instance)
 	p.moving = false
-	for _, x := range p.stranded {
-		p.c.e.keys.exposeAnew(x)
-	}
-	p.stranded = nil
-	if p.path >= p.paths {
-		p.askAgain() // the question was withdrawn, too
+	if p.stale() {
+		p.withdraw()
 	}
 	p.lookPaused()
 	return true
 }
 
-// stranded is a GRANT that came to nothing because its connection's path is gone.
-type stranded struct {
-	p      *peer
-	region uint32
-	port   uint16
+// withdraw ends the internal messages that wait at p, whose connection has not met the instance of
+// the peer's daemon that is known. The GRANTs among them grant nothing any more. Those that Expose has
+// made are made anew, on the connections of the present paths. For the others the messages or questions
+// that they are made for see to it. REVOKEs still go out, unless p's path is no more.
+func (p *peer) withdraw() {
+	ks := &p.c.e.keys
+	var grants []ctlMsg
+	p.c.CancelMatching(func(m *msg.Msg) bool {
+		t, ok := m.Owner.(*ctlMsg)
+		if !ok || m.Internal == wire.TypeRevoke && p.path < p.paths {
+			return false
+		}
+		if t.region != nil {
+			grants = append(grants, ctlMsg{region: t.region, port: t.port, by: t.by})
+		}
+		return true
+	}, msg.Cancelled)
+	for _, t := range grants {
+		if ks.ungrant(t.region, p, t.port) && t.by == byExpose {
+			ks.exposeAnew(t.region, p, t.port)
+		}
+	}
+	p.askAgain()
 }
 
-// strand notes m, a GRANT that ends because the path of its connection is gone.
-func (p *peer) strand(m *ctlMsg) {
-	if p.moving && m.region != nil && m.by == byExpose && p.path >= p.paths {
-		p.stranded = append(p.stranded, stranded{p, m.region.id, m.port})
-	}
-}
-
-// exposeAnew makes the grant of x on another connection.
-func (ks *keyTable) exposeAnew(x stranded) {
-	r := ks.by[x.region]
-	if r == nil || !ks.ungrant(r, x.p, x.port) {
-		return
-	}
-	w, err := ks.e.dests.wayTo(r.sock, x.p.addr)
-	if err == nil {
-		err = w.expose(r, x.port, byExpose)
+// exposeAnew makes a grant again that Expose has made at p.
+func (ks *keyTable) exposeAnew(r *region, p *peer, port uint16) {
+	w, err := ks.e.dests.wayTo(r.sock, p.addr)
+	if q, ok := w.(*peer); ok && err == nil {
+		err = q.exposeAt(r, port, byExpose, 0)
 	}
 	if err != nil {
-		ks.tellNotGranted(r, x.p, x.port)
+		ks.tellNotGranted(r, p, port)
 	}
 }
 
-// knock has path 0 of p's lane connect, because a peer has rejected p, which is in another path: it
-// may be a daemon that does not know paths, which only a handshake in path 0 tells.
-func (ps *peerTable) knock(p *peer) {
-	if p.path == 0 {
+// A grant by Expose is there before what the sockets of the region's client send later in the
+// region's lane. What goes by another path than the GRANT waits until the GRANT is acked.
+
+// several reports whether p's lane has, or may get, more than one path.
+func (p *peer) several() bool { return p.paths != 1 || p.c.e.cfg.Paths > 1 }
+
+// holdsFor lists m, a GRANT by Expose that p's connection has, among those that messages wait for.
+func (p *peer) holdsFor(m *ctlMsg) {
+	cl := m.region.sock.cl
+	l := p.exposes[cl]
+	if l == nil {
+		if p.exposes == nil {
+			p.exposes = map[*Client]*lists.List[ctlMsg]{}
+		}
+		l = &lists.List[ctlMsg]{}
+		p.exposes[cl] = l
+	}
+	if m.number == 0 {
+		l.AddFront(&m.inExposing, m)
+	} else {
+		l.Add(&m.inExposing, m)
+	}
+	p.remote.exposing++
+}
+
+// holdsNoMore is the end of that.
+func (p *peer) holdsNoMore(m *ctlMsg, cl *Client) {
+	if !m.inExposing.On() {
 		return
 	}
-	first, err := ps.peer(p.local, p.addr, p.at().in(0), nil)
-	if err == nil && !first.c.Ready() {
-		first.knocks = true
-		ps.e.dirty.touch(first)
+	l := p.exposes[cl]
+	if l.Del(&m.inExposing); l.N == 0 {
+		delete(p.exposes, cl)
 	}
+	h := p.remote
+	h.exposing--
+	for path := range uint8(wire.MaxPaths) {
+		if q := h.lane(p.at().in(path)); q != nil && q != p {
+			q.lookPaused()
+		}
+	}
+}
+
+// behindGrant reports whether t has to wait for the ack of a GRANT on another path.
+func (p *peer) behindGrant(t *txMsg) bool {
+	h := p.remote
+	if h.exposing == 0 {
+		return false
+	}
+	for path := range uint8(wire.MaxPaths) {
+		q := h.lane(p.at().in(path))
+		if q == nil || q == p {
+			continue
+		}
+		if l := q.exposes[t.sock.cl]; l != nil && l.Head.Of.number < t.nth {
+			return true
+		}
+	}
+	return false
+}
+
+// knock has path 0 of p's lane try once to connect, because a peer has rejected p, which is in another path. The
+// peer may be a daemon or a kernel that does not know paths, which only a handshake in path 0 tells. knock
+// reports whether that is to be found out first.
+func (ps *peerTable) knock(p *peer) bool {
+	first, err := ps.peer(p.local, p.addr, p.at().in(0), nil)
+	if err != nil || first.c.Ready() {
+		return false
+	}
+	first.knocks = true
+	ps.e.dirty.touch(first)
+	return first.reach.last == 0
 }

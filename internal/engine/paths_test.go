@@ -95,13 +95,13 @@ func TestPathsGrantAhead(t *testing.T) {
 	w, c, _ := pathPair(t, 4, 4)
 	e, h := w.es[0], w.hostOfPeer
 	region := e.exposeOn(t, w.attach(0, smallParams()), 201, 0) // path 1
-	if e.keys.by[region] == nil || h().early != 1 {
-		t.Fatalf("%d GRANTs are early, want 1", h().early)
+	if e.keys.by[region] == nil || h().exposing != 1 {
+		t.Fatalf("messages wait for %d GRANTs, want 1", h().exposing)
 	}
 	other := lanePath(0).in(1)
 	for n := range 2000 {
 		w.turnAll()
-		if p := h().lane(other); p != nil && p.c.Info().NextTx > 1 && h().early > 0 {
+		if p := h().lane(other); p != nil && p.c.Info().NextTx > 1 && h().exposing > 0 {
 			t.Fatalf("after %d turns path 1 sends while the GRANT on path 0 is not acked", n)
 		}
 		if !w.net.Step() {
@@ -109,8 +109,8 @@ func TestPathsGrantAhead(t *testing.T) {
 		}
 	}
 	w.run()
-	if n := h().early; n != 0 || c[1].cl.dead {
-		t.Errorf("%d GRANTs are early at the end", n)
+	if n := h().exposing; n != 0 || c[1].cl.dead {
+		t.Errorf("messages wait for %d GRANTs at the end", n)
 	}
 }
 

@@ -18,7 +18,7 @@ var (
 	ErrNotAllowed    = errors.New("not in peers.allow")
 	errCtl           = errors.New("peer takes no answers")
 	errAdmin         = errors.New("reset by the administrator")
-	errRestarted     = errors.New("another lane met a new instance of the peer's daemon")
+	errRestarted     = errors.New("another connection met a new instance of the peer's daemon")
 )
 
 // peer is one path of a lane of a remote address: its connection, and everything that uses it.
@@ -26,7 +26,7 @@ type peer struct {
 	*remote
 	lane  uint8
 	path  uint8
-	key   verbs.PeerKey // stands for this lane in exports: who was granted what on which connection
+	key   verbs.PeerKey // stands for this connection in exports: who was granted what on which connection
 	nth   int           // in peerTable.all
 	gone  bool          // not in there any more
 	begun uint64        // Engine.clock when the connection, or the attempt, began
@@ -42,12 +42,11 @@ type peer struct {
 	parted  bool // it is down because of a pause: destinations know nothing of it yet
 	reach   reach
 
-	moving   bool       // what its connection has of clients' messages is to be taken back, see leave
-	stranded []stranded // meanwhile
-	knocks   bool       // it is to connect, see knock
-	partials int        // messages under assembly: one, on RDS/TCP of each of its lanes
-	ctls     int        // internal messages not ended
-	warned   uint64     // remote.untold up to here was queued on this lane
+	moving   bool   // what its connection has for a former instance is to be taken back, see leave
+	knocks   bool   // it is to try once to connect, see knock
+	partials int    // messages under assembly: one, on RDS/TCP of each of its lanes
+	ctls     int    // internal messages not ended
+	warned   uint64 // remote.untold up to here was queued on this connection
 
 	took times
 	sharing
@@ -64,6 +63,8 @@ type sharing struct {
 	sender   uint32              // incarnation of the socket whose message without an operation came last
 	sentAt   int64               // and when
 	sharedTo int64               // until when a socket that sends few is taken to use it beside others
+
+	exposes map[*Client]*lists.List[ctlMsg] // GRANTs by Expose that are not acked, in order, see behindGrant
 }
 
 // looked is the reasons for which the engine looks at a peer.

@@ -62,14 +62,14 @@ func (ps *peerTable) unreached(p *peer, err error) {
 	}
 	why := reachOf(err)
 	again := p.reach.last == why || errors.Is(err, conn.ErrForbidden) || errors.Is(err, conn.ErrIncompatible)
-	p.reach.last = why
+	p.reach.last, p.knocks = why, false
+	if errors.Is(err, conn.ErrPath) && ps.knock(p) {
+		return
+	}
 	if !again && (why == shm.ReachRejected || why == shm.ReachOther) {
 		return
 	}
 	ps.setReach(p, why)
-	if errors.Is(err, conn.ErrPath) {
-		ps.knock(p)
-	}
 	for _, x := range p.reach.pings {
 		x.fail(err)
 	}

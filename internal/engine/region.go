@@ -246,9 +246,7 @@ func (ks *keyTable) retire(r *region) {
 	_ = r.mr.Dereg()
 	delete(ks.by, r.id)
 	for r.queued.N > 0 { // to a peer that is gone
-		m := r.queued.Head.Of
-		r.queued.Del(&m.inRegion)
-		m.region = nil
+		r.queued.Head.Of.endGrant()
 	}
 	r.sock.cl.acct.regions--
 	ks.all.Del(&r.inAll)

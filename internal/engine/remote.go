@@ -27,8 +27,8 @@ type remote struct {
 
 	unfinished int // bytes of messages that it began and has not finished
 
-	paths uint8 // in each lane, with the instance that was met last; 0: not known yet
-	early int   // GRANTs not acked that were made before that was known
+	paths    uint8 // in each lane, with the instance that was met last; 0: not known yet
+	exposing int   // GRANTs on the lists of its connections, see sharing.exposes
 
 	us       uint64                 // our instance, as it knows it
 	past     map[lanePath]conn.Past // of connections that were forgotten, for the instance that was met last

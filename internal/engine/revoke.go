@@ -254,7 +254,11 @@ func (ks *keyTable) pressNext() bool {
 		return true
 	}
 	for _, k := range r.exp.Timeout(nil, e.now) {
-		if p := e.peers.byKey[k]; p != nil {
+		switch p := e.peers.byKey[k]; {
+		case p == nil:
+		case r.flushing(p.remote): // the key was given back
+			ks.breakFlushes(r, p.remote)
+		default:
 			ks.breakOff(p.remote)
 			r.mr.Disallow(p.who)
 			ks.giveUp(r, p.remote)
@@ -280,7 +284,17 @@ func (ks *keyTable) mayBeLate(r *region) bool {
 	return false
 }
 
-// breakOff breaks off all lanes of h that are up.
+// breakFlushes breaks off those connections of h that have not confirmed that nothing is on its way. When
+// they are gone, r's flush is done.
+func (ks *keyTable) breakFlushes(r *region, h *remote) {
+	for _, f := range slices.Clone(r.flush) {
+		if p := f.lane; p.remote == h && p.c.State() == conn.Up && p.begun == f.begun {
+			p.c.Reset(ks.e.now, errRevokeTimeout)
+		}
+	}
+}
+
+// breakOff breaks off all connections of h that are up.
 func (ks *keyTable) breakOff(h *remote) {
 	for _, p := range h.lanes {
 		if p.c.State() == conn.Up {

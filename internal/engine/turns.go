@@ -182,7 +182,7 @@ func (p *peer) lookNextPaused() bool {
 }
 
 // waits reports whether what waits in sl has to wait for the end of messages or pieces that
-// its connection has, for its port, which is stopped, for a key, or for another connection.
+// its connection has, for its port, which is stopped, for a key, for another connection, or for a GRANT there.
 func (p *peer) waits(sl *slot) bool {
 	switch {
 	case p.strays(sl) || sl.asks != nil || p.c.Stopped(sl.port):
@@ -191,7 +191,7 @@ func (p *peer) waits(sl *slot) bool {
 		return false
 	}
 	t := sl.q.Head.Of
-	return sl.pieces >= maxPieces && p.c.e.tx.isLong(t) || p.wants(t) != nil
+	return sl.pieces >= maxPieces && p.c.e.tx.isLong(t) || p.wants(t) != nil || p.behindGrant(t)
 }
 
 // leaveQueue takes t out of what waits for its destination. What was behind t may go on.
