@@ -112,7 +112,7 @@ func (r *Region) Cookie() Cookie {
 
 // Expose grants the region to the socket at peer, or, with port 0, to every socket
 // of that host. The grant reaches that host ahead of all messages that this region's
-// socket, or another socket of its lane, sends there later. A message that carries
+// socket, or another socket of this client in its lane, sends there later. A message that carries
 // the Cookie needs no Expose.
 //
 // The peer [::]:0 stands for everybody who shows the Cookie, on every host that this host's

@@ -8,7 +8,8 @@ type audience struct {
 	chores.Chore
 }
 
-// tell brings all destinations of a up to date with what they lead to.
+// tell brings all destinations of a up to date with what they lead to, and where paths have changed, has them lead
+// to the connection of theirs.
 func (ds *destinations) tell(a *audience) {
 	e := ds.e
 	if a.N == 0 {
@@ -17,10 +18,14 @@ func (ds *destinations) tell(a *audience) {
 	if a.One == nil {
 		a.One = func() bool {
 			sl := a.Next()
-			if sl != nil {
-				ds.refresh(sl)
+			if sl == nil {
+				return false
 			}
-			return sl != nil
+			ds.refresh(sl)
+			if p, ok := sl.way.(*peer); ok {
+				p.moveOn(sl)
+			}
+			return true
 		}
 	}
 	a.Begin()

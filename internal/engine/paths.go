@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
@@ -49,6 +51,9 @@ func (ps *peerTable) learnPaths(p *peer, n int) {
 		return
 	case 0: // nothing was handed over without knowing the number
 		h.lookAsking()
+		for _, q := range slices.Clone(h.lanes) {
+			ps.e.dests.tell(&q.slots)
+		}
 		return
 	}
 	for _, q := range h.lanes {
@@ -116,6 +121,7 @@ func (p *peer) leave(now int64) bool {
 		p.withdraw()
 	}
 	p.lookPaused()
+	p.c.e.dests.tell(&p.slots)
 	return true
 }
 

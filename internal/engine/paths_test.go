@@ -141,9 +141,14 @@ func TestPathsOfAnotherDaemon(t *testing.T) {
 		for n := range sock[1] {
 			c[1].bind(uint16(100 + n))
 		}
-		got := map[uint16][]uint32{}
+		got, downs, ups := map[uint16][]uint32{}, [pathSocks]int{}, [pathSocks]int{}
 		for range 10 {
 			w.wait(1_000_000_000)
+			for _, ev := range c[0].events() {
+				n := ev.Notice()
+				downs[n.Slot%pathSocks] += int(n.Count) * int(b2u(n.Kind == shm.EvNotice && n.Notice == shm.NoticePeerDown))
+				ups[n.Slot%pathSocks] += int(n.Count) * int(b2u(n.Kind == shm.EvNotice && n.Notice == shm.NoticePeerUp))
+			}
 			for _, ev := range c[1].events() {
 				if m := ev.Event(); m.Kind == shm.EvData {
 					got[m.SrcPort] = append(got[m.SrcPort], m.Len)
@@ -155,6 +160,11 @@ func TestPathsOfAnotherDaemon(t *testing.T) {
 		for n := range uint16(pathSocks) {
 			if l := got[100+n]; len(l) != 2 || l[0] != 8 || l[1] != 9 {
 				t.Errorf("%d paths: of port %d arrived messages of %d bytes, want 8 and 9", paths, 100+n, l)
+			}
+		}
+		for n := range downs {
+			if downs[n] != 1 || ups[n] != 1 {
+				t.Errorf("%d paths: port %d is told of %d ends of its connection and %d connections, want 1 and 1", paths, 100+n, downs[n], ups[n])
 			}
 		}
 		for _, p := range w.hostOfPeer().lanes {

@@ -175,6 +175,11 @@ func TestPathsGrantMoves(t *testing.T) {
 		w.meet(c, sock)
 		e := w.es[0]
 		var exposed, carried *region
+		old := e.keys.by[e.registerOn(c[0], sock[0][1])]
+		if err := e.keys.expose(old, hostAddr(1), 101); err != nil {
+			t.Fatal(err)
+		}
+		w.run()
 		on := w.restartAs(&c, Config{Paths: tc.after}, func() {
 			exposed = e.keys.by[e.registerOn(c[0], sock[0][3])]
 			carried = e.keys.by[e.registerOn(c[0], sock[0][3])]
@@ -202,6 +207,9 @@ func TestPathsGrantMoves(t *testing.T) {
 			if n := r.exp.Grants(); n != 1+i*more || !r.exp.Granted(want.key, 103) {
 				t.Errorf("%d to %d paths: %d grants, on the path of the port: %v", tc.before, tc.after, n, r.exp.Granted(want.key, 103))
 			}
+		}
+		if old.exp.Grants() != 0 {
+			t.Errorf("%d to %d paths: what the former daemon was granted is granted still", tc.before, tc.after)
 		}
 		if c[0].cl.acct.grants != 2+more || h.exposing != 0 {
 			t.Errorf("%d to %d paths: the user has %d grants and messages wait for %d GRANTs", tc.before, tc.after, c[0].cl.acct.grants, h.exposing)
