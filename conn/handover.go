@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/internal/crossing"
@@ -68,7 +69,8 @@ func (c *Conn) handOver(a *crossing.Messages) {
 	}
 	s.Counters(&c.stats)
 	s.I64s(&c.rtt.Last, &c.rtt.Smoothed, &c.rtt.Least, &c.rtt.At)
-	refusing := slices.Sorted(maps.Keys(c.in.refusing)) // so that the same state has the same bytes
+	refusing := slices.Collect(maps.Keys(c.in.refusing))
+	sort.Slice(refusing, func(i, j int) bool { return refusing[i] < refusing[j] }) // so that the same state has the same bytes
 	for i := range s.Count(len(refusing), allPorts, 2) {
 		port := handover.Nth(s, refusing, i)
 		s.U16(&port)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -28,7 +29,8 @@ func (g *Grants) Encode(version uint16) ([]byte, error) { return handover.Encode
 func (g *Grants) Adopt(state []byte) error { return handover.Adopt(state, g.handOver) }
 
 func (g *Grants) handOver(s *handover.State) {
-	keys := slices.Sorted(maps.Keys(g.keys)) // in order, so that the same state has the same bytes
+	keys := slices.Collect(maps.Keys(g.keys))
+	sort.Slice(keys, func(i, j int) bool { return keys[i] < keys[j] }) // so that the same state has the same bytes
 	for i := range s.Count(len(keys), mostKeys, 8+8+2+4+4+1+4+4+4) {
 		k := g.keys[handover.Nth(s, keys, i)]
 		if s.Reads() {

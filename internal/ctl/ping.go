@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -60,7 +61,7 @@ func (r *PingReport) Summarize() {
 	if len(rtts) == 0 {
 		return
 	}
-	slices.Sort(rtts)
+	Sort(rtts, cmp.Compare)
 	rank := func(percent int) time.Duration { return rtts[max(0, (len(rtts)*percent+99)/100-1)] }
 	r.Min, r.P50, r.P99, r.Max = rtts[0], rank(50), rank(99), rtts[len(rtts)-1]
 }

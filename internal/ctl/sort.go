@@ -3,14 +3,23 @@ package ctl
 import (
 	"cmp"
 	"fmt"
+	"iter"
+	"slices"
 	"sort"
 	"strconv"
 )
 
-// Sort is slices.SortFunc for the rows of answers. The compiler makes slices.SortFunc anew
+// Sort is slices.SortFunc for the rows of answers, and whatever else is sorted seldom. The compiler makes slices.SortFunc anew
 // for each type of row, twenty kilobytes each. Sort is one sort for all.
 func Sort[T any](rows []T, compare func(a, b T) int) {
 	sort.Sort(&ordered[T]{rows, compare})
+}
+
+// Sorted is slices.Sorted, likewise.
+func Sorted[T cmp.Ordered](all iter.Seq[T]) []T {
+	list := slices.Collect(all)
+	Sort(list, cmp.Compare)
+	return list
 }
 
 // sortStable is Sort for rows of which equal ones keep their order.

@@ -90,7 +90,7 @@ func (b backend) unseen(peer netip.Addr) (out []netip.Addr, err error) {
 		}
 		out = append(out, p.Remote)
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
+	ctl.Sort(out, netip.Addr.Compare)
 	return slices.Compact(out), nil
 }
 

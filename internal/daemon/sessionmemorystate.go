@@ -3,8 +3,8 @@ package daemon
 import (
 	"errors"
 	"maps"
-	"slices"
 
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
@@ -26,7 +26,7 @@ func (m *sessionMemory) pass(s *handover.State, f *handover.Files, p shm.Params)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		segment, table, bells = m.segment.FD, m.table.FD, [3]int{m.client.Send, m.daemon.Recv, m.daemon.Send}
-		for _, number := range slices.Sorted(maps.Keys(m.buffers)) {
+		for _, number := range ctl.Sorted(maps.Keys(m.buffers)) {
 			if b := m.buffers[number]; !b.ended.Load() {
 				kept = append(kept, b)
 			}

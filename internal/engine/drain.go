@@ -64,7 +64,9 @@ func (d *drains) knows(addr netip.Addr) bool {
 
 // Drains is what is drained: the daemon, single addresses. The engine's goroutine only.
 func (e *Engine) Drains() (all bool, addrs []netip.Addr) {
-	return e.drains.all, slices.SortedFunc(maps.Keys(e.drains.of), netip.Addr.Compare)
+	addrs = slices.Collect(maps.Keys(e.drains.of))
+	ctl.Sort(addrs, netip.Addr.Compare)
+	return e.drains.all, addrs
 }
 
 // maxDrains bounds the drained addresses.

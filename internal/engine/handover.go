@@ -9,6 +9,7 @@ import (
 	"sort"
 
 	"github.com/rdsd/rdsd/conn/msg"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -369,7 +370,7 @@ func (x *crossing) number(m *msg.Msg) uint32 {
 
 // sortedBuffers are c's buffers in the order of their ids.
 func (c *Client) sortedBuffers() (all []*buffer) {
-	for _, id := range slices.Sorted(maps.Keys(c.buffers)) {
+	for _, id := range ctl.Sorted(maps.Keys(c.buffers)) {
 		all = append(all, c.buffers[id])
 	}
 	return all

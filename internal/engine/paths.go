@@ -65,15 +65,16 @@ func (ps *peerTable) learnPaths(p *peer, n int) {
 // strays reports whether messages of sl are not to be handed to p: they have another path, or it is
 // not known yet, or what p's connection has of them is to be taken back.
 func (p *peer) strays(sl *slot) bool {
-	h := p.remote
-	return h.paths == 0 || p.moving || p.path != h.pathOf(sl.sock.port)
+	return p.paths == 0 || p.moving || p.elsewhere(sl)
 }
+
+// elsewhere reports whether messages of sl go by another path than p's.
+func (p *peer) elsewhere(sl *slot) bool { return p.path != p.pathOf(sl.sock.port) }
 
 // moveOn has sl, which waits, lead to the connection of its path, if p's is another, and reports whether it does.
 // Without room for that connection the messages of a closed destination wait at p.
 func (p *peer) moveOn(sl *slot) bool {
-	h := p.remote
-	if h.paths == 0 || p.moving || p.path == h.pathOf(sl.sock.port) || sl.handed+sl.pieces > 0 {
+	if p.paths == 0 || p.moving || !p.elsewhere(sl) || sl.handed+sl.pieces > 0 {
 		return false
 	}
 	ds := &p.c.e.dests

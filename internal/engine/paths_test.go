@@ -94,7 +94,11 @@ func TestPathBreaks(t *testing.T) {
 func TestPathsGrantAhead(t *testing.T) {
 	w, c, _ := pathPair(t, 4, 4)
 	e, h := w.es[0], w.hostOfPeer
-	region := e.exposeOn(t, w.attach(0, smallParams()), 201, 0) // path 1
+	owner := w.attach(0, smallParams())
+	region := e.exposeOn(t, owner, 201, 0) // path 1
+	sock := e.keys.by[region].sock.handle
+	owner.open(sock, 0, 0, hostAddr(1), 101)
+	owner.sendMsg(sock, 0, 0, 8)
 	if e.keys.by[region] == nil || h().exposing != 1 {
 		t.Fatalf("messages wait for %d GRANTs, want 1", h().exposing)
 	}
@@ -109,7 +113,7 @@ func TestPathsGrantAhead(t *testing.T) {
 		}
 	}
 	w.run()
-	if n := h().exposing; n != 0 || c[1].cl.dead {
+	if n := h().exposing; n != 0 || c[1].read() != 1 {
 		t.Errorf("messages wait for %d GRANTs at the end", n)
 	}
 }

@@ -47,6 +47,9 @@ func TestPathsGrantAheadOfOthers(t *testing.T) {
 	if w.hostOfPeer().exposing != 1 {
 		t.Fatalf("messages wait for %d GRANTs, want 1", w.hostOfPeer().exposing)
 	}
+	if s := e.keys.by[region].sock; first.behindGrant(&txMsg{sock: s, nth: 1}) || !first.behindGrant(&txMsg{sock: s, nth: e.clock + 1}) {
+		t.Error("what was submitted ahead of Expose waits, or what is submitted behind it does not")
+	}
 	c[0].sendMsg(sock[0][0], 0, 31, 3)
 	other.sendMsg(another, 0, 0, 4)
 	for n := 0; w.hostOfPeer().exposing > 0; n++ {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -131,7 +132,8 @@ const mostNamed = 8
 
 // notHere is EADDRNOTAVAIL, naming the addresses that there are.
 func (as *addresses) notHere(addr netip.Addr) error {
-	all := slices.SortedFunc(maps.Keys(as.by), netip.Addr.Compare)
+	all := slices.Collect(maps.Keys(as.by))
+	ctl.Sort(all, netip.Addr.Compare)
 	more := ""
 	if len(all) > mostNamed {
 		all, more = all[:mostNamed], " and others"

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -52,7 +53,7 @@ func Lookup(ctx context.Context, r Resolver, network, host string) (netip.Addr, 
 	for i := range found {
 		found[i] = found[i].Unmap()
 	}
-	slices.SortFunc(found, netip.Addr.Compare)
+	sort.Slice(found, func(i, j int) bool { return found[i].Less(found[j]) }) // slices.SortFunc of them is ten kilobytes of the program
 	found = slices.Compact(found)
 	switch len(found) {
 	case 0:
