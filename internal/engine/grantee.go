@@ -29,7 +29,7 @@ type grantee struct {
 // allowance is the grants of one instance of a peer's daemon.
 type allowance struct {
 	shares shares        // of its table of what we allow it
-	lanes  map[*peer]int // grants made on a lane, by lanes that have some
+	lanes  map[*peer]int // grants made on a connection, by connections that have some
 	live   chores.Rounds[grantee]
 	asked  chores.Rounds[grantee]
 

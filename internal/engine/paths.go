@@ -82,7 +82,7 @@ func (p *peer) moveOn(sl *slot) bool {
 		p.leaveTurn(sl)
 		ds.refresh(sl) // with what is news of p
 		ds.home(sl)
-		if w, ok := sl.way.(*peer); ok && p.wasUp && !p.isUp {
+		if w, ok := sl.way.(*peer); ok && p.wasUp && !p.isUp && !p.parted {
 			w.owesUp(sl)
 		}
 		return true

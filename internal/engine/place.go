@@ -48,7 +48,8 @@ func (ds *destinations) takePlace(sl *slot) {
 	ds.home(sl)
 }
 
-// home leads sl, which has a place, to where it goes; nowhere, if there is no room for one more peer.
+// home leads sl, which has a place, to where it goes, with the messages that wait in it; nowhere, if there
+// is no room for one more peer.
 func (ds *destinations) home(sl *slot) {
 	w, _ := ds.wayTo(sl.sock, sl.addr)
 	ds.leadBy(sl, w)

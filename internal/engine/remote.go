@@ -13,8 +13,9 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// remote is a peer's address as seen from one local address: what the peer's lanes share.
-// Each lane is a connection of its own, see peer.
+// remote is a peer's address as seen from one local address: what the connections to it share.
+// There is one in each lane and path, see peer. Code about a remote and about keys calls
+// these connections its lanes.
 type remote struct {
 	local  *localAddr
 	addr   netip.Addr

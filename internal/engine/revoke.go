@@ -12,7 +12,8 @@ import (
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// A key is taken back from a peer in two parts.
+// A key is taken back from a peer in two parts. With several paths a lane has several connections, and
+// what is said of lanes here is true of each connection.
 //
 // First the peer is asked, with a REVOKE on each lane that carried a GRANT of the key.
 // There the REVOKE arrives behind the GRANT. When all those lanes have answered REVOKED,

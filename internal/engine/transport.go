@@ -15,7 +15,7 @@ import (
 //	*nowhere    none yet: the destination has no place, or there is no room for its peer (place.go)
 //
 // A destination always has one, slot.way. A message stays with it: a destination with messages
-// leaves no transport but nowhere.
+// leaves no transport but nowhere, or a connection for another one when paths change (paths.go).
 type transport interface {
 	// take sends t, or has it wait in its destination.
 	take(t *txMsg)
