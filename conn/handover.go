@@ -70,7 +70,7 @@ func (c *Conn) handOver(a *crossing.Messages) {
 	s.Counters(&c.stats)
 	s.I64s(&c.rtt.Last, &c.rtt.Smoothed, &c.rtt.Least, &c.rtt.At)
 	refusing := slices.Collect(maps.Keys(c.in.refusing))
-	sort.Slice(refusing, func(i, j int) bool { return refusing[i] < refusing[j] }) // so that the same state has the same bytes
+	sort.Slice(refusing, func(i, j int) bool { return refusing[i] < refusing[j] }) //nolint:modernize // slices.Sort of ports is kilobytes of the program
 	for i := range s.Count(len(refusing), allPorts, 2) {
 		port := handover.Nth(s, refusing, i)
 		s.U16(&port)

@@ -30,7 +30,7 @@ func (g *Grants) Adopt(state []byte) error { return handover.Adopt(state, g.hand
 
 func (g *Grants) handOver(s *handover.State) {
 	keys := slices.Collect(maps.Keys(g.keys))
-	sort.Slice(keys, func(i, j int) bool { return keys[i] < keys[j] }) // so that the same state has the same bytes
+	sort.Slice(keys, func(i, j int) bool { return keys[i] < keys[j] }) //nolint:modernize // slices.Sort of keys is kilobytes of the program
 	for i := range s.Count(len(keys), mostKeys, 8+8+2+4+4+1+4+4+4) {
 		k := g.keys[handover.Nth(s, keys, i)]
 		if s.Reads() {
