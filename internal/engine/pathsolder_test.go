@@ -9,6 +9,7 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // A daemon that knows no paths comes in place of one that does. A socket in a further path finds that out by path 0,
@@ -114,6 +115,8 @@ func TestPathsClosedWithoutRoom(t *testing.T) {
 	if h := w.hostOfPeer(); b.read() != 0 || h.paths != 4 || len(h.lanes) != 1 || !w.es[0].dests.nowhere.paths {
 		t.Fatalf("%d paths, %d connections of %d, want 4 and 1 and no message", h.paths, len(h.lanes), len(w.es[0].peers.all))
 	}
+	w.still(0)
+	w.succeed(0, func(d verbs.Device) verbs.Device { return d }, Config{Paths: 4, MaxPeers: 4}, &opSide{raw: a})
 	for n := range uint32(3) {
 		a.put(func(e *shm.Entry) { *e.SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: other, Slot: 2 + n} })
 	}

@@ -45,6 +45,7 @@ func (ks *keyTable) tellRevoke(r *region, keys []verbs.PeerKey) {
 			// It cannot be asked: the end of the registration is the end. An
 			// operation of its that comes later costs it the connection.
 			ks.gaveBack(r, p)
+			e.peers.dropIfNew(p)
 		default:
 			p.asking++
 		}

@@ -194,10 +194,10 @@ func (o *options) more(r *rand.Rand) {
 // sendsToAnybody draws in which runs some sockets send to whoever is bound.
 func (o *options) sendsToAnybody(r *rand.Rand) { o.anybody = pick(r, 0, 30, 100) }
 
-// waysThere draws that, and in which runs there are several connections between two hosts in each lane.
+// waysThere draws that, and in which runs, which restart from no older version, there are several connections between two hosts in each lane.
 func (o *options) waysThere(r, paths *rand.Rand) {
 	o.sendsToAnybody(r)
-	o.paths = paths.IntN(2) == 0
+	o.paths = paths.IntN(4) == 0
 }
 
 // wantsPaths draws how many paths a daemon wants.
