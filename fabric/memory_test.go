@@ -191,6 +191,26 @@ func TestOthersCookie(t *testing.T) {
 	}
 }
 
+// TestOrderByTarget: what a peer says of where its memory is is made use of, but not by an endpoint that has an order of remote
+// memory.
+func TestOrderByTarget(t *testing.T) {
+	ds := rdstest.StartDaemons(t, 2)
+	for role, want := range map[string]int{"twice": 1, "ordered": 2} {
+		peer := ds[1].Bind(t, ds[1].Open(t), 0)
+		_, cookie := region(t, peer, 65536)
+		ctx, cancel := context.WithCancel(t.Context())
+		writes := make(chan int)
+		go func() { writes <- memory(ctx, peer, cookie) }()
+		p := play(t, "", ds[0], role, peer.LocalAddrPort())
+		p.want("done")
+		p.finish()
+		cancel()
+		if n := <-writes; n != want {
+			t.Errorf("%s: %d writes were left to the peer, want %d", role, n, want)
+		}
+	}
+}
+
 // TestDeregisterWaits: the memory of an operation that waits for a host is not the program's until it has ended.
 func TestDeregisterWaits(t *testing.T) {
 	if testing.Short() {

@@ -165,7 +165,7 @@ func TestPeers(t *testing.T) {
 	checks := map[string]func(*testing.T, *driven){
 		"BoundAgain": boundAgain, "IgnoresStop": ignoresStop, "AnswersWait": answersWait, "Writes": writes,
 		"PollFindsEnd": pollFindsEnd, "BusyFindsEnd": busyFindsEnd, "SentBeforeEnd": sentBeforeEnd, "SentLate": sentLate,
-		"InjectedAtEnd": injectedAtEnd,
+		"InjectedAtEnd": injectedAtEnd, "BoundSince": boundSince,
 	}
 	for _, s := range []string{"", "address,undefined"} {
 		if s != "" && testing.Short() {
@@ -346,5 +346,36 @@ func injectedAtEnd(t *testing.T, p *driven) {
 	r.send(wire{Kind: wCTS, ID: rts.ID, Len: rts.Len, Addr: 1})
 	if data, _ := r.get(wData); data.ID != 1 || rts.Len != 100 {
 		t.Errorf("announced %+v, then %+v", rts, data)
+	}
+}
+
+// boundSince: a notice that nobody was there ends nothing of a socket that has been bound there since.
+func boundSince(t *testing.T, p *driven) {
+	looked := func(r raw) { // when r has its own datagram, the daemon has seen to what was sent before
+		if _, err := r.SendTo(nil, r.LocalAddrPort()); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := r.RecvFrom(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, other := p.raw(0), p.raw(0)
+	port := r.LocalAddrPort().Port()
+	r.Close()
+	p.want("ok", "know %d", port)
+	p.want("ok", "recv 7")
+	p.want("ok", "hold")
+	p.want("ok", "send 1 10")
+	looked(other)
+	r = p.raw(port)
+	r.send(wire{Kind: wRTS, Flags: isTagged, ID: 5, Len: eager, Tag: 7})
+	looked(r)
+	p.want("ok", "go")
+	cts, _ := r.get(wCTS)
+	r.send(wire{Kind: wData, ID: cts.Addr}, make([]byte, eager)...)
+	got := []string{p.do("done"), p.do("done")}
+	slices.Sort(got)
+	if want := []string{fmt.Sprint("0 0 ", refused), fmt.Sprint("7 ", eager, " 0")}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -16,7 +16,7 @@ ssize_t rfi_issue(struct rfi_ep *ep, const struct call *c, enum op_kind kind, ui
 	for (op->iovs = kind == OP_ATOMIC ? 0 : op->iovs; op->iovs < c->results; op->iovs++)
 		op->iov[op->iovs] = (struct iovec){c->result[op->iovs].addr, c->result[op->iovs].count * c->size};
 	if (kind == OP_MSG || kind == OP_RTS)
-		rfi_op_start(ep, op, Q_MSG);
+		rfi_queue(ep, op, Q_MSG);
 	else
 		rfi_rma_start(ep, op, copy);
 	return 0;

@@ -64,6 +64,7 @@ static int w_open(struct rfi_domain *d, size_t class, enum fi_wait_obj wait, voi
  * memory for it the queue is overrun, and rfi_cq_add returns false. */
 bool rfi_cq_add(struct waitable *w, const struct cqe *e)
 {
+	w->domain->idle = 0;
 	if (w->count == w->room) {
 		size_t more = w->room ? 2 * w->room : 64;
 		struct cqe *to = malloc(more * sizeof *to);
@@ -126,7 +127,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t n, fi_addr_t *s
 	if (w->count < n || !n)
 		rfi_progress_all(w->domain);
 	ssize_t got = take(w, buf, n, src);
-	unsigned idle = w->idle = got != -FI_EAGAIN ? 0 : w->idle < IDLE_READS ? w->idle + 1 : IDLE_READS;
+	unsigned *vain = &w->domain->idle, idle = *vain = got != -FI_EAGAIN ? 0 : *vain < IDLE_READS ? *vain + 1 : IDLE_READS;
 	rfi_unlock(w->domain);
 	if (idle >= IDLE_READS)
 		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);

@@ -234,6 +234,7 @@ int rfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
 	};
 	ep->domain = DOMAIN(domain);
 	ep->caps = info->caps;
+	ep->ordered = (tx->msg_order | rx->msg_order) & RMA_ORDERS;
 	ep->tx_flags = tx->op_flags;
 	ep->rx_flags = rx->op_flags;
 	ep->tx_size = tx->size ? tx->size : TX_SIZE;

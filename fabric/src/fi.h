@@ -44,7 +44,7 @@
 enum {
 	IOV_LIMIT = 4,
 	INJECT_SIZE = 4096,
-	TX_SIZE = 1024,          /* operations of an endpoint that are not complete */
+	TX_SIZE = 16384,         /* operations of an endpoint that are not complete */
 	RX_SIZE = 4096,          /* posted receives of an endpoint */
 	REPLIES_MAX = 1 << 17,   /* replies that wait for a peer's room: more than it can have operations */
 	PEER_UNEXPECTED = 8 << 20, /* bytes of unexpected messages after which a peer is asked to announce further ones */
@@ -63,6 +63,7 @@ struct rfi_domain {
 	rds_client *client;
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* of a completion, or of the thread that waits at the daemon */
+	unsigned idle; /* reads of queues in a row that have found nothing */
 	int waiters, closing; /* closing: memory that is being deregistered */
 	bool led;       /* a thread waits at the daemon, */
 	uint64_t leads; /* and how often one has */
@@ -131,7 +132,6 @@ struct waitable {
 	enum fi_cq_format format;
 	struct cqe *ring; /* of room entries, of which count are used from head on */
 	size_t size, room, head, count;
-	unsigned idle; /* reads in a row that have found nothing */
 	uint64_t value, errs; /* of a counter; errs of a queue: errors in the ring */
 };
 
@@ -149,9 +149,8 @@ struct peer {
 	struct link busy;  /* in ep->busy while a queue has something that may go */
 	struct rds_addr addr;
 	uint32_t inc;
-	struct link queue[Q_COUNT], held; /* held: until the direct ones have ended */
+	struct link queue[Q_COUNT];
 	int turn, replies;
-	int indirect, direct; /* reads, writes and atomics: those that it carries out itself, and the others */
 	int owed;          /* operations that wait for its answer */
 	int64_t heard_ms;
 	bool met;          /* something has come from there or arrived there, and nothing was lost since */
@@ -176,7 +175,7 @@ struct op {
 	struct iovec iov[IOV_LIMIT]; /* the memory that it is about; of an atomic: for the result */
 	size_t iovs;
 	size_t len, off;
-	bool owed, indirect, direct;
+	bool owed, direct;
 	struct rds_segment local[IOV_LIMIT]; /* direct: the memory at this end, and where the peer's is */
 	uint64_t cookie, remote_off;
 	char copy[]; /* of an injected payload, an atomic's or a reply's */
@@ -240,7 +239,7 @@ struct rfi_ep {
 	rds_socket *socket;
 	struct rds_addr addr;
 	uint64_t caps, tx_flags, rx_flags;
-	bool selective[2], enabled; /* selective: of TX_CQ, RX_CQ */
+	bool selective[2], enabled, ordered; /* selective: of TX_CQ, RX_CQ; ordered: see rma.c */
 	int failed; /* why the client works no more, positive */
 	size_t min_multi, tx_size, rx_size, tx_used, rx_used;
 	struct matcher match[2]; /* messages, tagged messages */
@@ -310,7 +309,6 @@ void *rfi_named(struct link *table, uint64_t id);
 struct op *rfi_op(struct rfi_ep *, enum op_kind, const struct call *, uint64_t flags, size_t copy, ssize_t *err);
 struct op *rfi_reply_op(struct rfi_ep *, struct peer *, enum op_kind, const struct wire *, size_t copy);
 void rfi_op_iov(struct op *, const struct iovec *, size_t count, bool copy);
-void rfi_op_start(struct rfi_ep *, struct op *, int queue);
 void rfi_op_owe(struct op *);
 void rfi_op_end(struct rfi_ep *, struct op *, int err);
 void rfi_op_free(struct rfi_ep *, struct op *);
@@ -377,6 +375,8 @@ ABSENT(rfi_no_ops_open, struct fid *fid, const char *name, uint64_t flags, void 
 	{.size = sizeof(struct fi_ops), .close = close_, .bind = bind_, .control = control_, .ops_open = rfi_no_ops_open}
 
 /* A flag of operations: no completion but of an error. */
+/* The orders that direct operations do not keep. */
+#define RMA_ORDERS (FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW)
 #define QUIET (1ULL << 60)
 
 #define EP(x) ((struct rfi_ep *)(void *)(x))

@@ -17,9 +17,8 @@ enum { ADDRS_MAX = 64, QUEUE_MAX = 65536, MR_BASIC = 1, KNOWN_MS = 2000 };
 #define RX_CAPS (BOTH_CAPS | RECV_CAPS | FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV | FI_RMA_EVENT)
 #define SEND_CAPS (FI_SEND | FI_READ | FI_WRITE)
 #define TX_CAPS (BOTH_CAPS | SEND_CAPS)
-#define ORDERS                                                                                       \
-	(FI_ORDER_SAS | FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_RMA_RAR | FI_ORDER_RMA_RAW | \
-	 FI_ORDER_RMA_WAW | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
+#define ORDERS                                                                                             \
+	(RMA_ORDERS | FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
 
 /* The most that there is of each attribute. */
 static const struct fi_tx_attr tx_most = {
@@ -237,6 +236,8 @@ static struct fi_info *offer(const struct fi_info *h, const struct rds_addr *src
 	info->tx_attr->size = TX_SIZE;
 	info->rx_attr->size = RX_SIZE;
 	info->tx_attr->op_flags = info->rx_attr->op_flags = 0;
+	uint64_t asked = (h->tx_attr ? h->tx_attr->msg_order : 0) | (h->rx_attr ? h->rx_attr->msg_order : 0);
+	info->tx_attr->msg_order = info->rx_attr->msg_order = asked | (ORDERS & ~RMA_ORDERS); /* those cost direct operations */
 	take_hints(info, h);
 	info->fabric_attr->prov_version = FI_VERSION(1, 0);
 	info->fabric_attr->name = strdup("rdsd");
@@ -265,11 +266,10 @@ int rfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
 	if (!fits(h))
 		return -FI_ENODATA;
 	ssize_t n = host_addrs(addrs);
-	if (ask(node, service, flags, h, addrs, n, &a))
-		return -FI_ENODATA;
-	bool routed = a.has_dest && unspecified(&a.src) && from_route(&a.dest, &route);
+	bool fit = !ask(node, service, flags, h, addrs, n, &a);
+	bool routed = fit && a.has_dest && unspecified(&a.src) && from_route(&a.dest, &route);
 	/* The address that the route to the destination has comes first. */
-	for (int pass = 0; pass < 2; pass++)
+	for (int pass = 0; fit && pass < 2; pass++)
 		for (ssize_t i = 0; i < n; i++) {
 			char text[RDS_ADDR_TEXT];
 			if ((routed && !memcmp(route.ip, addrs[i].ip, 16)) != (pass == 0) || !chosen(h, &addrs[i], &a))
@@ -282,6 +282,8 @@ int rfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
 			}
 			last = &(*last)->next;
 		}
+	if (!first)
+		FI_INFO(&rfi_provider, FI_LOG_CORE, "not offered: none of the daemon's %zd addresses is what was asked for\n", n);
 	*info = first;
 	return first ? 0 : -FI_ENODATA;
 }

@@ -97,13 +97,6 @@ void rfi_op_iov(struct op *op, const struct iovec *iov, size_t count, bool copy)
 	}
 }
 
-void rfi_op_start(struct rfi_ep *ep, struct op *op, int queue)
-{
-	op->indirect = queue == Q_RMA && !op->direct;
-	op->peer->indirect += op->indirect;
-	rfi_queue(ep, op, queue);
-}
-
 /* rfi_op_owe notes that op has gone out, and its peer has to answer. */
 void rfi_op_owe(struct op *op)
 {
@@ -123,8 +116,6 @@ void rfi_op_free(struct rfi_ep *ep, struct op *op)
 	} else
 		ep->tx_used--;
 	op->peer->owed -= op->owed;
-	op->peer->indirect -= op->indirect;
-	op->peer->direct -= op->direct;
 	free(op);
 }
 
@@ -150,7 +141,6 @@ struct peer *rfi_peer(struct rfi_ep *ep, const struct rds_addr *addr)
 		return NULL;
 	p->addr = *addr;
 	list_init(&p->busy);
-	list_init(&p->held);
 	lists_init(p->queue, Q_COUNT);
 	list_add(head, &p->link);
 	return p;

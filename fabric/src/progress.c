@@ -51,9 +51,9 @@ int rfi_push(struct rfi_ep *ep, struct peer *p, struct rds_msg *msg)
 	msg->addr = p->addr;
 	msg->flags |= RDS_DONTWAIT;
 	int err = rds_sendmsg(ep->socket, msg);
-	if (err == -ENOBUFS)
+	if (err == -ENOBUFS || err == -EMLINK)
 		p->congested = true;
-	else if (err == -EAGAIN || err == -ENOSPC || err == -EMLINK)
+	else if (err == -EAGAIN || err == -ENOSPC)
 		ep->full = true;
 	else
 		return err;
@@ -162,8 +162,8 @@ static int piece(struct rfi_ep *ep, struct op *op)
 	if (op->kind == OP_WRITE && !op->direct)
 		return chunk(ep, op, W_WRITE, op->iov, op->iovs, op->head.addr, 0);
 	if (op->direct)
-		err = rfi_direct_xmit(ep, op);
-	else if (op->kind == OP_ATOMIC)
+		return rfi_direct_xmit(ep, op);
+	if (op->kind == OP_ATOMIC)
 		err = rfi_xmit(ep, op->peer, &op->head, &copy, 1, 0);
 	else
 		err = rfi_xmit(ep, op->peer, &op->head, op->iov, alone ? 0 : op->iovs, token);
@@ -196,7 +196,9 @@ void rfi_queue(struct rfi_ep *ep, struct op *op, int queue)
 	struct peer *p = op->peer;
 	bool first = list_empty(&p->queue[queue]);
 	list_add(&p->queue[queue], &op->out);
-	if (first && !try(ep, op))
+	if (first)
+		try(ep, op);
+	if (!list_empty(&p->queue[queue]))
 		rds_client_wake(ep->domain->client); /* whoever waits has to wait for room, too */
 	busy(ep, p);
 }
@@ -357,14 +359,15 @@ static void statuses(struct rfi_ep *ep)
 	}
 }
 
-/* lost ends what waits for the peer that a notice is about. One without an address is about several. */
-static void lost(struct rfi_ep *ep, const struct rds_notice *n)
+/* lost ends what waits for the peer that a notice is about, unless another socket than inc has been heard of there
+ * since. One without an address is about several. */
+static void lost(struct rfi_ep *ep, const struct rds_notice *n, uint32_t inc)
 {
 	int err = n->kind == RDS_NO_SOCKET && n->to.port ? FI_ECONNREFUSED : FI_ECONNRESET;
 	for (int i = 0; i < PEER_HEADS; i++)
 		LIST_EACH(l, after, &ep->peers[i]) {
 			struct peer *p = LIST_ENTRY(l, struct peer, link);
-			if (!n->to.port || (p->addr.port == n->to.port && !memcmp(p->addr.ip, n->to.ip, 16)))
+			if (!n->to.port || (p->inc == inc && p->addr.port == n->to.port && !memcmp(p->addr.ip, n->to.ip, 16)))
 				rfi_peer_lost(ep, p, err);
 		}
 }
@@ -372,13 +375,18 @@ static void lost(struct rfi_ep *ep, const struct rds_notice *n)
 void rfi_progress(struct rfi_ep *ep)
 {
 	struct rds_notice notice[NOTICES];
+	uint32_t inc[NOTICES];
 	if (ep->failed)
 		return;
 	ssize_t n = rds_notices(ep->socket, notice, NOTICES); /* behind all that their peers have sent */
+	for (ssize_t i = 0; i < n; i++) {
+		struct peer *p = notice[i].to.port ? rfi_peer(ep, &notice[i].to) : NULL;
+		inc[i] = p ? p->inc : 0;
+	}
 	receive(ep, n > 0 ? ALL : BUDGET);
 	statuses(ep);
 	for (ssize_t i = 0; i < n; i++)
-		lost(ep, &notice[i]);
+		lost(ep, &notice[i], inc[i]);
 	rfi_probe(ep);
 	out(ep);
 }

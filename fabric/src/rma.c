@@ -2,13 +2,10 @@
  * rma.c - reads and writes of a peer's memory. The peer carries them out as it makes progress, or they
  * go directly, as operations of librds, which need no progress of the target.
  *
- * A peer's answer says where the region is, if the target's daemon may use it. Then, if nothing that the
- * peer carries out is on its way to it, operations with registered memory at this end go directly.
- * One that was refused or dropped is carried out by the target: the program sees nothing of it.
- *
- * Order. What the target carries out, or tells its program of, is held until the direct operations ahead of it have ended:
- * they may still be dropped. If one of them is, the target carries out those behind it, too. They may have run already, but
- * nobody was told of them.
+ * A peer's answer says where the region is, if the target's daemon may use it. Then operations with registered
+ * memory at this end go directly. One that was refused or dropped is carried out by the target: the program sees nothing
+ * of it. But it comes behind later ones, and what a connection that broke had brought is written again. So at an endpoint
+ * that was opened with an order of remote memory the targets carry out all.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,10 +26,9 @@ static struct rkey *rkey(struct rfi_ep *ep, const struct peer *p, uint64_t key)
 static bool direct(struct rfi_ep *ep, struct op *op)
 {
 	const struct rkey *k = rkey(ep, op->peer, op->head.tag);
-	bool behind = op->peer->indirect || ep->domain->closing || (op->head.flags & W_CQ_DATA && op->peer->direct);
 	if (k->peer != op->peer || k->key != op->head.tag || op->head.addr < k->base)
 		return false;
-	if (behind || op->kind == OP_ATOMIC || op->len < DIRECT_MIN || op->len > RDS_MAX_TRANSFER)
+	if (ep->ordered || ep->domain->closing || op->kind == OP_ATOMIC || op->len < DIRECT_MIN || op->len > RDS_MAX_TRANSFER)
 		return false;
 	for (size_t i = 0; i < op->iovs; i++)
 		if (rds_segment_at(ep->domain->client, op->iov[i].iov_base, op->iov[i].iov_len, &op->local[i]))
@@ -42,43 +38,14 @@ static bool direct(struct rfi_ep *ep, struct op *op)
 	return true;
 }
 
-/* hold has the target carry out op, behind all that goes directly. What is held lies in the order of the calls. */
-static void hold(struct op *op)
-{
-	struct peer *p = op->peer;
-	struct link *at = p->held.prev;
-	while (at != &p->held && LIST_ENTRY(at, struct op, out)->name.id > op->name.id)
-		at = at->prev;
-	list_del(&op->out);
-	list_add(at->next, &op->out);
-	p->direct -= op->direct;
-	p->owed -= op->owed;
-	op->direct = op->owed = false;
-	op->indirect = true;
-	p->indirect++;
-}
-
-/* go_on queues what was held for p if nothing goes directly any more. */
-static void go_on(struct rfi_ep *ep, struct peer *p)
-{
-	for (struct link *l; !p->direct && (l = p->held.next) != &p->held;) {
-		list_del(l);
-		rfi_queue(ep, LIST_ENTRY(l, struct op, out), Q_RMA);
-	}
-}
-
 /* rfi_rma_start starts op, which may go directly if its payload was not copied. */
 void rfi_rma_start(struct rfi_ep *ep, struct op *op, bool copied)
 {
 	op->direct = !copied && direct(ep, op);
-	op->peer->direct += op->direct;
-	if (!op->direct && op->peer->direct)
-		hold(op);
-	else
-		rfi_op_start(ep, op, Q_RMA);
+	rfi_queue(ep, op, Q_RMA);
 }
 
-/* rfi_direct_xmit sends op. If it cannot go directly any more, the target carries it out. */
+/* rfi_direct_xmit sends op. 0: it cannot go directly any more, and the target carries it out. */
 int rfi_direct_xmit(struct rfi_ep *ep, struct op *op)
 {
 	struct wire w = {.magic = WIRE_MAGIC, .kind = W_WROTE, .len = op->len, .data = op->head.data};
@@ -92,26 +59,24 @@ int rfi_direct_xmit(struct rfi_ep *ep, struct op *op)
 	struct rds_msg msg = {.op = &rdma, .iov = &iov, .iovlen = tells ? 1 : 0};
 	int err = rfi_push(ep, op->peer, &msg);
 	if (!err || err == -EAGAIN || ep->failed)
-		return err;
-	hold(op);
-	go_on(ep, op->peer);
-	return -EAGAIN;
+		return err ? err : 1;
+	op->direct = false;
+	return 0;
 }
 
-/* rfi_direct_end takes the status of op. If it has not run, or runs too early, and the peer is there, the peer carries it out. */
+/* rfi_direct_end takes the status of op. If it has not run, and the peer is there, the peer carries it out. */
 void rfi_direct_end(struct rfi_ep *ep, struct op *op, const struct rds_completion *c, int err)
 {
-	struct peer *p = op->peer;
-	struct link *first = p->held.next;
 	bool refused = c->status == RDS_REMOTE_ERROR, dropped = c->status == RDS_DROPPED && c->err != ECONNREFUSED;
-	bool late = !err && first != &p->held && LIST_ENTRY(first, struct op, out)->name.id < op->name.id;
 	if (refused)
-		rkey(ep, p, op->head.tag)->peer = NULL;
-	if (refused || dropped || late)
-		hold(op);
-	else
+		rkey(ep, op->peer, op->head.tag)->peer = NULL;
+	if (!refused && !dropped) {
 		rfi_op_end(ep, op, err);
-	go_on(ep, p);
+		return;
+	}
+	op->peer->owed -= op->owed;
+	op->direct = op->owed = false;
+	rfi_queue(ep, op, Q_RMA);
 }
 
 /* rfi_direct_leave has the targets carry out what waits to go directly with memory of b, and returns whether b is in use. */
@@ -126,12 +91,8 @@ bool rfi_direct_leave(struct rfi_domain *d, const rds_buffer *b)
 			for (size_t i = 0; i < op->iovs && op->direct; i++)
 				uses = uses || op->local[i].buffer == b;
 			used = used || (uses && op->owed);
-			if (uses && !op->owed)
-				hold(op);
+			op->direct = op->direct && (!uses || op->owed);
 		}
-		for (int i = 0; i < PEER_HEADS; i++) /* this may end operations */
-			LIST_EACH(m, next, &ep->peers[i])
-				go_on(ep, LIST_ENTRY(m, struct peer, link));
 	}
 	return used;
 }

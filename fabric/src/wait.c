@@ -69,6 +69,15 @@ static size_t conditions(struct rfi_domain *d, struct rfi_ep *ep, size_t n)
 	return n;
 }
 
+/* more tells whether something may go out at once: progress ends after some pieces. */
+static bool more(const struct rfi_ep *ep)
+{
+	LIST_EACH(l, after, &ep->busy)
+		if (!ep->full && !LIST_ENTRY(l, struct peer, busy)->congested)
+			return true;
+	return false;
+}
+
 /* lead waits at the daemon for ms, without the lock. */
 static void lead(struct rfi_domain *d, size_t n, int ms)
 {
@@ -109,8 +118,10 @@ int rfi_wait(struct waitable *w, uint64_t want, int timeout_ms)
 			break;
 		}
 		size_t n = 0;
+		bool goes_on = false;
 		LIST_EACH(l, after, &d->eps) {
 			struct rfi_ep *ep = LIST_ENTRY(l, struct rfi_ep, link);
+			goes_on = goes_on || more(ep);
 			if (ep->failed)
 				err = -ep->failed; /* nothing comes any more */
 			else if (!d->led)
@@ -118,6 +129,8 @@ int rfi_wait(struct waitable *w, uint64_t want, int timeout_ms)
 		}
 		if (err)
 			break;
+		if (goes_on)
+			continue;
 		struct timespec at = {.tv_sec = end / 1000, .tv_nsec = end % 1000 * 1000000};
 		if (!n && timeout_ms < 0)
 			pthread_cond_wait(&d->changed, &d->lock);
@@ -162,7 +175,7 @@ static bool armed(struct waitable *w)
 		struct rfi_ep *ep = LIST_ENTRY(l, struct rfi_ep, link);
 		size_t n = conditions(d, ep, 0);
 		late = late || !list_empty(&ep->ops) || !list_empty(&ep->transfers);
-		if (ep->failed || rds_poll_set(ep->socket, d->until, n) || rds_polled(ep->socket, NULL, 0))
+		if (ep->failed || more(ep) || rds_poll_set(ep->socket, d->until, n) || rds_polled(ep->socket, NULL, 0))
 			return false;
 	}
 	ring(w, late);

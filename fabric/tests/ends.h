@@ -18,6 +18,7 @@ enum { LONG = 3 << 20, FEW = 65536, WAIT_MS = 300000, KEY_MINE = 1, KEY_THEIRS =
 
 static char *from, *to; /* LONG bytes each */
 static struct fid_mr *mr_from, *mr_to; /* from and to, while they are registered */
+static uint64_t order; /* of remote memory, that is asked for */
 static enum fi_wait_obj way = FI_WAIT_UNSPEC; /* of the completion queues */
 static struct fid_fabric *fabric;
 static struct fid_domain *domain;
@@ -82,6 +83,7 @@ static struct fi_info *offer(const char *addr)
 	struct fi_info *hints = fi_allocinfo(), *info;
 	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
 	hints->ep_attr->type = FI_EP_RDM;
+	hints->tx_attr->msg_order = order;
 	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
 	hints->fabric_attr->prov_name = strdup("rdsd");

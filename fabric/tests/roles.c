@@ -4,6 +4,7 @@
  *   target   says the port of b, lets peers write, and checks that a flag is never ahead of the data, until a line comes
  *   writer   writes data and then its flag at the target, until a line comes, and says how often
  *   twice    writes the same memory twice at the peer
+ *   ordered  the same, in an order
  *   stuck    writes a second time when a line has come, and deregisters the memory
  *   parting  sends a message to the peer and closes its endpoint, while signals come, and says when twenty have
  */
@@ -144,15 +145,17 @@ static void parting(fi_addr_t addr)
 
 int main(int argc, char **argv)
 {
-	struct fi_info *info = offer(argc > 1 ? argv[1] : NULL);
 	const char *role = argc > 2 ? argv[2] : "";
+	order = strcmp(role, "writer") && strcmp(role, "ordered") ? 0 : FI_ORDER_RMA_WAW | FI_ORDER_RMA_RAW;
+	struct fi_info *info = offer(argc > 1 ? argv[1] : NULL);
+	SHALL((info->tx_attr->msg_order & ~order) == (FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW));
 	open_all(info);
 	fi_addr_t addr = argc > 4 && strcmp(role, "target") ? peer(argv[3], argv[4]) : FI_ADDR_UNSPEC;
 	if (!strcmp(role, "target"))
 		target();
 	else if (!strcmp(role, "writer"))
 		writer(addr);
-	else if (!strcmp(role, "twice"))
+	else if (!strcmp(role, "twice") || !strcmp(role, "ordered"))
 		twice(addr);
 	else if (!strcmp(role, "stuck"))
 		stuck(addr);
