@@ -2,7 +2,6 @@
 package fabric
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -113,63 +112,42 @@ func command(dir string, d *rdstest.Daemon, name string, args ...string) *exec.C
 	return cmd
 }
 
-// sanitized runs a program of tests/ with each of the sanitizers, but for short tests without them.
-func sanitized(t *testing.T, program string, sanitizers ...string) {
+// sanitized does something with what was built plain, and with each of the sanitizers; short tests do without them.
+func sanitized(t *testing.T, do func(t *testing.T, dir string), sanitizers ...string) {
 	t.Helper()
 	for _, s := range append([]string{""}, sanitizers...) {
 		if s != "" && testing.Short() {
 			continue
 		}
-		t.Run("sanitize="+s, func(t *testing.T) {
-			dir := build(t, s)
-			d := rdstest.StartDaemons(t, 1)[0]
-			finish(t, command(dir, d, filepath.Join(dir, program), d.Addr().String()))
-		})
+		t.Run("sanitize="+s, func(t *testing.T) { do(t, build(t, s)) })
+	}
+}
+
+// alone runs a program of tests/ that needs one daemon and no other program.
+func alone(program string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) {
+		d := rdstest.StartDaemons(t, 1)[0]
+		finish(t, command(dir, d, filepath.Join(dir, program), d.Addr().String()))
 	}
 }
 
 // TestCheck: messages, long messages, remote memory, atomics, and the errors of what cannot succeed.
-func TestCheck(t *testing.T) { sanitized(t, "check", "address,undefined") }
+func TestCheck(t *testing.T) { sanitized(t, alone("check"), "address,undefined") }
 
 // TestThreads: threads share a domain, its endpoints, queues and memory.
-func TestThreads(t *testing.T) { sanitized(t, "threads", "address,undefined", "thread") }
+func TestThreads(t *testing.T) { sanitized(t, alone("threads"), "address,undefined", "thread") }
 
 // TestDaemonEnds: operations end with an error when the daemon ends, and a program that opens its domain again goes on.
 func TestDaemonEnds(t *testing.T) {
 	dir := build(t, "")
 	d := rdstest.StartDaemons(t, 1)[0]
-	cmd := command(dir, d, filepath.Join(dir, "check"), d.Addr().String(), "end")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	kill := time.AfterFunc(patience(t), func() { cmd.Process.Kill() })
-	defer kill.Stop()
-	lines := bufio.NewScanner(out)
-	for _, want := range []string{"ready", "ended"} {
-		if !lines.Scan() || lines.Text() != want {
-			cmd.Process.Kill()
-			t.Fatalf("no %q: %v\n%s", want, cmd.Wait(), stderr.String())
-		}
-		if want == "ready" {
-			d.Stop()
-		} else {
-			d.Start(t)
-			in.Write([]byte("\n"))
-		}
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, stderr.String())
-	}
+	p := talk(t, command(dir, d, filepath.Join(dir, "check"), d.Addr().String(), "end"))
+	p.want("ready")
+	d.Stop()
+	p.want("ended")
+	d.Start(t)
+	p.say("")
+	p.finish()
 }
 
 // pingPong lets fi_pingpong exchange messages of all sizes between two hosts, and check them.

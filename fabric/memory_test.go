@@ -1,11 +1,9 @@
 package fabric
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"path/filepath"
 	"strconv"
@@ -16,94 +14,27 @@ import (
 	"github.com/rdsd/rdsd/rdstest"
 )
 
-// A role is a program of tests/roles.c.
-type role struct {
-	t      *testing.T
-	out    *bufio.Scanner
-	say    func(string)
-	finish func()
-}
-
-// play starts one and ends it with the test.
-func play(t *testing.T, sanitize string, d *rdstest.Daemon, name string, peer netip.AddrPort) *role {
+// play starts a role of tests/roles.c.
+func play(t *testing.T, d *rdstest.Daemon, name string, peer netip.AddrPort) *program {
 	t.Helper()
-	dir := build(t, sanitize)
-	cmd := command(dir, d, filepath.Join(dir, "roles"), d.Addr().String(), name, peer.Addr().String(), strconv.Itoa(int(peer.Port())))
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	kill := time.AfterFunc(patience(t), func() { cmd.Process.Kill() })
-	ended := false
-	r := &role{t: t, out: bufio.NewScanner(stdout), say: func(line string) { fmt.Fprintln(stdin, line) }}
-	r.finish = func() {
-		ended = true
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("%s: %v\n%s", name, err, stderr.String())
-		}
-	}
-	t.Cleanup(func() {
-		if !ended {
-			cmd.Process.Kill()
-			r.finish()
-		}
-		kill.Stop()
-	})
-	return r
-}
-
-// line returns the program's next line. If it has ended the test is over.
-func (r *role) line() string {
-	r.t.Helper()
-	if !r.out.Scan() {
-		r.t.FailNow()
-	}
-	return r.out.Text()
-}
-
-// want reads the program's next line, which has to be this one.
-func (r *role) want(line string) {
-	r.t.Helper()
-	if got := r.line(); got != line {
-		r.t.Fatalf("the program says %q, want %q", got, line)
-	}
+	return talk(t, command(build(t, ""), d, filepath.Join(build(t, ""), "roles"), d.Addr().String(), name, peer.Addr().String(), strconv.Itoa(int(peer.Port()))))
 }
 
 // TestMemory: remote memory, closing and attributes, of two endpoints of one process.
-func TestMemory(t *testing.T) {
-	for _, s := range []string{"", "address,undefined"} {
-		if s != "" && testing.Short() {
-			continue
-		}
-		t.Run("sanitize="+s, func(t *testing.T) {
-			dir := build(t, s)
-			d := rdstest.StartDaemons(t, 1)[0]
-			finish(t, command(dir, d, filepath.Join(dir, "memory"), d.Addr().String()))
-		})
-	}
-}
+func TestMemory(t *testing.T) { sanitized(t, alone("memory"), "address,undefined") }
 
 // TestOrder: a flag is never ahead of the data that was written before it, and a read not ahead of a write, though connections
 // break again and again and operations are dropped.
 func TestOrder(t *testing.T) {
 	const least = 8
 	ds := rdstest.StartDaemons(t, 2)
-	target := play(t, "", ds[0], "target", netip.AddrPort{})
+	target := play(t, ds[0], "target", netip.AddrPort{})
 	port, err := strconv.Atoi(target.line())
 	if err != nil {
 		t.Fatal(err)
 	}
 	target.want("ready")
-	writer := play(t, "", ds[1], "writer", netip.AddrPortFrom(ds[0].Addr(), uint16(port)))
+	writer := play(t, ds[1], "writer", netip.AddrPortFrom(ds[0].Addr(), uint16(port)))
 	writer.want("ready")
 	ended := make(chan struct{})
 	go func() { // a program that finds a mistake ends
@@ -179,7 +110,7 @@ func TestOthersCookie(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	writes := make(chan int)
 	go func() { writes <- memory(ctx, peer, cookie) }()
-	p := play(t, "", ds[0], "twice", peer.LocalAddrPort())
+	p := play(t, ds[0], "twice", peer.LocalAddrPort())
 	p.want("done")
 	p.finish()
 	cancel()
@@ -201,7 +132,7 @@ func TestOrderByTarget(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		writes := make(chan int)
 		go func() { writes <- memory(ctx, peer, cookie) }()
-		p := play(t, "", ds[0], role, peer.LocalAddrPort())
+		p := play(t, ds[0], role, peer.LocalAddrPort())
 		p.want("done")
 		p.finish()
 		cancel()
@@ -221,7 +152,7 @@ func TestDeregisterWaits(t *testing.T) {
 	peer := ds[1].Bind(t, ds[1].Open(t), 0)
 	_, cookie := region(t, peer, 3<<20)
 	go memory(t.Context(), peer, cookie)
-	p := play(t, "", ds[0], "stuck", peer.LocalAddrPort())
+	p := play(t, ds[0], "stuck", peer.LocalAddrPort())
 	p.want("ready")
 	if err := ds[1].Stop(); err != nil {
 		t.Fatal(err)
@@ -249,7 +180,7 @@ func TestCloseWithSignals(t *testing.T) {
 	if err := ds[1].Stop(); err != nil { // so that it does not arrive
 		t.Fatal(err)
 	}
-	p := play(t, "", ds[0], "parting", peer)
+	p := play(t, ds[0], "parting", peer)
 	p.want("waits")
 	p.want("closed")
 	p.finish()

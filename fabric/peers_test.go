@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -10,10 +9,8 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rdsd/rdsd/rds"
 	"github.com/rdsd/rdsd/rdstest"
@@ -42,10 +39,8 @@ const wireLen = 48
 
 // A driven is a program of libfabric that does what the test says: tests/driven.c.
 type driven struct {
-	t    *testing.T
+	*program
 	d    *rdstest.Daemon
-	in   func(string)
-	out  *bufio.Scanner
 	at   netip.AddrPort
 	size int // of its completion queue
 }
@@ -53,53 +48,26 @@ type driven struct {
 // drive starts one of those built in dir, and ends it with the test.
 func drive(t *testing.T, dir string) *driven {
 	t.Helper()
-	p := &driven{t: t, d: rdstest.StartDaemons(t, 1)[0]}
-	cmd := command(dir, p.d, filepath.Join(dir, "driven"), p.d.Addr().String())
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	kill := time.AfterFunc(patience(t), func() { cmd.Process.Kill() })
-	p.in = func(line string) { fmt.Fprintln(stdin, line) }
-	p.out = bufio.NewScanner(stdout)
+	p := &driven{d: rdstest.StartDaemons(t, 1)[0]}
+	p.program = talk(t, command(dir, p.d, filepath.Join(dir, "driven"), p.d.Addr().String()))
 	t.Cleanup(func() {
-		defer kill.Stop()
-		p.in("end")
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("driven: %v\n%s", err, stderr.String())
-		}
+		p.say("end")
+		p.finish()
 	})
 	var port uint16
-	if _, err := fmt.Sscan(p.line("its port"), &port, &p.size); err != nil {
+	if _, err := fmt.Sscan(p.line(), &port, &p.size); err != nil {
 		t.Fatal(err)
 	}
 	p.at = netip.AddrPortFrom(p.d.Addr(), port)
 	return p
 }
 
-func (p *driven) line(of string) string {
-	p.t.Helper()
-	if !p.out.Scan() {
-		p.t.Fatalf("%s: no answer", of)
-	}
-	return p.out.Text()
-}
-
 // do has the program carry out a line and returns the answer.
 func (p *driven) do(format string, args ...any) string {
 	p.t.Helper()
 	line := fmt.Sprintf(format, args...)
-	p.in(line)
-	return p.line(line)
+	p.say(line)
+	return p.line()
 }
 
 // want is do with the answer that is wanted.
@@ -164,20 +132,14 @@ func (r raw) want(kind uint8, id uint64, errno syscall.Errno) {
 func TestPeers(t *testing.T) {
 	checks := map[string]func(*testing.T, *driven){
 		"BoundAgain": boundAgain, "IgnoresStop": ignoresStop, "AnswersWait": answersWait, "Writes": writes,
-		"PollFindsEnd": pollFindsEnd, "BusyFindsEnd": busyFindsEnd, "SentBeforeEnd": sentBeforeEnd, "SentLate": sentLate,
+		"PollFindsEnd": findsEnd("poll"), "BusyFindsEnd": findsEnd("busy"), "SentBeforeEnd": sentBeforeEnd, "SentLate": sentLate,
 		"InjectedAtEnd": injectedAtEnd, "BoundSince": boundSince,
 	}
-	for _, s := range []string{"", "address,undefined"} {
-		if s != "" && testing.Short() {
-			continue
+	sanitized(t, func(t *testing.T, dir string) {
+		for _, name := range slices.Sorted(maps.Keys(checks)) {
+			t.Run(name, func(t *testing.T) { checks[name](t, drive(t, dir)) })
 		}
-		t.Run("sanitize="+s, func(t *testing.T) {
-			dir := build(t, s)
-			for _, name := range slices.Sorted(maps.Keys(checks)) {
-				t.Run(name, func(t *testing.T) { checks[name](t, drive(t, dir)) })
-			}
-		})
-	}
+	}, "address,undefined")
 }
 
 // refused is how the program's operations at a socket that has gone end.
@@ -263,24 +225,17 @@ func writes(t *testing.T, p *driven) {
 	p.want(fmt.Sprint(p.size+1), "count")
 }
 
-// pollFindsEnd: a program that polls the descriptor of its queue, without a limit, learns that a peer has ended.
-func pollFindsEnd(t *testing.T, p *driven) {
-	r := p.raw(0)
-	p.want("ok", "know %d", r.LocalAddrPort().Port())
-	p.want("ok", "read")
-	r.get(wRead)
-	r.Close()
-	p.want(fmt.Sprint("0 0 ", refused), "poll")
-}
-
-// busyFindsEnd: so does one that is never idle.
-func busyFindsEnd(t *testing.T, p *driven) {
-	r := p.raw(0)
-	p.want("ok", "know %d", r.LocalAddrPort().Port())
-	p.want("ok", "read")
-	r.get(wRead)
-	r.Close()
-	p.want(fmt.Sprint("0 0 ", refused), "busy")
+// findsEnd: a program that polls the descriptor of its queue, without a limit, learns that a peer has ended. So does one that is
+// never idle.
+func findsEnd(how string) func(*testing.T, *driven) {
+	return func(t *testing.T, p *driven) {
+		r := p.raw(0)
+		p.want("ok", "know %d", r.LocalAddrPort().Port())
+		p.want("ok", "read")
+		r.get(wRead)
+		r.Close()
+		p.want(fmt.Sprint("0 0 ", refused), "%s", how)
+	}
 }
 
 // sentLate: a message for a peer without room, sent by a program that polls without having looked again, goes out when
@@ -298,7 +253,7 @@ func sentLate(t *testing.T, p *driven) {
 	if w, _ := r.get(wMsg); w.Tag != 5 {
 		t.Errorf("tag %d", w.Tag)
 	}
-	if got := p.line("late"); got != "0 0 0" {
+	if got := p.line(); got != "0 0 0" {
 		t.Error(got)
 	}
 }
@@ -341,7 +296,7 @@ func injectedAtEnd(t *testing.T, p *driven) {
 	r.send(wire{Kind: wMsg, Flags: isTagged, Tag: 3})
 	p.want("here", "peek 3") // and so what came ahead of it
 	p.want("ok", "inject 7 100")
-	p.in("end")
+	p.say("end")
 	rts, _ := r.get(wRTS)
 	r.send(wire{Kind: wCTS, ID: rts.ID, Len: rts.Len, Addr: 1})
 	if data, _ := r.get(wData); data.ID != 1 || rts.Len != 100 {

@@ -187,7 +187,9 @@ CALL(at_compmsg, rfi_atomic, (ARG_EP, const struct fi_msg_atomic *m, ARG_COMPARE
 
 #define VALID(name, form) \
 	static int name(ARG_EP, ARG_HOW, size_t *count) { return rfi_atomic_valid(form, type, op, count); }
-VALID(write_valid, F_WRITE) VALID(fetch_valid, F_FETCH) VALID(comp_valid, F_COMPARE)
+VALID(write_valid, F_WRITE)
+VALID(fetch_valid, F_FETCH)
+VALID(comp_valid, F_COMPARE)
 
 struct fi_ops_atomic rfi_atomic_ops = {
 	.size = sizeof(struct fi_ops_atomic), .write = at_write, .writev = at_writev, .writemsg = at_writemsg,

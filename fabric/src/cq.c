@@ -308,8 +308,10 @@ static uint64_t cntr_readerr(struct fid_cntr *fid) { return look(WAITABLE(fid), 
 		return 0;                                 \
 	}
 
-CHANGE(cntr_add, false, true) CHANGE(cntr_set, false, false)
-CHANGE(cntr_adderr, true, true) CHANGE(cntr_seterr, true, false)
+CHANGE(cntr_add, false, true)
+CHANGE(cntr_set, false, false)
+CHANGE(cntr_adderr, true, true)
+CHANGE(cntr_seterr, true, false)
 
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {

@@ -188,9 +188,12 @@ static int cm_getname(fid_t fid, void *addr, size_t *len)
 	return room < full ? -FI_ETOOSMALL : 0;
 }
 
-ABSENT(no_setname, fid_t fid, void *addr, size_t len) ABSENT(no_getpeer, struct fid_ep *ep, void *addr, size_t *len)
-ABSENT(no_connect, struct fid_ep *ep, const void *addr, const void *param, size_t len) ABSENT(no_listen, struct fid_pep *p)
-ABSENT(no_accept, struct fid_ep *ep, const void *param, size_t len) ABSENT(no_shutdown, struct fid_ep *ep, uint64_t flags)
+ABSENT(no_setname, fid_t fid, void *addr, size_t len)
+ABSENT(no_getpeer, struct fid_ep *ep, void *addr, size_t *len)
+ABSENT(no_connect, struct fid_ep *ep, const void *addr, const void *param, size_t len)
+ABSENT(no_listen, struct fid_pep *pep)
+ABSENT(no_accept, struct fid_ep *ep, const void *param, size_t len)
+ABSENT(no_shutdown, struct fid_ep *ep, uint64_t flags)
 ABSENT(no_reject, struct fid_pep *pep, fid_t handle, const void *param, size_t len)
 ABSENT(no_join, struct fid_ep *ep, const void *addr, uint64_t flags, struct fid_mc **mc, void *context)
 

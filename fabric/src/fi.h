@@ -67,6 +67,7 @@ struct rfi_domain {
 	int waiters, closing; /* closing: memory that is being deregistered */
 	bool led;       /* a thread waits at the daemon, */
 	uint64_t leads; /* and how often one has */
+	bool armed;     /* a descriptor may be polled, and nothing has woken it since */
 	struct link eps, mrs[MR_HEADS]; /* memory by key */
 	int refs;
 	struct rfi_domain *events; /* of the fabric */
@@ -293,6 +294,7 @@ void rfi_count(struct rfi_ep *, int counter, bool failed);
 /* wait.c. rfi_wait returns 0 when w has n entries or counts to n, or has an error, -FI_EAGAIN after timeout_ms, or why an endpoint has failed. */
 int rfi_wait(struct waitable *w, uint64_t n, int timeout_ms);
 void rfi_changed(struct waitable *);
+void rfi_wake(struct rfi_domain *);
 int rfi_fds_open(struct waitable *);
 int rfi_fds_watch(struct waitable *, struct rfi_ep *);
 int rfi_trywait(struct fid_fabric *, struct fid **, int);

@@ -199,7 +199,7 @@ void rfi_queue(struct rfi_ep *ep, struct op *op, int queue)
 	if (first)
 		try(ep, op);
 	if (!list_empty(&p->queue[queue]))
-		rds_client_wake(ep->domain->client); /* whoever waits has to wait for room, too */
+		rfi_wake(ep->domain); /* whoever waits has to wait for room, too */
 	busy(ep, p);
 }
 
@@ -387,6 +387,7 @@ void rfi_progress(struct rfi_ep *ep)
 	statuses(ep);
 	for (ssize_t i = 0; i < n; i++)
 		lost(ep, &notice[i], inc[i]);
-	rfi_probe(ep);
+	if (!list_empty(&ep->ops))
+		rfi_probe(ep);
 	out(ep);
 }

@@ -21,6 +21,8 @@ void rfi_progress_all(struct rfi_domain *d)
 /* ring makes the timer of w, which its descriptor watches, readable: see rung. */
 static void ring(struct waitable *w, int rung)
 {
+	if (!rung && !w->rung)
+		return;
 	struct itimerspec at = {.it_value = {.tv_sec = rung == 1 ? PROBE_MS / 1000 : 0, .tv_nsec = rung == 2}};
 	timerfd_settime(w->evfd, 0, &at, NULL);
 	w->rung = rung;
@@ -37,6 +39,14 @@ void rfi_changed(struct waitable *w)
 	pthread_cond_broadcast(&d->changed);
 	if (d->led)
 		rds_client_wake(d->client);
+}
+
+/* rfi_wake has whoever waits at the daemon, or polls a descriptor, look again: there is more to wait for. */
+void rfi_wake(struct rfi_domain *d)
+{
+	if (d->led || d->armed)
+		rds_client_wake(d->client);
+	d->armed = false;
 }
 
 /* until appends a condition to d->until, which has n. Without memory it is left out: the wait ends with its slice. */
@@ -179,6 +189,7 @@ static bool armed(struct waitable *w)
 			return false;
 	}
 	ring(w, late);
+	d->armed = true;
 	return true;
 }
 
