@@ -3,13 +3,12 @@ package conn
 import (
 	"errors"
 	"maps"
-	"slices"
-	"sort"
 
 	"github.com/rdsd/rdsd/conn/cong"
 	"github.com/rdsd/rdsd/conn/internal/crossing"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 var errNotDown = errors.New("conn: handed over before it is halted and Down")
@@ -69,8 +68,7 @@ func (c *Conn) handOver(a *crossing.Messages) {
 	}
 	s.Counters(&c.stats)
 	s.I64s(&c.rtt.Last, &c.rtt.Smoothed, &c.rtt.Least, &c.rtt.At)
-	refusing := slices.Collect(maps.Keys(c.in.refusing))
-	sort.Slice(refusing, func(i, j int) bool { return refusing[i] < refusing[j] }) //nolint:modernize // slices.Sort of ports is kilobytes of the program
+	refusing := lists.Sorted(maps.Keys(c.in.refusing)) // so that the same state has the same bytes
 	for i := range s.Count(len(refusing), allPorts, 2) {
 		port := handover.Nth(s, refusing, i)
 		s.U16(&port)

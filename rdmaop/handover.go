@@ -3,13 +3,13 @@ package rdmaop
 import (
 	"errors"
 	"maps"
-	"slices"
-	"sort"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/verbs"
-	"golang.org/x/sys/unix"
 )
 
 // ErrInFlight: an operation in flight uses a key, so the state cannot be handed over. The
@@ -29,8 +29,7 @@ func (g *Grants) Encode(version uint16) ([]byte, error) { return handover.Encode
 func (g *Grants) Adopt(state []byte) error { return handover.Adopt(state, g.handOver) }
 
 func (g *Grants) handOver(s *handover.State) {
-	keys := slices.Collect(maps.Keys(g.keys))
-	sort.Slice(keys, func(i, j int) bool { return keys[i] < keys[j] }) //nolint:modernize // slices.Sort of keys is kilobytes of the program
+	keys := lists.Sorted(maps.Keys(g.keys)) // in order, so that the same state has the same bytes
 	for i := range s.Count(len(keys), mostKeys, 8+8+2+4+4+1+4+4+4) {
 		k := g.keys[handover.Nth(s, keys, i)]
 		if s.Reads() {

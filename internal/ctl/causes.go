@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 const (
@@ -80,7 +82,7 @@ func (j *judgement) refused() {
 		}
 	}
 	list := slices.Clone(j.Errors)
-	sortStable(list, func(a, b ErrorInfo) int { return b.Last.Compare(a.Last) })
+	lists.SortStable(list, func(a, b ErrorInfo) int { return b.Last.Compare(a.Last) })
 	for i := range list {
 		e := &list[i]
 		f := Finding{Level: LevelWarn, Check: FindRefused, About: e.Peer.String(), Text: fmt.Sprintf("%v was turned away", e.Peer),

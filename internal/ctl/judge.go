@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 // Facts is what Judge judges a daemon by. Lists that are not known are nil.
@@ -119,7 +121,7 @@ func Judge(f *Facts) []Finding {
 		i := slices.IndexFunc(j.out, func(x Finding) bool { return x.Check == kind })
 		j.out = append(j.out, Finding{Level: j.out[i].Level, Check: kind, Text: fmt.Sprintf("%d more findings as this one: %s", n, j.out[i].Text), Who: j.out[i].Who, Do: j.out[i].Do})
 	}
-	sortStable(j.out, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) }) // error before warn
+	lists.SortStable(j.out, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) }) // error before warn
 	return j.out
 }
 
@@ -153,7 +155,7 @@ func (j *judgement) engine() {
 // peers judges the connections, once for each host: by the lane that has waited for longest.
 func (j *judgement) peers() {
 	list := slices.Clone(j.Peers)
-	sortStable(list, func(a, b PeerInfo) int {
+	lists.SortStable(list, func(a, b PeerInfo) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(b.OldestUnacked, a.OldestUnacked))
 	})
 	seen := map[told]bool{}

@@ -3,6 +3,7 @@ package ctl
 import (
 	"time"
 
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -16,7 +17,7 @@ func OfflineSockets(r *stats.ListReader) *Response {
 	}
 	info := r.Info()
 	resp.offline(KindSockets, info.At, info.Sockets, len(rows), torn)
-	Sort(resp.Sockets, bySocket)
+	lists.Sort(resp.Sockets, bySocket)
 	return resp
 }
 
@@ -29,7 +30,7 @@ func OfflinePeers(r *stats.ListReader) *Response {
 	}
 	info := r.Info()
 	resp.offline(KindPeers, info.At, info.Peers, len(rows), torn)
-	Sort(resp.Peers, byPeer)
+	lists.Sort(resp.Peers, byPeer)
 	return resp
 }
 

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 // Ping is one answered ping.
@@ -61,7 +63,7 @@ func (r *PingReport) Summarize() {
 	if len(rtts) == 0 {
 		return
 	}
-	Sort(rtts, cmp.Compare)
+	lists.Sort(rtts, cmp.Compare)
 	rank := func(percent int) time.Duration { return rtts[max(0, (len(rtts)*percent+99)/100-1)] }
 	r.Min, r.P50, r.P99, r.Max = rtts[0], rank(50), rank(99), rtts[len(rtts)-1]
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -99,7 +100,7 @@ func Processes(sockets []SocketInfo, unreceived []Unreceived) []ProcessInfo {
 	for k := range out {
 		out[k].MessageTime, out[k].OperationTime = TimesOf(&took[k].msgs), TimesOf(&took[k].ops)
 	}
-	sortStable(out, func(a, b ProcessInfo) int {
+	lists.SortStable(out, func(a, b ProcessInfo) int {
 		return cmp.Or(cmp.Compare(a.Owner.PID, b.Owner.PID), cmp.Compare(a.Owner.Name, b.Owner.Name))
 	})
 	return out

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 // MaxPingSize is the largest payload of a ping in bytes.
@@ -110,7 +112,7 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 		s.Normalize()
 		s.Upgrade.shownTo(who)
 		s.Users = who.users(s.Users)
-		Sort(s.Users, ByUser)
+		lists.Sort(s.Users, ByUser)
 		resp.Status = &s
 		return err
 	case KindDevices:
@@ -128,12 +130,12 @@ func handle(ctx context.Context, r *Request, who Caller, b Backend, resp *Respon
 			resp.Processes, resp.Sockets = Processes(resp.Sockets, unreceived), nil
 			return err
 		}
-		Sort(resp.Sockets, bySocket)
+		lists.Sort(resp.Sockets, bySocket)
 		return err
 	case KindPeers:
 		resp.Peers, err = b.Peers()
 		resp.Peers = nonNil(resp.Peers)
-		Sort(resp.Peers, byPeer)
+		lists.Sort(resp.Peers, byPeer)
 		return err
 	case KindPing:
 		resp.Ping, err = ping(ctx, r, b)

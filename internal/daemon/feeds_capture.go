@@ -7,10 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdsd/rdsd/internal/capture"
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/version"
-	"golang.org/x/sys/unix"
 )
 
 // maxCaptures is how many captures there are at a time.
@@ -90,7 +92,7 @@ func (b backend) unseen(peer netip.Addr) (out []netip.Addr, err error) {
 		}
 		out = append(out, p.Remote)
 	}
-	ctl.Sort(out, netip.Addr.Compare)
+	lists.Sort(out, netip.Addr.Compare)
 	return slices.Compact(out), nil
 }
 

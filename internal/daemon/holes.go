@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
-	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/quota"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -251,7 +251,7 @@ func (a *admission) handOverHoled(s *handover.State) {
 			users = append(users, u)
 		}
 	}
-	ctl.Sort(users, config.Account.Compare)
+	lists.Sort(users, config.Account.Compare)
 	for i := range s.Count(len(users), mostSessions, 4+4+4) {
 		u := handover.Nth(s, users, i)
 		h := a.holed[u]

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 const (
@@ -153,7 +154,7 @@ func (j *journal) distinct(v ctl.View) (out []ctl.ErrorInfo, more bool) {
 		}
 	}
 	j.mu.Unlock()
-	ctl.Sort(out, func(a, b ctl.ErrorInfo) int {
+	lists.Sort(out, func(a, b ctl.ErrorInfo) int {
 		return cmp.Or(b.Last.Compare(a.Last), strings.Compare(a.Event, b.Event), a.Peer.Compare(b.Peer))
 	})
 	if len(out) > v.Limit {

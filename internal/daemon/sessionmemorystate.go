@@ -4,12 +4,13 @@ import (
 	"errors"
 	"maps"
 
-	"github.com/rdsd/rdsd/internal/ctl"
+	"golang.org/x/sys/unix"
+
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/failpoint"
 	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/shm"
-	"golang.org/x/sys/unix"
 )
 
 // tagMemory is the memory of one client.
@@ -26,7 +27,7 @@ func (m *sessionMemory) pass(s *handover.State, f *handover.Files, p shm.Params)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		segment, table, bells = m.segment.FD, m.table.FD, [3]int{m.client.Send, m.daemon.Recv, m.daemon.Send}
-		for _, number := range ctl.Sorted(maps.Keys(m.buffers)) {
+		for _, number := range lists.Sorted(maps.Keys(m.buffers)) {
 			if b := m.buffers[number]; !b.ended.Load() {
 				kept = append(kept, b)
 			}

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/engine"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 // tagSessions is the list of control connections.
@@ -195,7 +195,7 @@ func (s *session) handOver(st *handover.State, f *handover.Files) {
 // handOverWaits has the requests that wait go over.
 func (s *session) handOverWaits(st *handover.State) {
 	waits := slices.Collect(maps.Keys(s.waits))
-	ctl.Sort(waits, func(a, b engine.Awaited) int {
+	lists.Sort(waits, func(a, b engine.Awaited) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(s.waits[a], s.waits[b]))
 	})
 	for i := range st.Count(len(waits), mostWaits, 1+4+4) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 // Backlog sums up what is on its way from each socket to each destination, or would be if its
@@ -59,7 +60,7 @@ func (b Inspector) Backlog(v ctl.View) (out []ctl.BacklogInfo, more bool, err er
 	if err == nil && !more {
 		more, err = b.unread(v, &out)
 	}
-	ctl.Sort(out, func(a, b ctl.BacklogInfo) int {
+	lists.Sort(out, func(a, b ctl.BacklogInfo) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), strings.Compare(b.Direction, a.Direction),
 			a.Dest.Compare(b.Dest), cmp.Compare(a.DestPort, b.DestPort))
 	})
@@ -188,7 +189,7 @@ func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 			out = append(out, s)
 		}
 	})
-	ctl.Sort(out, func(a, b ctl.StallInfo) int {
+	lists.Sort(out, func(a, b ctl.StallInfo) int {
 		return cmp.Or(cmp.Compare(b.Oldest, a.Oldest), a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane))
 	})
 	return out, err

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdsd/rdsd/internal/ctl"
-	"golang.org/x/sys/unix"
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 // errDrained is why no socket is bound while the daemon is drained.
@@ -64,9 +65,7 @@ func (d *drains) knows(addr netip.Addr) bool {
 
 // Drains is what is drained: the daemon, single addresses. The engine's goroutine only.
 func (e *Engine) Drains() (all bool, addrs []netip.Addr) {
-	addrs = slices.Collect(maps.Keys(e.drains.of))
-	ctl.Sort(addrs, netip.Addr.Compare)
-	return e.drains.all, addrs
+	return e.drains.all, lists.SortedFunc(maps.Keys(e.drains.of), netip.Addr.Compare)
 }
 
 // maxDrains bounds the drained addresses.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/chores"
-	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/rdmaop"
 )
 
@@ -104,7 +104,7 @@ func (e *Engine) Detach(c *Client) {
 	c.refs++ // until all of it has ended
 	e.clients.all = remove(e.clients.all, c)
 	e.clients.active.Del(&c.inActive)
-	c.freeing = ctl.Sorted(maps.Keys(c.buffers))
+	c.freeing = lists.Sorted(maps.Keys(c.buffers))
 	c.acct.leaving++
 	e.clients.leaving.Add(&c.inLeaving, c)
 	e.chores.Begin(&e.clients.leaving.Chore)

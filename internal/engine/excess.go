@@ -3,7 +3,7 @@ package engine
 import (
 	"cmp"
 
-	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 // Excess returns the processes that are to end so that what the others have in the state of a
@@ -25,7 +25,7 @@ func (e *Engine) Excess(most int) (end []*Client) {
 		return nil
 	}
 	for _, ps := range of {
-		ctl.Sort(ps, func(a, b process) int { return cmp.Compare(b.n, a.n) })
+		lists.Sort(ps, func(a, b process) int { return cmp.Compare(b.n, a.n) })
 	}
 	for all > most {
 		var a *account

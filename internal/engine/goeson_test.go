@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -170,7 +171,7 @@ func (x *played) show(times bool) {
 		fmt.Fprintf(&x.shown, "congested %+v %s\n", c, owner)
 	}
 	peers, _ := in.Peers()
-	ctl.Sort(peers, func(a, b Peer) int { return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane)) })
+	lists.Sort(peers, func(a, b Peer) int { return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane)) })
 	for _, p := range peers {
 		p.Dialed, p.Served = false, ctl.Served{}
 		if !times {

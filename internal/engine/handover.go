@@ -9,8 +9,8 @@ import (
 	"sort"
 
 	"github.com/rdsd/rdsd/conn/msg"
-	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -370,7 +370,7 @@ func (x *crossing) number(m *msg.Msg) uint32 {
 
 // sortedBuffers are c's buffers in the order of their ids.
 func (c *Client) sortedBuffers() (all []*buffer) {
-	for _, id := range ctl.Sorted(maps.Keys(c.buffers)) {
+	for _, id := range lists.Sorted(maps.Keys(c.buffers)) {
 		all = append(all, c.buffers[id])
 	}
 	return all

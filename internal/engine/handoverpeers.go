@@ -10,8 +10,8 @@ import (
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/wire"
-	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/verbs"
 )
 
@@ -156,8 +156,7 @@ func (x *crossing) handOverLane(at *lanePath) {
 // handOverPast has the lanes go over that were forgotten: past, if they are written.
 func (x *crossing) handOverPast(h *remote, past map[lanePath]conn.Past) {
 	s := x.s
-	lanes := slices.Collect(maps.Keys(past))
-	ctl.Sort(lanes, cmp.Compare)
+	lanes := lists.Sorted(maps.Keys(past))
 	for i := range s.Count(len(lanes), keysEach*wire.MaxPaths, 1+8+8+8) {
 		lane := handover.Nth(s, lanes, i)
 		p := past[lane]

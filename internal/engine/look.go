@@ -298,7 +298,7 @@ func (b Inspector) Congested(v ctl.View) (out []ctl.CongestedInfo, more bool, er
 			break
 		}
 	}
-	ctl.Sort(out, func(a, b ctl.CongestedInfo) int {
+	lists.Sort(out, func(a, b ctl.CongestedInfo) int {
 		return cmp.Or(strings.Compare(a.Where, b.Where), a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
 	})
 	return out, more, err

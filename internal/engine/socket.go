@@ -5,11 +5,9 @@ import (
 	"maps"
 	"math"
 	"net/netip"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -132,8 +130,7 @@ const mostNamed = 8
 
 // notHere is EADDRNOTAVAIL, naming the addresses that there are.
 func (as *addresses) notHere(addr netip.Addr) error {
-	all := slices.Collect(maps.Keys(as.by))
-	ctl.Sort(all, netip.Addr.Compare)
+	all := lists.SortedFunc(maps.Keys(as.by), netip.Addr.Compare)
 	more := ""
 	if len(all) > mostNamed {
 		all, more = all[:mostNamed], " and others"

@@ -8,8 +8,9 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sort"
 	"strings"
+
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 // Resolver looks names up. net.DefaultResolver is the system's.
@@ -53,7 +54,7 @@ func Lookup(ctx context.Context, r Resolver, network, host string) (netip.Addr, 
 	for i := range found {
 		found[i] = found[i].Unmap()
 	}
-	sort.Slice(found, func(i, j int) bool { return found[i].Less(found[j]) }) // slices.SortFunc of them is ten kilobytes of the program
+	lists.Sort(found, netip.Addr.Compare)
 	found = slices.Compact(found)
 	switch len(found) {
 	case 0:

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/stats"
 )
 
@@ -74,7 +75,7 @@ type series struct {
 // own.
 func (c *collector) collectPeers(ch chan<- prometheus.Metric, peers []ctl.PeerInfo) (truncated int) {
 	peers = slices.Clone(peers)
-	ctl.Sort(peers, func(a, b ctl.PeerInfo) int {
+	lists.Sort(peers, func(a, b ctl.PeerInfo) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Path, b.Path))
 	})
 	// Each connection has labels of its own.

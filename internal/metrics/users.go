@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdsd/rdsd/internal/ctl"
+	"github.com/rdsd/rdsd/internal/lists"
 )
 
 // MaxUsers bounds the users and accounts with series of their own. The others, the last in the order of
@@ -33,7 +34,7 @@ var userResources = []struct {
 // own.
 func collectUsers(ch chan<- prometheus.Metric, users []ctl.User) (truncated int) {
 	users = slices.Clone(users)
-	ctl.Sort(users, ctl.ByUser)
+	lists.Sort(users, ctl.ByUser)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
