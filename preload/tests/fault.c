@@ -228,7 +228,8 @@ static void raced(size_t n)
 {
 	static char mem[LARGE];
 	int good = 0, bad = 0;
-	char *at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* where no mmap goes by itself, so that nobody else is in the gap when flip fills it */
+	char *at = mmap((void *)0x10000000, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	pthread_t t;
 	atomic_store(&stop, 0);
 	CHECK(at != MAP_FAILED && pthread_create(&t, NULL, flip, at) == 0);
