@@ -81,8 +81,9 @@ func (p *peer) moveOn(sl *slot) bool {
 	if !sl.closed {
 		p.leaveTurn(sl)
 		ds.refresh(sl) // with what is news of p
+		owed := sl.ups != p.ups || p.wasUp && !p.isUp && !p.parted
 		ds.home(sl)
-		if w, ok := sl.way.(*peer); ok && p.wasUp && !p.isUp && !p.parted {
+		if w, ok := sl.way.(*peer); ok && owed {
 			w.owesUp(sl)
 		}
 		return true
@@ -99,11 +100,12 @@ func (p *peer) moveOn(sl *slot) bool {
 	return true
 }
 
-// owesUp has sl, which was told that its former connection is down, be told when p is up.
+// owesUp has sl, which was notified that its former connection is down, be notified when p is up. Destinations that
+// were opened at p are not notified of the first time, so sl alone is behind p.ups.
 func (p *peer) owesUp(sl *slot) {
-	if p.wasUp = true; p.isUp {
-		sl.up++
-		p.c.e.clients.note(sl)
+	if p.isUp || !p.wasUp {
+		sl.ups--
+		p.c.e.dests.refresh(sl)
 	}
 }
 

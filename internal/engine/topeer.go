@@ -99,10 +99,12 @@ func (p *peer) left(sl *slot) {
 func (p *peer) inform(sl *slot) (congested bool) {
 	e := p.c.e
 	sl.sock.cl.table.Slot(sl.idx).StoreState(uint32(p.c.State()))
-	if sl.ups != p.ups || sl.downs != p.downs {
-		sl.up += p.ups - sl.ups
+	if sl.downs != p.downs || sl.ups != p.ups && p.isUp {
 		sl.down += p.downs - sl.downs
-		sl.ups, sl.downs = p.ups, p.downs
+		if sl.downs = p.downs; p.isUp { // else sl may be owed one, see owesUp
+			sl.up += p.ups - sl.ups
+			sl.ups = p.ups
+		}
 		e.clients.note(sl)
 	}
 	e.peers.setSlotReach(sl, p.reach.why)
