@@ -237,6 +237,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"ping", "10.0.0.2", "-size", "-1"}, "rdsctl: ping: -size -1 is not between 0 and 65536 bytes\n"},
 		{[]string{"peer", "reset"}, "rdsctl: peer reset: ADDR is missing; usage: rdsctl peer reset ADDR\n"},
 		{[]string{"peer", "reset", "-lane", "256", "::1"}, "rdsctl: peer reset: lane 256 is not between 0 and 255\n"},
+		{[]string{"peer", "reset", "-path", "8", "::1"}, "rdsctl: peer reset: path 8 is not between 0 and 7\n"},
 		{[]string{"peer", "reset", "a b"}, "rdsctl: peer reset: \"a b\" is not a host's name or IP address\n"},
 		{[]string{"ping", "127.0.0.1", "127.0.0.2"}, "rdsctl: ping takes one argument, \"127.0.0.2\" is one too many\n"},
 		{[]string{"ping", "127.0.0.1", "-c", "-1"}, "rdsctl: ping: -c and -i are not negative\n"},

@@ -74,7 +74,10 @@ func (b *backend) Peers() ([]ctl.PeerInfo, error) {
 		SendCredits: 3, RecvCredits: 4, Resets: 5, Retransmitted: 6, DroppedOps: 9, UnknownOps: 10, Lost: 11}}, b.err
 }
 
-func (b *backend) PeerReset(addr netip.Addr, lane *uint8) (int, error) {
+func (b *backend) PeerReset(addr netip.Addr, lane, path *uint8) (int, error) {
+	if path != nil {
+		return 100 + int(*path), b.err // likewise
+	}
 	if lane != nil {
 		return int(*lane), b.err // the lane's number, to show that the lane arrived
 	}

@@ -40,6 +40,7 @@ func TestNamesOfHosts(t *testing.T) {
 		{"ping two -c 1", exitNotFound, "", "rdsctl: ping: two has 2 addresses (127.0.0.2, 127.0.0.3): write the one that is meant\n"},
 		{"ping nobody -c 1", exitNotFound, "", "rdsctl: ping: nobody: the system's resolver has no address for it; write the address, or add the name to DNS or /etc/hosts\n"},
 		{"ping 10.0.0.300 -c 1", exitUsage, "", "rdsctl: ping: \"10.0.0.300\" is not a host's name or IP address\n"},
+		{"peer reset -path 1 hostb", exitOK, "127.0.0.2: 101 connection(s) reset\n", ""},
 		{"peer reset hostb", exitOK, "127.0.0.2: 2 connection(s) reset\n", ""},
 		{"peer drain hostb -wait 0", exitOK, "", ""},
 		{"check peer hostb", int(checkOK), "peer ok: lane 0 is up\n", ""},

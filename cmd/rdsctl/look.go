@@ -173,7 +173,7 @@ func stallList(now func() time.Time) *listing[ctl.StallInfo] {
 		none:  "no message to a peer is in progress",
 		columns: []column[S]{
 			{head: "REMOTE", field: "remote", text: func(s *S) string { return s.Remote.String() }},
-			{head: "LANE", field: "lane", text: func(s *S) string { return strconv.Itoa(int(s.Lane)) }},
+			{head: "LANE", field: "lane", text: (*S).LanePath},
 			{head: "STATE", field: "state", text: func(s *S) string { return cell(s.State, "unknown") }, tone: func(s *S) text.Color { return stateTone(s.State, true) }},
 			{head: "OLDEST", field: "oldest_ns", text: func(s *S) string { return short(s.Oldest) }},
 			{head: "UNACKED", field: "unacked_messages", text: func(s *S) string { return count(s.UnackedMessages) }, total: sum(func(s *S) uint64 { return s.UnackedMessages })},

@@ -232,8 +232,12 @@ func tlsOf(p *ctl.PeerInfo) string {
 // cipherOf is the cipher suite of a connection, without the beginning that all suites share.
 func cipherOf(p *ctl.PeerInfo) string { return cell(strings.TrimPrefix(p.TLS, "TLS_"), "-") }
 
+// maxPath is the highest path that a lane may have.
+const maxPath = 7
+
 func peerResetVerb(fs *flag.FlagSet) action {
 	lane := fs.Int("lane", -1, "`lane` to reset, 0 to 255; -1: all lanes")
+	path := fs.Int("path", -1, "`path` to reset in each of them, 0 to 7; -1: all paths")
 	return func(ctx context.Context, a *app, o *options, arg string) int {
 		addr, code := a.address(ctx, o, "peer reset", arg)
 		if code != exitOK {
@@ -245,6 +249,12 @@ func peerResetVerb(fs *flag.FlagSet) action {
 			req.Lane = &l
 		case *lane != -1:
 			return a.wrong("peer reset", "lane %d is not between 0 and 255", *lane)
+		}
+		switch n := uint8(*path); {
+		case int(n) == *path && n <= maxPath:
+			req.Path = &n
+		case *path != -1:
+			return a.wrong("peer reset", "path %d is not between 0 and %d", *path, maxPath)
 		}
 		return a.ask(ctx, o, req, a.showReset(addr))
 	}

@@ -115,7 +115,7 @@ func verbs() []verb {
 			prepare: bundleVerb, about: "FILE must not exist, and gets mode 0600. - is standard output. What is missing is named in index.json and on standard error. If the daemon does not answer, the archive has less in it, and the exit status is 3, 5 or 6.",
 			tries: []string{"bundle", "bundle -stacks /tmp/rdsd.tar.gz"}},
 		{name: "peer reset", args: "ADDR", summary: "break the connections to a peer; the next traffic makes new ones; no datagram is lost, operations in progress may be DROPPED",
-			group: groupChange, prepare: peerResetVerb, forms: allForms, words: peerWords, tries: []string{"peer reset 10.0.0.2", "peer reset 10.0.0.2 -lane 3"}},
+			group: groupChange, prepare: peerResetVerb, forms: allForms, words: peerWords, tries: []string{"peer reset 10.0.0.2", "peer reset 10.0.0.2 -lane 3", "peer reset 10.0.0.2 -path 1"}},
 		{name: "peer drain", args: "ADDR", summary: "make senders to a peer wait until peer resume; break its connections when nothing is in progress", group: groupChange,
 			prepare: peerDrainVerb, forms: allForms, words: peerWords,
 			about: "Destinations at the peer look congested to their senders, so that nothing new is sent. Messages that the daemon already has are still sent. When the connections break after a drain, no operation is DROPPED.",

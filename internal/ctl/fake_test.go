@@ -102,7 +102,7 @@ func (f *fake) Peers() ([]PeerInfo, error) {
 	}, nil
 }
 
-func (f *fake) PeerReset(addr netip.Addr, _ *uint8) (int, error) {
+func (f *fake) PeerReset(addr netip.Addr, _, _ *uint8) (int, error) {
 	if f.err != nil {
 		return 0, f.err
 	}

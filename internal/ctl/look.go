@@ -154,6 +154,7 @@ type StallInfo struct {
 	Local     netip.Addr `json:"local"`
 	Remote    netip.Addr `json:"remote"`
 	Lane      uint8      `json:"lane"`
+	Path      uint8      `json:"path,omitzero"`
 	State     string     `json:"state"`
 	Transport string     `json:"transport"`
 
@@ -169,6 +170,9 @@ type StallInfo struct {
 	LastError       string        `json:"last_error"`
 	LastErrorAt     time.Time     `json:"last_error_at,omitzero"`
 }
+
+// LanePath is the connection's lane, and behind a point its path, unless that is 0.
+func (s *StallInfo) LanePath() string { return lanePath(s.Lane, s.Path) }
 
 // EventInfo is an event of the daemon. The daemon's log has it, too.
 type EventInfo struct {

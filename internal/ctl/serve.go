@@ -37,7 +37,7 @@ type Backend interface {
 	// PeerReset breaks every connection to addr in a lane, from any local address, and
 	// returns how many it broke. A nil lane is all lanes. Each connection reconnects by
 	// itself. Its error is ErrNotFound.
-	PeerReset(addr netip.Addr, lane *uint8) (int, error)
+	PeerReset(addr netip.Addr, lane, path *uint8) (int, error)
 	// Config lists the keys, their values and the origins of these.
 	Config() ([]ConfigValue, error)
 	// Reload reads the configuration again. With apply it applies what it can, otherwise it
@@ -205,7 +205,7 @@ func peerReset(r *Request, admin bool, b Backend) (*PeerReset, error) {
 	if !r.Addr.IsValid() {
 		return nil, errorf(CodeBadRequest, "peer reset: no address")
 	}
-	n, err := b.PeerReset(r.Addr, r.Lane)
+	n, err := b.PeerReset(r.Addr, r.Lane, r.Path)
 	return &PeerReset{Addr: r.Addr, Reset: n}, err
 }
 

@@ -12,11 +12,13 @@ func bySocket(a, b SocketInfo) int {
 }
 
 // LanePath is the connection's lane, and behind a point its path, unless that is 0.
-func (i *PeerInfo) LanePath() string {
-	if i.Path == 0 {
-		return strconv.Itoa(int(i.Lane))
+func (i *PeerInfo) LanePath() string { return lanePath(i.Lane, i.Path) }
+
+func lanePath(lane, path uint8) string {
+	if path == 0 {
+		return strconv.Itoa(int(lane))
 	}
-	return fmt.Sprintf("%d.%d", i.Lane, i.Path)
+	return fmt.Sprintf("%d.%d", lane, path)
 }
 
 func byPeer(a, b PeerInfo) int {

@@ -71,8 +71,9 @@ type Request struct {
 	Kind   Kind   `json:"kind"`
 	// Addr is the peer of ping and peer-reset.
 	Addr netip.Addr `json:"addr,omitzero"`
-	// Lane is the lane of peer-reset. If it is absent, all lanes are reset.
+	// Lane and Path are those of peer-reset. If one is absent, all lanes, or all paths, are reset.
 	Lane *uint8 `json:"lane,omitempty"`
+	Path *uint8 `json:"path,omitempty"`
 	// Timeout is for ping. 0 means DefaultPingTimeout; MaxPingTimeout is the most.
 	Timeout time.Duration `json:"timeout_ns,omitzero"`
 	// Size is for ping: its payload in bytes, at most MaxPingSize.

@@ -40,10 +40,10 @@ func (b backend) Peers() ([]ctl.PeerInfo, error) {
 	return out, err
 }
 
-// PeerReset breaks off the connections to addr, in all lanes or one. They come back by
+// PeerReset breaks off the connections to addr, in all lanes and paths or one. They come back by
 // themselves.
-func (b backend) PeerReset(addr netip.Addr, lane *uint8) (int, error) {
-	return b.inspect().PeerReset(addr, lane)
+func (b backend) PeerReset(addr netip.Addr, lane, path *uint8) (int, error) {
+	return b.inspect().PeerReset(addr, lane, path)
 }
 
 // Messages lists the messages of one queue or all.

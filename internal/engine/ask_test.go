@@ -171,7 +171,7 @@ func TestAskLost(t *testing.T) {
 	if len(h.asks.of) != 1 {
 		t.Fatalf("%d questions under way", len(h.asks.of))
 	}
-	ResetPeers(a.e, hostAddr(1), nil)
+	ResetPeers(a.e, hostAddr(1), nil, nil)
 	a.submit(shm.Sub{GiveUp: 20}, a.op(abi.OpWrite, r.Cookie, 0))
 	a.submit(shm.Sub{Len: 20})
 	w.pass(50*ms, w.es...)

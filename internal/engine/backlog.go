@@ -180,7 +180,7 @@ func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 	err = b.eachPeer(func(int) {}, func(p *peer) {
 		i := e.watch.peerInfo(p)
 		if i.QueuedMessages+i.UnackedMessages > 0 {
-			s := ctl.StallInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, State: i.State, Transport: i.Transport,
+			s := ctl.StallInfo{Local: i.Local, Remote: i.Remote, Lane: i.Lane, Path: i.Path, State: i.State, Transport: i.Transport,
 				QueuedMessages: i.QueuedMessages, QueuedBytes: i.QueuedBytes, UnackedMessages: i.UnackedMessages, UnackedBytes: i.UnackedBytes,
 				SendCredits: i.SendCredits, LastError: i.LastError, LastErrorAt: i.LastErrorAt, WaitsFor: p.c.waitsFor(i.QueuedMessages > 0)}
 			if a := oldest[p]; a != nil {
@@ -190,7 +190,7 @@ func (b Inspector) Stalls() ([]ctl.StallInfo, error) {
 		}
 	})
 	lists.Sort(out, func(a, b ctl.StallInfo) int {
-		return cmp.Or(cmp.Compare(b.Oldest, a.Oldest), a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane))
+		return cmp.Or(cmp.Compare(b.Oldest, a.Oldest), a.Remote.Compare(b.Remote), cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Path, b.Path))
 	})
 	return out, err
 }

@@ -78,10 +78,10 @@ func TestCarriedAcrossBreak(t *testing.T) {
 		for range i { // later in each round
 			turn()
 		}
-		ResetPeers(a.e, b.e.addrs.all[0].addr, nil)
+		ResetPeers(a.e, b.e.addrs.all[0].addr, nil, nil)
 		if i%2 == 1 {
 			turn()
-			ResetPeers(b.e, a.e.addrs.all[0].addr, nil)
+			ResetPeers(b.e, a.e.addrs.all[0].addr, nil, nil)
 		}
 		w.run()
 		w.run()

@@ -314,7 +314,7 @@ func (x *played) cut() {
 	x.net.Faults.Unreachable = 1e6
 	for _, e := range x.es {
 		for i := range x.es {
-			ResetPeers(e, hostAddr(i), nil)
+			ResetPeers(e, hostAddr(i), nil, nil)
 		}
 	}
 	x.run()

@@ -148,8 +148,8 @@ func endedGoesOn(x *played) {
 	}
 	x.net.Faults.Unreachable = 1e6
 	for _, e := range x.es {
-		ResetPeers(e, hostAddr(0), nil)
-		ResetPeers(e, hostAddr(1), nil)
+		ResetPeers(e, hostAddr(0), nil, nil)
+		ResetPeers(e, hostAddr(1), nil, nil)
 	}
 	x.pause()
 	x.later(b, &ipc.Release{Region: r.Region})
@@ -311,7 +311,7 @@ func playLong(x *played, size uint64) {
 	x.send(a, 0, 20, shm.Sub{})
 	x.es[0].Turn(x.net.Now(), Wall(x.net.Now()))
 	x.net.Faults.Unreachable = 1e6
-	ResetPeers(x.es[0], hostAddr(1), nil)
+	ResetPeers(x.es[0], hostAddr(1), nil, nil)
 	if size == 5000 {
 		a.put(func(e *shm.Entry) { *e.Sub() = shm.Sub{Kind: shm.KindCancel, Sock: a.sock, Slot: 0} })
 	}

@@ -118,7 +118,7 @@ func forgottenGoesOn(x *played) {
 	x.settle()
 	a.must(&ipc.CloseSock{Sock: lane})
 	x.settle()
-	ResetPeers(x.es[0], hostAddr(1), new(uint8(3)))
+	ResetPeers(x.es[0], hostAddr(1), new(uint8(3)), nil)
 	x.wait(90_000 * ms)
 	x.settle()
 	if p := x.es[0].peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}].lane(3); p != nil {

@@ -244,7 +244,7 @@ func noticesGoOn(x *played) {
 	x.send(a, 3, 10, shm.Sub{})
 	x.send(a, 4, 10, shm.Sub{GiveUp: 1})
 	for range 2 {
-		ResetPeers(x.es[1], hostAddr(0), nil)
+		ResetPeers(x.es[1], hostAddr(0), nil, nil)
 		x.settle(a)
 		x.world.run()
 	}

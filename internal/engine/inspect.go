@@ -181,16 +181,19 @@ var stateNames = func() (names [conn.Error + 1]string) {
 	return names
 }()
 
-// PeerReset breaks off the connections to addr, in all lanes or one; they come
+// PeerReset breaks off the connections to addr, in all lanes and paths or one; they come
 // back by themselves.
-func (b Inspector) PeerReset(addr netip.Addr, lane *uint8) (n int, err error) {
+func (b Inspector) PeerReset(addr netip.Addr, lane, path *uint8) (n int, err error) {
 	addr = addr.Unmap()
 	known := false
-	err = b.ask(func() { n, known = ResetPeers(b.e, addr, lane) })
+	err = b.ask(func() { n, known = ResetPeers(b.e, addr, lane, path) })
 	if err == nil && !known {
 		in := ""
 		if lane != nil {
 			in = fmt.Sprintf(" in lane %d", *lane)
+		}
+		if path != nil {
+			in += fmt.Sprintf(" in path %d", *path)
 		}
 		err = fmt.Errorf("%w: no connection to %v%s was ever made", ctl.ErrNotFound, addr, in)
 	}
@@ -198,9 +201,9 @@ func (b Inspector) PeerReset(addr netip.Addr, lane *uint8) (n int, err error) {
 }
 
 // ResetPeers is PeerReset for the goroutine that calls Turn. known: there was one.
-func ResetPeers(e *Engine, addr netip.Addr, lane *uint8) (n int, known bool) {
+func ResetPeers(e *Engine, addr netip.Addr, lane, path *uint8) (n int, known bool) {
 	for _, p := range e.peers.all {
-		if p.addr == addr && (lane == nil || p.lane == *lane) {
+		if p.addr == addr && (lane == nil || p.lane == *lane) && (path == nil || p.path == *path) {
 			known = true
 			if p.c.State() != conn.Down {
 				n++

@@ -250,7 +250,7 @@ func TestOutcomeStateRefused(t *testing.T) {
 		r := b.expose(0, 64, abi.RightWrite, a)
 		w.run()
 		w.net.Faults.Unreachable = 1e6
-		ResetPeers(a.e, hostAddr(1), nil)
+		ResetPeers(a.e, hostAddr(1), nil, nil)
 		w.pass(5*ms, w.es...)
 		id := a.submit(shm.Sub{Len: 4}, a.op(abi.OpWrite, r.Cookie, 0))
 		w.pass(5*ms, w.es...)

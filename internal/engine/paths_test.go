@@ -76,7 +76,12 @@ func TestPathBreaks(t *testing.T) {
 	w.run()
 	c[0].events()
 	h := w.hostOfPeer()
-	h.lane(lanePath(0).in(1)).c.Reset(w.net.Now(), errAdmin)
+	if n, known := ResetPeers(w.es[0], hostAddr(1), nil, new(uint8(1))); n != 1 || !known {
+		t.Errorf("%d connections were reset, want 1", n)
+	}
+	if _, known := ResetPeers(w.es[0], hostAddr(1), new(uint8(0)), new(uint8(4))); known {
+		t.Error("there is a path 4")
+	}
 	w.run()
 	for _, ev := range c[0].events() {
 		if n := ev.Notice(); n.Kind == shm.EvNotice && n.Notice == shm.NoticePeerDown && n.Slot%4 != 1 {

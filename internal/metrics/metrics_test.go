@@ -81,7 +81,7 @@ func expect(t *testing.T, body string, lines ...string) {
 
 func TestScrape(t *testing.T) {
 	src, b := source(t, func() ([]ctl.PeerInfo, error) {
-		return []ctl.PeerInfo{{Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.2"), Lane: 3, State: "up",
+		return []ctl.PeerInfo{{Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.2"), Lane: 3, Path: 1, State: "up",
 			QueuedMessages: 1, QueuedBytes: 2, UnackedMessages: 3, UnackedBytes: 4, SendCredits: 5,
 			Resets: 6, Retransmitted: 7, DroppedOps: 8, UnknownOps: 9, Lost: 10}}, nil
 	})
@@ -94,7 +94,7 @@ func TestScrape(t *testing.T) {
 	b.Turn(2_000_000)
 	b.SetState(stats.Sleeping)
 	b.Publish(time.Now().UnixNano())
-	labels := `{lane="3",local="127.0.0.1",peer="127.0.0.2"} `
+	labels := `{lane="3",local="127.0.0.1",path="1",peer="127.0.0.2"} `
 	body := scrape(t, src)
 	expect(t, body,
 		"rdsd_send_queued_total 12",
@@ -150,10 +150,10 @@ func TestPeersAreCapped(t *testing.T) {
 		t.Errorf("%d peers, want %d and the others", got, MaxPeers)
 	}
 	expect(t, body,
-		`rdsd_peer_up{lane="0",local="10.1.0.1",peer="10.0.0.0"} 1`,
-		`rdsd_peer_up{lane="0",local="10.1.0.1",peer="10.0.0.255"} 1`,
-		`rdsd_peer_up{lane="",local="",peer="other"} 44`,
-		`rdsd_peer_resets_total{lane="",local="",peer="other"} 88`,
+		`rdsd_peer_up{lane="0",local="10.1.0.1",path="0",peer="10.0.0.0"} 1`,
+		`rdsd_peer_up{lane="0",local="10.1.0.1",path="0",peer="10.0.0.255"} 1`,
+		`rdsd_peer_up{lane="",local="",path="",peer="other"} 44`,
+		`rdsd_peer_resets_total{lane="",local="",path="",peer="other"} 88`,
 		"rdsd_metrics_truncated_peers 44")
 	if strings.Contains(body, `peer="10.0.1.0"`) {
 		t.Error("a peer beyond the cap has series of its own")

@@ -3,6 +3,7 @@ package metrics
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -21,7 +22,7 @@ type peerMetric struct {
 
 func peerMetrics() []peerMetric {
 	metric := func(name, help string, kind prometheus.ValueType, get func(*ctl.PeerInfo) float64) peerMetric {
-		return peerMetric{desc: desc("peer_"+name, help, "local", "peer", "lane"), kind: kind, get: get}
+		return peerMetric{desc: desc("peer_"+name, help, "local", "peer", "lane", "path"), kind: kind, get: get}
 	}
 	gauge := func(name, help string, get func(*ctl.PeerInfo) float64) peerMetric {
 		return metric(name, help, prometheus.GaugeValue, get)
@@ -66,9 +67,9 @@ func peerMetrics() []peerMetric {
 
 // series is the values of one set of labels.
 type series struct {
-	local, peer, lane string
-	values            []float64
-	msgs, ops         stats.Times
+	local, peer, lane, path string
+	values                  []float64
+	msgs, ops               stats.Times
 }
 
 // collectPeers sends the peers' series. It returns how many peers have no series of their
@@ -82,7 +83,7 @@ func (c *collector) collectPeers(ch chan<- prometheus.Metric, peers []ctl.PeerIn
 	own := min(len(peers), MaxPeers)
 	for i := range peers[:own] {
 		p := &peers[i]
-		s := series{local: p.Local.String(), peer: p.Remote.String(), lane: p.LanePath()}
+		s := series{local: p.Local.String(), peer: p.Remote.String(), lane: strconv.Itoa(int(p.Lane)), path: strconv.Itoa(int(p.Path))}
 		c.add(&s, p)
 		c.send(ch, &s)
 	}
@@ -115,8 +116,8 @@ func (c *collector) add(s *series, p *ctl.PeerInfo) {
 
 func (c *collector) send(ch chan<- prometheus.Metric, s *series) {
 	for i, m := range c.peers {
-		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, s.values[i], s.local, s.peer, s.lane)
+		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, s.values[i], s.local, s.peer, s.lane, s.path)
 	}
-	ch <- timesHistogram(peerMessageDesc, &s.msgs, 4, s.local, s.peer, s.lane)
-	ch <- timesHistogram(peerOperationDesc, &s.ops, 4, s.local, s.peer, s.lane)
+	ch <- timesHistogram(peerMessageDesc, &s.msgs, 4, s.local, s.peer, s.lane, s.path)
+	ch <- timesHistogram(peerOperationDesc, &s.ops, 4, s.local, s.peer, s.lane, s.path)
 }

@@ -9,8 +9,8 @@ import (
 // The histograms of each peer have every fourth bound only: 256 peers would have 13,000
 // series otherwise. All bounds are powers of 2 of a second.
 var (
-	peerMessageDesc   = desc("peer_message_seconds", "Time from the turn that took a message to the peer in until it was acked.", "local", "peer", "lane")
-	peerOperationDesc = desc("peer_operation_seconds", "Time from the post of an operation at the peer until its status was known.", "local", "peer", "lane")
+	peerMessageDesc   = desc("peer_message_seconds", "Time from the turn that took a message to the peer in until it was acked.", "local", "peer", "lane", "path")
+	peerOperationDesc = desc("peer_operation_seconds", "Time from the post of an operation at the peer until its status was known.", "local", "peer", "lane", "path")
 )
 
 // timesHistogram has every nth bound of t.

@@ -37,7 +37,7 @@ func struck(kind abi.OpKind, k, imm int, p sim.PointKind, nth int, want rds.Stat
 // stays, because nothing was posted. With the next connection all operations run.
 func inSetup(p sim.PointKind) func(*script) {
 	return func(s *script) {
-		engine.ResetPeers(s.a.h.e, s.b.ap.Addr(), nil)
+		engine.ResetPeers(s.a.h.e, s.b.ap.Addr(), nil, nil)
 		s.a.h.kick()
 		s.run(50e3) // the connection drains
 		s.cut()
@@ -159,7 +159,7 @@ var barrierCases = []struct {
 	}},
 
 	{"only queued", func(s *script) {
-		engine.ResetPeers(s.a.h.e, s.b.ap.Addr(), nil)
+		engine.ResetPeers(s.a.h.e, s.b.ap.Addr(), nil, nil)
 		s.cut()
 		s.run(10e6)
 		s.issue(s.a, 3, abi.OpWrite, 10, false)
@@ -197,7 +197,7 @@ var barrierCases = []struct {
 	}},
 
 	{"cancel of what is queued", func(s *script) {
-		engine.ResetPeers(s.a.h.e, s.b.ap.Addr(), nil)
+		engine.ResetPeers(s.a.h.e, s.b.ap.Addr(), nil, nil)
 		s.cut()
 		s.run(10e6)
 		s.issue(s.a, 3, abi.OpWrite, 10, false)

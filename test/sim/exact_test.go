@@ -332,7 +332,7 @@ func (x *exact) play() {
 	x.watch = true
 	switch st := x.step; {
 	case st.queued:
-		engine.ResetPeers(x.a.e, x.b.addr, nil)
+		engine.ResetPeers(x.a.e, x.b.addr, nil, nil)
 		x.a.kick()
 		x.cut()
 		x.flow(10e6)
@@ -393,7 +393,7 @@ func (x *exact) harmNow() {
 	if x.harm == restarts {
 		x.b.crash()
 	} else {
-		engine.ResetPeers(x.a.e, x.b.addr, nil)
+		engine.ResetPeers(x.a.e, x.b.addr, nil, nil)
 		x.a.kick()
 	}
 }

@@ -99,7 +99,7 @@ func (s *script) meet() {
 
 // disconnect breaks the connection between the hosts. They cannot connect until mend.
 func (s *script) disconnect() {
-	engine.ResetPeers(s.a.h.e, s.b.ap.Addr(), nil)
+	engine.ResetPeers(s.a.h.e, s.b.ap.Addr(), nil, nil)
 	s.cut()
 	s.a.h.kick()
 	s.run(10e6)

@@ -133,10 +133,10 @@ func (w *world) disturb() bool {
 		if o.lanes > 0 && w.rFault.IntN(2) == 0 {
 			lane := pick(w.rFault, o.laneV[:o.lanes]...)
 			w.log(e.h, "resetlane", int64(to.n), int64(lane), 0)
-			engine.ResetPeers(e.h.e, to.addr, &lane)
+			engine.ResetPeers(e.h.e, to.addr, &lane, nil)
 		} else {
 			w.log(e.h, "reset", int64(to.n), 0, 0)
-			engine.ResetPeers(e.h.e, to.addr, nil)
+			engine.ResetPeers(e.h.e, to.addr, nil, nil)
 		}
 		e.h.kick()
 	case took(o.crash) && w.breaks <= enoughBreaks && !e.h.kernel():
