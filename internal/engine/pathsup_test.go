@@ -9,13 +9,13 @@ import (
 // A destination that moves to a new path after the end of its connection is notified when the path is up. A destination
 // that was opened at the new path before its first time up is not.
 func TestPathsUpOnlyToMoved(t *testing.T) {
-	w, c, sock := pathPair(t, 8, 4) // port 101: path 1
+	w, c, sock := pathPair(t, 8, 4) // port 100: path 0
 	c[0].sendMsg(sock[0][1], 1, 1, 8)
 	w.run()
 	_ = w.es[1].devices.rails[0].dev.Close()
 	w.pass(100_000_000, w.es[0])
 	c[0].sendMsg(sock[0][1], 1, 8, 8)
-	w.es[1] = w.boot(1, 77, Config{Paths: 8}) // port 101: path 5
+	w.es[1] = w.boot(1, 77, Config{Paths: 8}) // port 100: path 4
 	c[1] = w.attach(1, smallParams())
 	for n := range sock[1] {
 		c[1].bind(uint16(100 + n))
@@ -23,8 +23,8 @@ func TestPathsUpOnlyToMoved(t *testing.T) {
 	opened := false
 	for n := 0; n < 1_000_000 && !opened; n++ {
 		w.turnAll()
-		if p := w.pathConn(5); p != nil && p.slots.N > 0 && !p.isUp {
-			c[0].open(sock[0][1], 20, 20, hostAddr(1), 20)
+		if p := w.pathConn(4); p != nil && p.slots.N > 0 && !p.isUp {
+			c[0].open(sock[0][0], 20, 20, hostAddr(1), 20)
 			w.turnAll()
 			opened = w.es[0].clients.all[0].slots[20].way == p && !p.isUp
 			break
@@ -34,8 +34,9 @@ func TestPathsUpOnlyToMoved(t *testing.T) {
 		}
 	}
 	if !opened {
-		t.Fatal("no destination was opened at path 5 before that was up")
+		t.Fatal("no destination was opened at path 4 before that was up")
 	}
+	c[0].sendMsg(sock[0][0], 0, 30, 8)
 	ups := map[uint32]uint32{}
 	for range 3 {
 		for _, ev := range c[0].events() {
@@ -45,7 +46,7 @@ func TestPathsUpOnlyToMoved(t *testing.T) {
 		}
 		w.wait(1_000_000_000)
 	}
-	if ups[1] != 1 || ups[20] != 0 {
-		t.Errorf("the destination that was there before is notified of %d times up, and the new one of %d, want 1 and 0", ups[1], ups[20])
+	if ups[0] != 1 || ups[20] != 0 {
+		t.Errorf("the destination that was there before is notified of %d times up, and the new one of %d, want 1 and 0", ups[0], ups[20])
 	}
 }
