@@ -14,6 +14,9 @@ import (
 
 const sizes = " -sizes 0-50,1000,4095-4097,70000,1048576 "
 
+// rdsctl of an emulated host, which may stand still for a time.
+const rdsctl = "rdsctl --timeout 60s --socket " + lab.Control + " "
+
 // pair is a host with rdsd and a host with the kernel's RDS.
 type pair struct {
 	lab.Pair
@@ -153,7 +156,7 @@ func direction(p *pair) {
 			}
 		}
 	}
-	out := p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peers -o json-v2")
+	out := p.R.Run(p.T, lab.StepLimit, rdsctl+"peers -o json-v2")
 	if !strings.Contains(out, `"tcp"`) {
 		p.Errorf("rdsctl peers: %s", out)
 	}
@@ -212,7 +215,7 @@ func breaks(p *pair) {
 			p.Errorf("%q", out)
 		}
 	})
-	p.Log(p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peers"))
+	p.Log(p.R.Run(p.T, lab.StepLimit, rdsctl+"peers"))
 }
 
 // crossing lets both sides begin at the same time. It checks that there are eight connections, and
@@ -237,7 +240,7 @@ func (p *pair) down() {
 	p.Helper()
 	start := time.Now()
 	p.Until("end of the connections", p.timeout+30*time.Second, func() bool {
-		return !strings.Contains(p.R.Run(p.T, time.Minute, "rdsctl --socket "+lab.Control+" peers"), " up ")
+		return !strings.Contains(p.R.Run(p.T, lab.StepLimit, rdsctl+"peers"), " up ")
 	})
 	if d := time.Since(start); d < p.timeout/2 {
 		p.Errorf("given up after %v already", d)
