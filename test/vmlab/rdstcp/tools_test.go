@@ -12,18 +12,19 @@ import (
 	"github.com/rdsd/rdsd/test/vmlab/lab"
 )
 
-// toolsVariable names the directory with rds-ping, rds-info and rds-stress, built of rds-tools.
+// toolsVariable names the folder with rds-ping, rds-info and rds-stress, built of rds-tools; more than one with
+// colons.
 const toolsVariable = "RDS_TOOLS"
 
-// tools returns what rds-tools need in a lab: themselves and the preload library, which lies
-// beside rdsctl there. It skips the test without them.
-func tools(t *testing.T) []string {
+// tools runs f for each of toolsVariable's folders, with what rds-tools need in a lab: themselves and the preload
+// library, which lies beside rdsctl there. It skips the test without them.
+func tools(t *testing.T, f func(t *testing.T, files []string)) {
 	t.Helper()
 	if os.Getenv(lab.DirVariable) == "" {
 		t.Skip("needs a virtual machine: make vm")
 	}
-	dir := os.Getenv(toolsVariable)
-	if dir == "" {
+	list := os.Getenv(toolsVariable)
+	if list == "" {
 		t.Skip("no rds-tools: RDS_TOOLS=DIR make vm")
 	}
 	out := t.TempDir()
@@ -31,17 +32,20 @@ func tools(t *testing.T) []string {
 	if b, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build.Args, err, b)
 	}
-	files := []string{filepath.Join(out, "librdsd-preload.so")}
-	for _, name := range []string{"rds-ping", "rds-info", "rds-stress"} {
-		files = append(files, filepath.Join(dir, name))
+	for _, dir := range filepath.SplitList(list) {
+		files := []string{filepath.Join(out, "librdsd-preload.so"), lab.Build(t, "cmd/rdsd"), lab.Build(t, "cmd/rdsctl")}
+		for _, name := range []string{"rds-ping", "rds-info", "rds-stress"} {
+			files = append(files, filepath.Join(dir, name))
+		}
+		t.Run(filepath.Base(dir), func(t *testing.T) { f(t, files) })
 	}
-	return append(files, lab.Build(t, "cmd/rdsd"), lab.Build(t, "cmd/rdsctl"))
 }
 
 // TestTools runs rds-tools under the preload library against rds-tools on the kernel's RDS/TCP.
 // rds-stress checks every byte. Either side begins.
-func TestTools(t *testing.T) {
-	files := tools(t)
+func TestTools(t *testing.T) { tools(t, pingAndStress) }
+
+func pingAndStress(t *testing.T, files []string) {
 	l := lab.Boot(t, lab.Config{Hosts: 2, Limit: 10 * time.Minute})
 	p := &pair{Pair: lab.NewPair(t, l, true), l: l, timeout: 30 * time.Second, lanes: 1}
 	l.Install(t, files...)
@@ -111,7 +115,10 @@ func TestToolsRates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures")
 	}
-	files := tools(t)
+	tools(t, toolsRates)
+}
+
+func toolsRates(t *testing.T, files []string) {
 	l := lab.Boot(t, lab.Config{Limit: 12 * time.Minute})
 	l.Install(t, files...)
 	namespaces(t, l)
