@@ -128,6 +128,9 @@ func (c *campaign) run(t *testing.T, net *network) {
 	} else {
 		c.plan = plan.New(c.seed, at)
 	}
+	if *paths > 0 {
+		c.plan.Paths = *paths
+	}
 	defer c.leave()
 	if c.book, err = book.Create(filepath.Join(dir, "faults.log")); err != nil {
 		t.Fatal(err)
@@ -184,6 +187,9 @@ func (c *campaign) leave() {
 	again := fmt.Sprintf("make ledger SECONDS=%d SEED=%#x", int(c.lasts.Seconds()), c.seed)
 	if c.upgrades > 0 {
 		again += fmt.Sprintf(" UPGRADES=%v", c.upgrades)
+	}
+	if *paths > 0 {
+		again += fmt.Sprintf(" LEDGERFLAGS='-ledger.paths %d'", *paths)
 	}
 	c.t.Logf("the logs are in %s; again: %s", c.dir, again)
 }

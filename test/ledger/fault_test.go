@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +22,7 @@ type faults struct {
 	mu   sync.Mutex
 	done map[plan.Fault]int // guarded by mu
 	errs []error            // guarded by mu
+	cuts int                // paths that were cut each by itself; guarded by mu
 	cut  int                // upgrades in the middle of which the daemon was ended; guarded by mu
 
 	rounds int // how often all daemons were replaced
@@ -30,6 +32,9 @@ type faults struct {
 func (f *faults) until(end time.Time) {
 	if every := f.c.upgrades; every > 0 {
 		f.wg.Go(func() { f.upgradeAll(every, end) })
+	}
+	if f.c.plan.Cuts() {
+		f.wg.Go(func() { f.cutPaths(end) })
 	}
 	for time.Now().Before(end) {
 		time.Sleep(time.Duration(f.rng.Int64N(2 * int64(f.c.plan.Every)))) // any moment will do
@@ -130,6 +135,20 @@ func (f *faults) reset(a, b *host) {
 	f.ask(a, "peer", "reset", b.addr.String())
 }
 
+// cutPaths resets one path between two hosts each second.
+func (f *faults) cutPaths(end time.Time) {
+	rng := rand.New(rand.NewPCG(f.c.seed, 5)) // that of f is its own goroutine's
+	for time.Sleep(time.Second); time.Now().Before(end); time.Sleep(time.Second) {
+		i := rng.IntN(len(f.c.hosts))
+		a, b := f.c.hosts[i], f.c.hosts[(i+1)%len(f.c.hosts)]
+		f.note(plan.Reset, 0, 0, a, b)
+		f.ask(a, "peer", "reset", "-path", strconv.Itoa(rng.IntN(f.c.plan.Paths)), b.addr.String())
+		f.mu.Lock()
+		f.cuts++
+		f.mu.Unlock()
+	}
+}
+
 // ask runs rdsctl. It accepts the error of a daemon that does not know the peer yet, or that is
 // being ended.
 func (f *faults) ask(h *host, args ...string) {
@@ -177,6 +196,9 @@ func (f *faults) String() string {
 		if n := f.done[k]; n > 0 {
 			s = append(s, fmt.Sprintf("%s %d", k, n))
 		}
+	}
+	if f.cuts > 0 {
+		s = append(s, fmt.Sprintf("paths cut %d", f.cuts))
 	}
 	if f.cut > 0 {
 		s = append(s, fmt.Sprintf("ended in the middle of an upgrade %d", f.cut))

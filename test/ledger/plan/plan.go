@@ -64,6 +64,8 @@ type Plan struct {
 	// HardCap is how many bytes a daemon keeps for a socket above its receive buffer. With a
 	// smaller one it refuses more messages.
 	HardCap int
+	// Paths is how many connections two hosts have in each lane.
+	Paths   int
 	Mix     worker.Mix
 	Every   time.Duration // mean time between two faults
 	weights map[Fault]int
@@ -112,6 +114,9 @@ func New(seed uint64, net netip.Addr) *Plan {
 	p.HardCap = 1 << (20 + 2*rng.IntN(2))
 	p.weights[UpgradeDaemon] = 1 + rng.IntN(8) // in every campaign
 	p.Mix.Long = uint32(rng.IntN(2) * (60 + rng.IntN(200)))
+	if p.Paths = 1; rng.IntN(3) == 0 {
+		p.Paths = 4
+	}
 	return p
 }
 
@@ -125,6 +130,9 @@ func (p *Plan) steady() {
 		}
 	}
 }
+
+// Cuts reports whether one path of several is reset each second beside the faults that are drawn.
+func (p *Plan) Cuts() bool { return p.Paths > 1 && p.weights[Reset] > 0 }
 
 // Upgrades returns a plan for a campaign whose daemons are replaced at set times. Nothing ends
 // before the campaign does, nothing is cancelled, and no message has a limit. So the judge can
@@ -146,7 +154,7 @@ func Upgrades(seed uint64, net netip.Addr) *Plan {
 // Calm returns a plan for daemons alone, without TLS and CRC.
 func Calm(net netip.Addr) *Plan {
 	p := New(0, net)
-	p.TLS, p.CRC = false, false
+	p.TLS, p.CRC, p.Paths = false, false, 1
 	return p
 }
 
@@ -230,5 +238,5 @@ func (p *Plan) String() string {
 			w = append(w, fmt.Sprintf("%s %d", f, n))
 		}
 	}
-	return fmt.Sprintf("seed %#x: TLS %v, CRC %v, hard cap %d, %+v, a fault each %v: %s", p.Seed, p.TLS, p.CRC, p.HardCap, p.Mix, p.Every, strings.Join(w, ", "))
+	return fmt.Sprintf("seed %#x: TLS %v, CRC %v, paths %d, hard cap %d, %+v, a fault each %v: %s", p.Seed, p.TLS, p.CRC, p.Paths, p.HardCap, p.Mix, p.Every, strings.Join(w, ", "))
 }

@@ -23,14 +23,21 @@ func TestSame(t *testing.T) {
 func TestDraw(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	seen := map[Fault]int{}
+	cuts := 0
 	for seed := range uint64(100) {
 		p := New(seed, network)
+		if p.Cuts() {
+			cuts++
+		}
 		for range 100 {
 			if f := p.Draw(rng, false); f.NeedsNetwork() {
 				t.Fatalf("seed %d draws %q without a network", seed, f)
 			}
 			seen[p.Draw(rng, true)]++
 		}
+	}
+	if cuts < 20 || cuts > 50 {
+		t.Errorf("%d of 100 campaigns cut paths, want a third", cuts)
 	}
 	for _, f := range Faults() {
 		if seen[f] == 0 {
@@ -48,6 +55,9 @@ func TestUpgradeCampaigns(t *testing.T) {
 			t.Errorf("seed %d never replaces a daemon", seed)
 		}
 		p := Upgrades(seed, network)
+		if seed%2 == 0 && p.Cuts() {
+			t.Errorf("seed %d cuts paths, of which sockets are notified", seed)
+		}
 		if !p.Mix.Steady || p.Mix.Limits != 0 || p.Mix.Cancels != 0 {
 			t.Errorf("seed %d: %v", seed, p)
 		}
