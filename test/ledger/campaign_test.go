@@ -188,7 +188,7 @@ func (c *campaign) leave() {
 	if c.upgrades > 0 {
 		again += fmt.Sprintf(" UPGRADES=%v", c.upgrades)
 	}
-	if *paths > 0 {
+	if *paths != 1 {
 		again += fmt.Sprintf(" LEDGERFLAGS='-ledger.paths %d'", *paths)
 	}
 	c.t.Logf("the logs are in %s; again: %s", c.dir, again)

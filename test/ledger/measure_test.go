@@ -45,6 +45,12 @@ func newStream(a, b *host, size int) (*stream, error) {
 			return nil, err
 		}
 	}
+	s.flow(size)
+	return s, nil
+}
+
+// flow has messages of size bytes go from src to dst until their clients are closed.
+func (s *stream) flow(size int) {
 	to := s.dst.LocalAddrPort()
 	s.wg.Go(func() {
 		buf := make([]byte, size)
@@ -67,7 +73,6 @@ func newStream(a, b *host, size int) (*stream, error) {
 			s.n.Add(1)
 		}
 	})
-	return s, nil
 }
 
 func (s *stream) close() {
