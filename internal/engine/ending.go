@@ -221,7 +221,8 @@ func (cs *clientTable) endArrived(s *socket) bool {
 	return true
 }
 
-// endSent withdraws what s has sent. What a work request still uses stays, behind
+// endSent withdraws what s has sent, the last message first: what goes out between the turns that
+// this takes must not follow a message that was withdrawn. What a work request still uses stays, ahead of
 // what has not been looked at.
 func (cs *clientTable) endSent(s *socket) bool {
 	e := cs.e
@@ -229,9 +230,9 @@ func (cs *clientTable) endSent(s *socket) bool {
 		if !e.chores.MayLook(1) {
 			return false
 		}
-		t := s.txs.Head.Of
+		t := s.txs.Tail.Of
 		s.txs.Del(&t.all)
-		s.txs.Add(&t.all, t)
+		s.txs.AddFront(&t.all, t)
 		t.slot.way.end(t, msg.Cancelled)
 	}
 	return true
