@@ -22,7 +22,6 @@ type Config struct {
 	Spin       time.Duration
 	Wait       wait.Strategy
 	CPUs       []CPURange // of the engine's thread; empty: all
-	IOThreads  int        // io.threads
 	// RecvHardCap is in bytes per socket.
 	RecvHardCap uint64
 	Ping        Ping
