@@ -6,17 +6,38 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/rds"
+	"github.com/rdsd/rdsd/verbs/soft/tls13/tlstest"
 )
 
 // TestPaths: between two daemons that want several paths everything holds that holds with one, over resets and
 // planned restarts, and sockets are spread over the paths by their ports.
 func TestPaths(t *testing.T) {
-	isolated(t, testPaths)
+	args := withArgs("-peers-paths", fmt.Sprint(paths))
+	t.Run("plain", func(t *testing.T) {
+		isolated(t, func(t *testing.T) { testPaths(t, newHosts(t, 2, args)) })
+	})
+	t.Run("TLS", func(t *testing.T) {
+		isolated(t, func(t *testing.T) {
+			var hosts []*host
+			ca := tlstest.NewCA(t)
+			for range 2 {
+				h, _ := newSecured(t, ca, args)
+				hosts = append(hosts, h)
+			}
+			testPaths(t, hosts)
+			for _, p := range hosts[0].rdsctlJSON("peers").Peers {
+				if p.TLS == "" {
+					t.Errorf("path %d has no TLS", p.Path)
+				}
+			}
+		})
+	})
 }
 
-func testPaths(t *testing.T) {
-	const paths, port = 4, 5000
-	hosts := newHosts(t, 2, withArgs("-peers-paths", fmt.Sprint(paths)))
+const paths = 4
+
+func testPaths(t *testing.T, hosts []*host) {
+	const port = 5000
 	l := startLoad(t, hosts[0], hosts[1], 20000)
 	audit := newAudit()
 	var socks []*rds.Socket
@@ -51,6 +72,9 @@ func testPaths(t *testing.T) {
 	send()
 	l.progress(100)
 	audit.balance(t, socks...)
+	resetOne(t, hosts)
+	send()
+	audit.balance(t, socks...)
 	l.finish()
 	for _, h := range hosts {
 		up := map[uint8]bool{}
@@ -71,4 +95,26 @@ func testPaths(t *testing.T) {
 	if l.ops.sums[rds.Unknown] > 0 || l.ops.stale > 0 {
 		t.Errorf("statuses %v, %d stale", l.ops.sums, l.ops.stale)
 	}
+}
+
+// resetOne resets one path, and no other notices.
+func resetOne(t *testing.T, hosts []*host) {
+	const path = 1
+	resets := func() (n [paths]uint64) {
+		for _, p := range hosts[0].rdsctlJSON("peers").Peers {
+			if p.Remote == hosts[1].addr() {
+				n[p.Path] += p.Resets
+			}
+		}
+		return n
+	}
+	want := resets()
+	want[path]++
+	contains(t, "rdsctl peer reset", hosts[0].rdsctl("peer", "reset", hosts[1].addr().String(), "-path", fmt.Sprint(path)), "1")
+	eventually(t, "a reset of one path", func() error {
+		if got := resets(); got != want {
+			return fmt.Errorf("the paths were reset %v times, want %v", got, want)
+		}
+		return nil
+	})
 }
