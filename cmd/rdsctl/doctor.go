@@ -123,9 +123,7 @@ func (d *doctor) run() {
 	d.status(s)
 	d.judged(d.facts(d.ctx, d.o, s))
 	d.limits(s)
-	if name, limit := d.cloud(); name != "" {
-		d.paths(s, name, limit)
-	}
+	d.paths(s)
 	d.addresses(s)
 	d.config()
 }
