@@ -11,6 +11,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
@@ -232,9 +233,6 @@ func tlsOf(p *ctl.PeerInfo) string {
 // cipherOf is the cipher suite of a connection, without the beginning that all suites share.
 func cipherOf(p *ctl.PeerInfo) string { return cell(strings.TrimPrefix(p.TLS, "TLS_"), "-") }
 
-// maxPath is the highest path that a lane may have.
-const maxPath = 7
-
 func peerResetVerb(fs *flag.FlagSet) action {
 	lane := fs.Int("lane", -1, "`lane` to reset, 0 to 255; -1: all lanes")
 	path := fs.Int("path", -1, "`path` to reset in each of them, 0 to 7; -1: all paths")
@@ -251,10 +249,10 @@ func peerResetVerb(fs *flag.FlagSet) action {
 			return a.wrong("peer reset", "lane %d is not between 0 and 255", *lane)
 		}
 		switch n := uint8(*path); {
-		case int(n) == *path && n <= maxPath:
+		case int(n) == *path && n < wire.MaxPaths:
 			req.Path = &n
 		case *path != -1:
-			return a.wrong("peer reset", "path %d is not between 0 and %d", *path, maxPath)
+			return a.wrong("peer reset", "path %d is not between 0 and %d", *path, wire.MaxPaths-1)
 		}
 		return a.ask(ctx, o, req, a.showReset(addr))
 	}

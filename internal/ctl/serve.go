@@ -34,9 +34,9 @@ type Backend interface {
 	// no order.
 	Unreceived() []Unreceived
 	Peers() ([]PeerInfo, error)
-	// PeerReset breaks every connection to addr in a lane, from any local address, and
-	// returns how many it broke. A nil lane is all lanes. Each connection reconnects by
-	// itself. Its error is ErrNotFound.
+	// PeerReset breaks every connection to addr in a lane and path, from any local address,
+	// and returns how many it broke. A nil lane is all lanes, a nil path all paths. Each
+	// connection reconnects by itself. Its error is ErrNotFound.
 	PeerReset(addr netip.Addr, lane, path *uint8) (int, error)
 	// Config lists the keys, their values and the origins of these.
 	Config() ([]ConfigValue, error)
