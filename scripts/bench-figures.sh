@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the figures of docs/performance.md in one run and writes the report to DIR/report.md, and all cases to
+# Measures the figures of docs/performance.md in one run and writes its section Today to DIR/today.md, and all cases to
 # DIR/report.txt: rates, round trips, CPU and RDMA with the peers in turn, then the pauses of planned restarts. Needs
 # bin/rdsd, bin/bench and bin/bench-peers as `make bench` builds them. Takes about ten minutes.
 #
@@ -17,7 +17,9 @@ load() { uptime | sed 's/.*load average: //'; }
 
 mkdir -p "$dir"
 before=$(load)
-bin/bench -n "$rounds" -d "${seconds}s" -groups rtt,rate,rdma,rpc,local -run "$cases" -o json >"$dir/report.json"
+bin/bench -n "$rounds" -d "${seconds}s" -groups rtt,rate,rdma,rpc,local -run "$cases" -o json >"$dir/report.json" ||
+	echo "bench-figures.sh: the bench says above what failed; the report has the rest" >&2
+[ -s "$dir/report.json" ] || exit 1
 between=$(load)
 go test -count=1 -v -timeout 10m ./test/ledger -run '^TestPause$' -ledger.measure >"$dir/pause.log"
 after=$(load)
@@ -32,17 +34,10 @@ pauses() {
 }
 
 {
-	echo "# Figures of one run"
-	echo
-	echo "This page is for somebody who doubts the figures of [performance.md](../performance.md): it has what one run of"
-	echo "\`scripts/bench-figures.sh\` measured, which that page explains."
-	echo
 	bin/bench -read "$dir/report.json" -o summary
 	pauses
 	echo
 	echo "Load of the machine (1, 5 and 15 minutes): before $before; after the first part $between; at the end $after."
-	echo
-	echo '[report.txt](report.txt) has all cases and goals, as the bench prints them.'
-} >"$dir/report.md"
+} >"$dir/today.md"
 bin/bench -read "$dir/report.json" -o table | sed 's/ *$//' >"$dir/report.txt"
-echo "wrote $dir/report.md and $dir/report.txt" >&2
+echo "wrote $dir/today.md and $dir/report.txt" >&2
