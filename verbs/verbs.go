@@ -273,6 +273,31 @@ type Metered interface {
 	CountIn(s *Served)
 }
 
+// Touched is an MR of a device whose threads may read its memory for a while after Dereg, for messages that are on
+// their way.
+type Touched interface {
+	MR
+	// Untouched calls f when no thread touches the memory: before it returns, or in a Progress, a PollCM or the
+	// Close of the device. What was registered may be unmapped from then on.
+	Untouched(f func())
+}
+
+// Threaded is a device whose threads touch memory.
+type Threaded interface {
+	Device
+	// Working reports whether a thread touches memory.
+	Working() bool
+}
+
+// Untouched calls f when no thread of the device touches the memory of m, which was deregistered: see Touched.
+func Untouched(m MR, f func()) {
+	if t, ok := m.(Touched); ok {
+		t.Untouched(f)
+		return
+	}
+	f()
+}
+
 // CQ is a completion queue.
 type CQ interface {
 	// Poll takes up to len(wc) completions in order and returns how many it took.

@@ -22,6 +22,7 @@ type Config struct {
 	Spin       time.Duration
 	Wait       wait.Strategy
 	CPUs       []CPURange // of the engine's thread; empty: all
+	IOThreads  int        // io.threads
 	// RecvHardCap is in bytes per socket.
 	RecvHardCap uint64
 	Ping        Ping

@@ -7,7 +7,7 @@ import (
 )
 
 func TestParseErrors(t *testing.T) {
-	const top = "socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, peers.kernel, peers.silence, peers.paths, peers.explain, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tls.warn, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, wait, cpus, recv_hard_cap, ping, congestion, transport, transport_rules, stats, upgrade.token, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, quota.accounts, keys.strict, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.grants, quota.registered_bytes, quota.queued_bytes"
+	const top = "socket, socket_mode, listen, port, peers.allow, peers.control_per_s, peers.messages_per_s, peers.bytes_per_s, peers.kernel, peers.silence, peers.paths, peers.explain, tls.mode, tls.cert, tls.key, tls.ca, tls.names, tls.warn, tcp.peers, tcp.port, tcp.lanes, tcp.timeout, crc, spin, wait, cpus, io.threads, recv_hard_cap, ping, congestion, transport, transport_rules, stats, upgrade.token, limits.max_clients, limits.max_sockets, limits.max_registered_bytes, limits.max_held_bytes, quota.overrides, quota.accounts, keys.strict, bind.rules, bind.default, metrics.listen, sandbox, log.level, log.format, quota.clients, quota.sockets, quota.destinations, quota.operations, quota.grants, quota.registered_bytes, quota.queued_bytes"
 	for _, tc := range []struct {
 		name, file string
 		want       []string // one a line

@@ -127,7 +127,7 @@ func (o *opening) openEngine() (err error) {
 	if err = failpoint.Hit(failpoint.Device); err != nil {
 		return err
 	}
-	if o.transport, err = openTransport(o.cfg, soft.Options{Congestion: o.congestionControl(), Listen: o.listeners.listen,
+	if o.transport, err = openTransport(o.cfg, soft.Options{Congestion: o.congestionControl(), Listen: o.listeners.listen, Threads: o.cfg.IOThreads,
 		TLS: o.tlsFor, Silent: o.silent, Refused: o.tlsRefused, Late: &o.hub}); err != nil {
 		return err
 	}

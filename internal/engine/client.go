@@ -248,8 +248,15 @@ func (cs *clientTable) unref(c *Client) {
 	if c.refs > 0 || !c.dead {
 		return
 	}
+	if windows := c.send; len(windows) > 0 {
+		c.send, c.refs = nil, len(windows)
+		for i := range windows {
+			_ = windows[i].mr.Dereg()
+			verbs.Untouched(windows[i].mr, func() { cs.unref(c) })
+		}
+		return
+	}
 	e.st.C[stats.SharedBytes] -= c.shared
-	cs.deregWindows(c)
 	e.users.leave(c)
 	if c.onFree != nil {
 		c.onFree()

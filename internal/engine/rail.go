@@ -130,6 +130,11 @@ func (m *twoMR) CountIn(s *verbs.Served) {
 	}
 }
 
+// Untouched implements verbs.Touched.
+func (m *twoMR) Untouched(f func()) {
+	verbs.Untouched(m.MR, func() { verbs.Untouched(m.twin, f) })
+}
+
 // Dereg frees the key here before the adapter may give it to somebody else.
 func (m *twoMR) Dereg() error { return errors.Join(m.twin.Dereg(), m.MR.Dereg()) }
 

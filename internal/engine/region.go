@@ -124,12 +124,18 @@ func (ks *keyTable) freeBuffer(b *buffer, done func(error)) {
 }
 
 func (ks *keyTable) maybeFreeBuffer(b *buffer) {
-	e := ks.e
 	if !b.freeing || b.users > 0 || b.mr == nil {
 		return
 	}
-	_ = b.mr.Dereg()
+	mr := b.mr
 	b.mr = nil
+	_ = mr.Dereg()
+	verbs.Untouched(mr, func() { ks.freed(b) })
+}
+
+// freed ends a buffer whose memory nothing touches any more.
+func (ks *keyTable) freed(b *buffer) {
+	e := ks.e
 	delete(b.cl.buffers, b.id)
 	e.st.C[stats.RegisteredBytes] -= uint64(len(b.mem))
 	if b.onFree != nil {
@@ -253,6 +259,11 @@ func (ks *keyTable) retire(r *region) {
 	ks.revoking.Del(&r.inRevoking)
 	ks.retiring.Del(&r.inDead)
 	ks.e.st.C[stats.Regions]--
+	verbs.Untouched(r.mr, func() { ks.ended(r) })
+}
+
+// ended tells that nothing touches the memory of a region any more.
+func (ks *keyTable) ended(r *region) {
 	r.buf.users--
 	ks.maybeFreeBuffer(r.buf)
 	if r.waiting != nil {

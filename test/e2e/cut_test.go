@@ -55,7 +55,7 @@ func newCuttable(t *testing.T, size int64, open func(*testing.T) int) int {
 // these operations end. Others notice nothing.
 func TestCutShort(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		for name, args := range map[string][]string{"plain": nil, "checksums": {"-crc=on"}} {
+		for name, args := range map[string][]string{"plain": nil, "checksums": {"-crc=on"}, "threads": {"-io-threads=2"}} {
 			t.Run(name, func(t *testing.T) {
 				hosts := newHosts(t, 2, withArgs(args...))
 				hosts[0].expected = append(hosts[0].expected, "client broke the rules", "took away", "taken away")

@@ -16,7 +16,7 @@ func TestUpgrade(t *testing.T) {
 		name string
 		same bool
 		args []string
-	}{{"network", false, nil}, {"crc", false, []string{"-crc", "on"}}, {"host", true, nil}} {
+	}{{"network", false, nil}, {"crc", false, []string{"-crc", "on"}}, {"threads", false, []string{"-crc", "on", "-io-threads", "2"}}, {"host", true, nil}} {
 		t.Run(tc.name, func(t *testing.T) {
 			isolated(t, func(t *testing.T) {
 				hosts := newHosts(t, 2, withArgs(tc.args...))

@@ -137,14 +137,16 @@ func stream(b *testing.B, x, y *host, wr verbs.SendWR, every int) {
 
 // cpuMeter returns a function that reports the process's CPU time since as
 // ns per operation: on a shared machine steadier than the throughput.
-func cpuMeter(b *testing.B) func() {
+func cpuMeter(b *testing.B) func() { return cpuMeterOf(b, unix.RUSAGE_SELF, "cpu-ns/op") }
+
+func cpuMeterOf(b *testing.B, whose int, name string) func() {
 	used := func() int64 {
 		var r unix.Rusage
-		unix.Getrusage(unix.RUSAGE_SELF, &r)
+		unix.Getrusage(whose, &r)
 		return r.Utime.Nano() + r.Stime.Nano()
 	}
 	start := used()
-	return func() { b.ReportMetric(float64(used()-start)/float64(b.N), "cpu-ns/op") }
+	return func() { b.ReportMetric(float64(used()-start)/float64(b.N), name) }
 }
 
 // BenchmarkSecure is BenchmarkStream over TLS; compare with nocrc there.
@@ -177,6 +179,25 @@ func BenchmarkStream(b *testing.B) {
 			b.Run(fmt.Sprintf("send%d/%s", n, name), func(b *testing.B) {
 				x, y := benchPair(b, crc)
 				stream(b, x, y, verbs.SendWR{Op: verbs.OpSend, SGL: x.sge(0, n)}, 16)
+			})
+		}
+	}
+}
+
+// BenchmarkAside is BenchmarkStream with I/O threads and without. owner-ns/op is the CPU time of the sender's own thread.
+func BenchmarkAside(b *testing.B) {
+	for _, crc := range []verbs.CRCMode{verbs.CRCOff, verbs.CRCOn} {
+		for _, threads := range []int{0, 2} {
+			b.Run(fmt.Sprintf("%s/threads%d", [...]string{"crc", "nocrc"}[crc], threads), func(b *testing.B) {
+				at := attrs()
+				at.CRC, at.Cap.MaxSendWR, at.Cap.MaxRecvWR = crc, 1024, 1024
+				x, y := newHost(b, Options{Congestion: "cubic", Threads: threads}), newHost(b, Options{Congestion: "cubic"})
+				link(b, x, y, at, at)
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				cpu := cpuMeterOf(b, unix.RUSAGE_THREAD, "owner-ns/op")
+				stream(b, x, y, verbs.SendWR{Op: verbs.OpRDMAWrite, SGL: x.sge(0, 1<<20), RKey: y.mr.RKey(), RemoteAddr: testIOVA}, 1)
+				cpu()
 			})
 		}
 	}

@@ -180,8 +180,14 @@ func checkRoute(local, remote netip.AddrPort) error {
 	return nil
 }
 
-// takeResults handles what the goroutines of connection set-up have finished.
+// takeResults handles what the goroutines of connection set-up and the I/O threads have finished.
 func (d *Device) takeResults() bool {
+	t := d.threads
+	if !d.ctl.pending.Load() && (t == nil || !t.done.Has()) {
+		return false
+	}
+	clearFD(d.ctl.fd)
+	back := t != nil && t.done.Run()
 	rs := d.ctl.take()
 	for i := range rs {
 		r := &rs[i]
@@ -211,7 +217,7 @@ func (d *Device) takeResults() bool {
 	if len(rs) > 0 {
 		d.updateWake(false)
 	}
-	return len(rs) > 0
+	return back || len(rs) > 0
 }
 
 // connected ends a Connect.

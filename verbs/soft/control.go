@@ -108,14 +108,13 @@ func (c *control) post(r result) {
 	ring(c.fd)
 }
 
-// take returns all results, for the owner.
+// take returns all results, for the owner, who has cleared fd before.
 func (c *control) take() []result {
 	if !c.pending.Load() {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clearFD(c.fd)
 	c.pending.Store(false)
 	r := c.results
 	c.results = nil

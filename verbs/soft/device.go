@@ -102,7 +102,8 @@ type Device struct {
 
 	stats   Stats
 	io      scratch
-	nowhere *parked // where data goes that is not wanted
+	threads *threads // nil: none
+	nowhere *parked  // where data goes that is not wanted
 	lateOn  *atomic.Uint32
 }
 
@@ -161,6 +162,9 @@ func New(opt Options) (*Device, error) {
 		closeFD(d.timerFD)
 		unix.Close(d.epfd)
 		return nil, fmt.Errorf("soft: %w", err)
+	}
+	if n := min(opt.Threads, maxThreads); n > 0 {
+		d.startThreads(n)
 	}
 	return d, nil
 }
@@ -326,7 +330,7 @@ func (d *Device) updateWake(more bool) {
 	}
 }
 
-// Close implements verbs.Device. It waits for the goroutines of connection
+// Close implements verbs.Device. It waits for the I/O threads, for the goroutines of connection
 // set-up, which it cancels, and up to a tenth of a second for closed
 // connections to hand their last bytes to the kernel.
 func (d *Device) Close() error {
@@ -340,6 +344,9 @@ func (d *Device) Close() error {
 		}
 	}
 	d.closed = true
+	if d.threads != nil {
+		d.threads.stop()
+	}
 	d.cancel()
 	for id, r := range d.requests {
 		r.drop()

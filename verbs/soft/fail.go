@@ -212,6 +212,14 @@ func (q *qp) fail(ft *fault) {
 		return
 	}
 	established := q.state.connected()
+	if ft.term && established {
+		if q.out.job != nil { // the Terminate goes behind what a thread writes
+			q.fault = ft
+			q.become(terminating)
+			return
+		}
+		q.fill()
+	}
 	q.become(failed)
 	q.fault = nil
 	if t, ok := ft.asyncOf(); ok && established {
@@ -293,7 +301,9 @@ func (q *qp) hangUp(last []byte, alert uint8) {
 			last = q.tls.lastSealed(last, alert)
 			q.tls.release(q.dev)
 		}
-		q.dev.ctl.linger(q.fd, last)
+		if !q.abandon() {
+			q.dev.ctl.linger(q.fd, last)
+		}
 		q.fd = -1
 	}
 	q.giveOut()

@@ -84,6 +84,9 @@ type mr struct {
 	windows int // bound to it
 	served  *verbs.Served
 
+	used      int      // pieces of it that I/O threads have
+	untouched []func() // to be called when they have none
+
 	window *mw // of a window: which, and the region
 	parent *mr
 	owner  *qp // type 2: the only QP it is good on
@@ -176,6 +179,7 @@ func (m *mr) Rereg(mem []byte, iova uint64, access verbs.Access) error {
 func (d *Device) detach(m *mr) {
 	for _, q := range d.qps {
 		if q != nil {
+			q.fill()
 			q.out.detach(m)
 		}
 	}

@@ -22,6 +22,9 @@ type Options struct {
 	// leaves the one of the system. A refusal is not an error; see
 	// Device.Congestion.
 	Congestion string
+	// Threads is how many I/O threads, at most 16, copy, sum and write large payloads for the
+	// owner's thread. Those of TLS connections stay with the owner's.
+	Threads int
 	// MaxReadDepth limits QPCap.ReadDepth; 0: 64.
 	MaxReadDepth int
 	// MaxHandshakes limits incoming connections that are being set up, requests that
@@ -150,6 +153,7 @@ const (
 type Stats struct {
 	BytesOut, BytesIn   uint64
 	CallsOut, CallsIn   uint64 // send and receive system calls that moved bytes
+	CallsAside          uint64 // send system calls of I/O threads
 	FramesIn            uint64
 	TermSent, TermRecvd uint64
 	CRCErrors           uint64

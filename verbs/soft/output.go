@@ -22,6 +22,12 @@ type output struct {
 	written    uint64 // total - pending
 	whole      uint64 // so much was written when nothing was pending last: there a frame begins
 	lastStaged bool   // segs[st-1] ends at stage[tail]
+
+	// See threads.go.
+	job    *job    // a thread writes what is pending, or a part of it; nil: none does
+	bulk   bool    // something pending is worth a thread
+	frames []frame // that are not whole, and that no thread has
+	pieces []piece // theirs
 }
 
 // outRoom reports whether an FPDU with staged bytes of the stage, at most stageSize,
@@ -30,7 +36,7 @@ type output struct {
 func (q *qp) outRoom(staged, pieces int) bool {
 	o := &q.out
 	if o.pending == 0 {
-		o.sh, o.st, o.tail, o.lastStaged, o.whole = 0, 0, 0, false, o.total
+		o.sh, o.st, o.tail, o.lastStaged, o.bulk, o.whole = 0, 0, 0, false, false, o.total
 	}
 	if o.st+pieces+2 > maxSegs {
 		return false
@@ -134,18 +140,19 @@ func (o *output) private() []byte {
 
 func (o *output) drop() {
 	clear(o.segs[o.sh:o.st])
-	o.sh, o.st, o.tail, o.pending, o.lastStaged = 0, 0, 0, 0, false
+	o.sh, o.st, o.tail, o.pending, o.lastStaged, o.bulk = 0, 0, 0, 0, false, false
+	o.forget()
 }
 
 // emit adds an FPDU to the output: the header hdr and n bytes of payload in ps. It
 // returns false, without an effect, if there is no room now. It copies small
-// payload, and payload that needs a checksum and that others may write at the same
-// time.
+// payload, payload that needs a checksum and that others may write at the same
+// time, and with I/O threads all, or leaves that to a thread.
 func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 	o := &q.out
 	h := len(hdr)
 	trailer := -(h+n)&3 + iwarp.CRCLen
-	copied := n <= copyLimit
+	copied := n <= copyLimit || q.threaded()
 	if q.markers {
 		return q.emitMarked(hdr, ps, n)
 	}
@@ -166,12 +173,13 @@ func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 	}
 	if copied {
 		f := o.reserve(staged)
-		copy(f, hdr)
-		b := f[h:]
-		for i := range ps {
-			b = b[copy(b, ps[i].mem):]
+		b := f[copy(f, hdr):]
+		if q.aside(ps, n) {
+			o.leave(f, h, ps)
+		} else {
+			gather(b, ps)
+			iwarp.Seal(f, q.crc)
 		}
-		iwarp.Seal(f, q.crc)
 		o.commit(staged)
 		return true
 	}
@@ -209,10 +217,7 @@ func (q *qp) emitMarked(hdr []byte, ps []piece, n int) bool {
 	}
 	aside := q.dev.lent.getStage(stageSize)
 	f := aside[:size]
-	b := f[copy(f, hdr):]
-	for i := range ps {
-		b = b[copy(b, ps[i].mem):]
-	}
+	gather(f[copy(f, hdr):], ps)
 	iwarp.Seal(f, false) // the pad
 	o.commit(q.marker.Put(o.reserve(q.marker.MaxSize(size)), f, q.crc))
 	q.dev.lent.putStage(aside)
@@ -222,7 +227,7 @@ func (q *qp) emitMarked(hdr []byte, ps []piece, n int) bool {
 // flush writes what is pending, up to maxBurst bytes, and makes more as room
 // appears. It reports whether bytes moved.
 func (q *qp) flush() bool {
-	if q.fd < 0 || !q.state.sends() {
+	if q.fd < 0 || !q.state.sends() || q.out.job != nil {
 		return false
 	}
 	moved := 0
@@ -233,6 +238,9 @@ func (q *qp) flush() bool {
 		}
 		if moved >= maxBurst {
 			q.dev.markDirty(q)
+			break
+		}
+		if q.writeAside() {
 			break
 		}
 		n, ok := q.write()
@@ -256,6 +264,7 @@ func (q *qp) write() (int, bool) {
 	if q.tls != nil {
 		return q.writeSealed()
 	}
+	q.fill()
 	o, io := &q.out, &q.dev.io
 	iovs := 0
 	for i := o.sh; i < o.st; i++ {
@@ -268,6 +277,12 @@ func (q *qp) write() (int, bool) {
 		q.lost(err)
 		return 0, false
 	}
+	q.wrote(n, o.pending)
+	return n, true
+}
+
+// wrote notes that n of size bytes that were to be written are.
+func (q *qp) wrote(n, size int) {
 	if n > 0 {
 		q.dev.stats.BytesOut += uint64(n)
 		q.dev.stats.CallsOut++
@@ -275,11 +290,10 @@ func (q *qp) write() (int, bool) {
 			q.tapOut(t, n)
 		}
 	}
-	if n < o.pending {
+	if n < size {
 		q.interest(q.events | unix.EPOLLOUT)
 	}
-	o.sent(n)
-	return n, true
+	q.out.sent(n)
 }
 
 func (q *qp) tapOut(t Tap, n int) {

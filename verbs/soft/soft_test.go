@@ -24,6 +24,16 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// TestConformanceThreads runs it with I/O threads.
+func TestConformanceThreads(t *testing.T) {
+	for _, mode := range []verbs.CRCMode{verbs.CRCOn, verbs.CRCOff} {
+		t.Run([...]string{"CRC", "NoCRC"}[mode], func(t *testing.T) {
+			t.Parallel()
+			verbstest.Run(t, nil, func(t *testing.T) verbstest.Env { return openPairWith(t, soft.Options{CRC: mode, Threads: 2}) })
+		})
+	}
+}
+
 // TestConformanceTLS runs it over TLS.
 func TestConformanceTLS(t *testing.T) {
 	cfg := tlstest.NewCA(t).Config(t, tlstest.IPs("127.0.0.1", "127.0.0.2"))

@@ -1,0 +1,254 @@
+package soft
+
+import (
+	"os"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/post"
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// An I/O thread copies the payload of large frames into the stage, computes their checksums, and
+// writes the output. The owner makes the headers before and counts what was written behind, and
+// touches neither the stage nor the socket's output meanwhile. If no thread is idle, the owner does
+// the same at once. So no output waits for a thread that waits for a page of somebody's memory, and
+// a thread does that without a lock of the socket.
+//
+// A queue pair that fails does not wait for its thread: what that still reads is dropped. Memory may
+// go when Untouched says so.
+const (
+	asideMin   = directMin // payload of a frame that is worth a thread
+	maxThreads = 16
+)
+
+// threads is what the owner and the I/O threads share.
+type threads struct {
+	idle []*job // one for each thread that has none. Owner only
+	work chan *job
+	wg   sync.WaitGroup
+	done post.Box // how jobs come back
+}
+
+// job is output of a queue pair that is being written.
+type job struct {
+	q      *qp // nil: it has hung up
+	fd     int
+	crc    bool
+	frames []frame // to be made whole
+	pieces []piece // theirs
+	io     scratch // has what is to be written
+	iovs   int
+	size   int // bytes that are to be written
+	n      int // and were
+	err    error
+	back   func() // what the owner is to run then
+}
+
+// frame is a frame whose payload, in so many pieces, is missing behind the header.
+type frame struct {
+	f         []byte
+	h, pieces int
+}
+
+func (d *Device) startThreads(n int) {
+	t := &threads{work: make(chan *job, n)}
+	t.done.Wake = func() { ring(d.ctl.fd) }
+	d.threads = t
+	for range n {
+		j := &job{}
+		j.back = func() { d.takeBack(j) }
+		t.idle = append(t.idle, j)
+		t.wg.Go(func() {
+			for j := range t.work {
+				j.do()
+				t.done.Add(j.back)
+			}
+		})
+	}
+}
+
+// do is what a thread does.
+func (j *job) do() {
+	finish(j.frames, j.pieces, j.crc, true)
+	j.n, j.err = j.io.sendmsg(j.fd, j.iovs)
+}
+
+// stop waits for the threads and takes their last jobs.
+func (t *threads) stop() {
+	close(t.work)
+	t.wg.Wait()
+	t.done.Run()
+}
+
+// finish makes frames whole.
+func finish(frames []frame, ps []piece, crc, aside bool) {
+	for i := range frames {
+		f := &frames[i]
+		if !aside || !readAside(f.f[f.h:], ps[:f.pieces]) {
+			gather(f.f[f.h:], ps[:f.pieces])
+		}
+		iwarp.Seal(f.f, crc)
+		ps = ps[f.pieces:]
+	}
+}
+
+func gather(b []byte, ps []piece) {
+	for i := range ps {
+		b = b[copy(b, ps[i].mem):]
+	}
+}
+
+// readAside is gather by a system call: a thread that waits in it for a page keeps neither a processor
+// of the runtime nor the garbage collector. It returns false if it has not copied everything: memory
+// is gone, which a copy replaces (see package guard), or the system call is not allowed.
+func readAside(b []byte, ps []piece) bool {
+	var iov [maxSGE + 1]unix.Iovec
+	n := 0
+	for i := range ps {
+		iov[1+i].Base = unsafe.SliceData(ps[i].mem)
+		iov[1+i].SetLen(len(ps[i].mem))
+		n += len(ps[i].mem)
+	}
+	iov[0].Base = unsafe.SliceData(b)
+	iov[0].SetLen(n)
+	got, _, e := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(os.Getpid()),
+		uintptr(unsafe.Pointer(&iov[0])), 1, uintptr(unsafe.Pointer(&iov[1])), uintptr(len(ps)), 0)
+	return e == 0 && int(got) == n
+}
+
+// aside reports whether a frame with payload ps is for a thread. Those of memory windows are not: a
+// window ends at once.
+func (q *qp) aside(ps []piece, n int) bool {
+	if n < asideMin || !q.threaded() {
+		return false
+	}
+	for i := range ps {
+		if ps[i].mr.parent != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// threaded reports whether threads may write the output: not that of TLS.
+func (q *qp) threaded() bool { return q.dev.threads != nil && q.tls == nil }
+
+// leave leaves the payload of the frame f, whose header has h bytes, to whoever writes it.
+func (o *output) leave(f []byte, h int, ps []piece) {
+	o.frames = append(o.frames, frame{f, h, len(ps)})
+	o.pieces = append(o.pieces, ps...)
+	o.bulk = true
+}
+
+// fill makes all frames of the output whole that no thread has.
+func (q *qp) fill() {
+	o := &q.out
+	if len(o.frames) > 0 {
+		finish(o.frames, o.pieces, q.crc, false)
+		o.forget()
+	}
+}
+
+// forget drops what is known of frames that are not whole.
+func (o *output) forget() {
+	clear(o.pieces)
+	o.frames, o.pieces = o.frames[:0], o.pieces[:0]
+}
+
+// Working implements verbs.Threaded.
+func (d *Device) Working() bool {
+	return d.threads != nil && len(d.threads.idle) < cap(d.threads.work)
+}
+
+var _ verbs.Threaded = (*Device)(nil)
+
+// writeAside gives the output to a thread. It returns false if that is not worth it or none is idle.
+func (q *qp) writeAside() bool {
+	o, t := &q.out, q.dev.threads
+	if !o.bulk || o.pending < asideMin || len(t.idle) == 0 {
+		return false
+	}
+	last := len(t.idle) - 1
+	j := t.idle[last]
+	t.idle = t.idle[:last]
+	j.q, j.fd, j.crc, j.size = q, q.fd, q.crc, o.pending
+	j.frames, o.frames = o.frames, j.frames
+	j.pieces, o.pieces = o.pieces, j.pieces
+	for i := range j.pieces {
+		j.pieces[i].mr.used++
+	}
+	j.iovs = 0
+	for _, p := range o.segs[o.sh:o.st] {
+		j.io.set(j.iovs, p.mem)
+		j.iovs++
+	}
+	o.job = j
+	t.work <- j // has room for all threads
+	return true
+}
+
+// takeBack takes back a job from a thread.
+func (d *Device) takeBack(j *job) {
+	q, n, err := j.q, j.n, j.err
+	for i := range j.pieces {
+		j.pieces[i].mr.letGo()
+	}
+	clear(j.pieces)
+	j.frames, j.pieces, j.q = j.frames[:0], j.pieces[:0], nil
+	j.io.forget(j.iovs)
+	d.threads.idle = append(d.threads.idle, j)
+	d.stats.CallsAside++
+	if q == nil {
+		d.ctl.linger(j.fd, nil)
+		return
+	}
+	q.out.job = nil
+	if err != nil {
+		q.lost(err)
+		return
+	}
+	q.wrote(n, j.size)
+	d.markDirty(q)
+	if q.state == terminating {
+		q.generate() // the fault has waited for the thread
+	}
+}
+
+// abandon leaves the connection to the thread that writes. It returns false if none does.
+func (q *qp) abandon() bool {
+	j := q.out.job
+	if j == nil {
+		return false
+	}
+	j.q, q.out.job = nil, nil
+	_ = unix.Shutdown(q.fd, unix.SHUT_WR)
+	o := &q.out
+	o.stage, o.first = nil, nil // the thread has them
+	return true
+}
+
+func (m *mr) letGo() {
+	if m.used--; m.used > 0 {
+		return
+	}
+	fs := m.untouched
+	m.untouched = nil
+	for _, f := range fs {
+		f()
+	}
+}
+
+// Untouched implements verbs.Touched.
+func (m *mr) Untouched(f func()) {
+	if m.used == 0 {
+		f()
+		return
+	}
+	m.untouched = append(m.untouched, f)
+}
+
+var _ verbs.Touched = (*mr)(nil)
