@@ -177,7 +177,7 @@ type Path struct {
 // PD is a protection domain. A QP reaches only the MRs of its own PD.
 type PD interface {
 	// RegMR registers mem under the addresses [iova, iova+len(mem)). mem must stay
-	// mapped until Dereg returns. EINVAL: mem is empty, the addresses wrap around,
+	// mapped until Dereg returns, and Touched says so. EINVAL: mem is empty, the addresses wrap around,
 	// rights are not known, iova is not 0 with AccessZeroBased, or remote write or
 	// atomic access is asked for without AccessLocalWrite. ENOMEM: no key is free.
 	RegMR(mem []byte, iova uint64, access Access) (MR, error)
@@ -242,12 +242,12 @@ type MR interface {
 	Disallow(PeerKey)
 	// Rereg makes the region stand for other memory, addresses and rights, as RegMR
 	// would. LKey and RKey change; the old keys are invalid, as after Dereg. Errors
-	// are those of RegMR, and EBUSY while a window is bound to the region. After an
-	// error the region is unchanged.
+	// are those of RegMR, and EBUSY while a window is bound to the region or a thread
+	// of the device touches it. After an error the region is unchanged.
 	Rereg(mem []byte, iova uint64, access Access) error
 	// Dereg ends the registration: when it returns, the provider never touches the
-	// memory again. Work requests that still name the region fail. EBUSY: a memory
-	// window is bound to it.
+	// memory again, unless the MR is Touched. Work requests that still name the region
+	// fail. EBUSY: a memory window is bound to it.
 	Dereg() error
 }
 
@@ -273,20 +273,21 @@ type Metered interface {
 	CountIn(s *Served)
 }
 
-// Touched is an MR of a device whose threads may read its memory for a while after Dereg, for messages that are on
+// Touched is an MR of a device whose threads may touch its memory for a while after Dereg, for messages that are on
 // their way.
 type Touched interface {
 	MR
-	// Untouched calls f when no thread touches the memory: before it returns, or in a Progress, a PollCM or the
-	// Close of the device. What was registered may be unmapped from then on.
+	// Untouched calls f when no thread touches the memory: before it returns, or in a Progress, in the Destroy of a
+	// QP, or in Close. What was registered may be unmapped from then on.
 	Untouched(f func())
 }
 
 // Threaded is a device whose threads touch memory.
 type Threaded interface {
 	Device
-	// Working reports whether a thread touches memory.
-	Working() bool
+	// Slow returns how many times a thread has taken a millisecond or more for a piece of its work, one at
+	// which it still is included. Memory whose pages somebody takes away does that.
+	Slow() uint64
 }
 
 // Untouched calls f when no thread of the device touches the memory of m, which was deregistered: see Touched.

@@ -32,7 +32,7 @@ type loop struct {
 	stop   bool
 	pause  *pause        // nil: none
 	long   suspicion     // a turn was long, or has touched memory that is gone
-	hits   uint64        // guard.Hits
+	hits   uint64        // guard.Hits and Engine.SlowIO
 	done   chan struct{} // closed when run has returned
 
 	turn      uint
@@ -219,14 +219,15 @@ func (l *loop) run(ctx context.Context) {
 	e.PublishStats(engine.Wall(time.Now().UnixNano()))
 }
 
-// turned counts a turn of ns. Memory with holes is looked for behind one that was long, or touched what is gone.
+// turned counts a turn of ns. Memory with holes is looked for behind one that was long, or touched what is gone, and
+// when an I/O thread is slow.
 func (l *loop) turned(ns int64) {
 	l.stats.Turn(ns)
 	l.stats.C[stats.EngineTurns]++
 	if ns > stallNs {
 		l.stats.C[stats.EngineStalls]++
 	}
-	if hits := guard.Hits(); ns > longNs || hits != l.hits {
+	if hits := guard.Hits() + l.engine.SlowIO(); ns > longNs || hits != l.hits {
 		l.hits = hits
 		l.long.note()
 	}

@@ -77,6 +77,17 @@ func (e *Engine) MayBlock() bool {
 	return may
 }
 
+// SlowIO returns how often a thread of a device was slow, see verbs.Threaded. Only the goroutine that calls Turn may
+// call it.
+func (e *Engine) SlowIO() (n uint64) {
+	for _, r := range e.devices.rails {
+		if d, ok := r.dev.(verbs.Threaded); ok {
+			n += d.Slow()
+		}
+	}
+	return n
+}
+
 // complete routes one completion. Those of a queue pair that is gone only give
 // their receive buffer back.
 func (ds *devices) complete(r *rail, wc *verbs.WC) {

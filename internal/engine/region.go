@@ -52,6 +52,7 @@ type region struct {
 	spent  bool   // one has used it, and told another socket than sock, or may have
 	once   once   // whom it is granted to
 	ended  bool   // its one use was told to sock: it is not the client's any more
+	gone   bool   // nobody can use its key, but the device may touch its memory still
 
 	inAll, inSock, inRevoking, inDead lists.Link[region]
 
@@ -133,7 +134,7 @@ func (ks *keyTable) maybeFreeBuffer(b *buffer) {
 	verbs.Untouched(mr, func() { ks.freed(b) })
 }
 
-// freed ends a buffer whose memory nothing touches any more.
+// freed forgets a buffer whose memory nothing touches any more.
 func (ks *keyTable) freed(b *buffer) {
 	e := ks.e
 	delete(b.cl.buffers, b.id)
@@ -246,24 +247,27 @@ func (ks *keyTable) releaseRegion(r *region) {
 
 // retire ends a region whose key nobody holds.
 func (ks *keyTable) retire(r *region) {
-	if ks.by[r.id] != r {
+	if r.gone {
 		return
 	}
+	r.gone = true
 	_ = r.mr.Dereg()
-	delete(ks.by, r.id)
 	for r.queued.N > 0 { // to a peer that is gone
 		r.queued.Head.Of.endGrant()
 	}
-	r.sock.cl.acct.regions--
-	ks.all.Del(&r.inAll)
 	ks.revoking.Del(&r.inRevoking)
 	ks.retiring.Del(&r.inDead)
-	ks.e.st.C[stats.Regions]--
-	verbs.Untouched(r.mr, func() { ks.ended(r) })
+	verbs.Untouched(r.mr, func() { ks.untouched(r) })
 }
 
-// ended tells that nothing touches the memory of a region any more.
-func (ks *keyTable) ended(r *region) {
+// untouched forgets a region whose memory nothing touches any more, and tells who waits for that.
+func (ks *keyTable) untouched(r *region) {
+	if ks.by[r.id] == r { // else another one has its key
+		delete(ks.by, r.id)
+	}
+	r.sock.cl.acct.regions--
+	ks.all.Del(&r.inAll)
+	ks.e.st.C[stats.Regions]--
 	r.buf.users--
 	ks.maybeFreeBuffer(r.buf)
 	if r.waiting != nil {

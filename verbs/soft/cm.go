@@ -182,12 +182,7 @@ func checkRoute(local, remote netip.AddrPort) error {
 
 // takeResults handles what the goroutines of connection set-up and the I/O threads have finished.
 func (d *Device) takeResults() bool {
-	t := d.threads
-	if !d.ctl.pending.Load() && (t == nil || !t.done.Has()) {
-		return false
-	}
-	clearFD(d.ctl.fd)
-	back := t != nil && t.done.Run()
+	back := d.threads != nil && d.threads.done.Run()
 	rs := d.ctl.take()
 	for i := range rs {
 		r := &rs[i]

@@ -108,7 +108,7 @@ func (c *control) post(r result) {
 	ring(c.fd)
 }
 
-// take returns all results, for the owner, who has cleared fd before.
+// take returns all results, for the owner, who looks again when it has cleared fd.
 func (c *control) take() []result {
 	if !c.pending.Load() {
 		return nil

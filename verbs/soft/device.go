@@ -275,8 +275,12 @@ func (d *Device) dispatch(ev *unix.EpollEvent) bool {
 		d.expire()
 		return true
 	}
+	if ev.Fd == slotCtl {
+		clearFD(d.ctl.fd)
+		return d.takeResults() // but for those that came behind the start of Progress, they are taken
+	}
 	if ev.Fd < 0 {
-		return false // control results are taken at the start of Progress
+		return false
 	}
 	q := d.qps[ev.Fd]
 	if q == nil || q.fd < 0 {

@@ -50,13 +50,19 @@ func (q *qp) refused(c iwarp.Code, f []byte, ft fault) {
 // settle ends the connection once the READs before the fault are answered, so that
 // the work requests of the peer before the bad one succeed.
 func (q *qp) settle(ft *fault) {
-	if q.serve.empty() || q.sq.mid() {
+	if q.fault != nil || q.serve.empty() || q.sq.mid() {
 		q.fail(ft)
 		return
 	}
-	q.fault = ft
-	q.become(terminating)
+	q.ending(ft, terminating)
 	q.dev.markDirty(q)
+}
+
+// ending keeps the fault that q ends by, when what it waits for in the state to is over. Nothing is read any more.
+func (q *qp) ending(ft *fault, to state) {
+	q.fault = ft
+	q.become(to)
+	q.interest(q.events &^ unixIn)
 }
 
 // recvFault ends the connection because the receive in progress cannot take the
@@ -206,20 +212,22 @@ func requesterStatus(c iwarp.Code) verbs.WCStatus {
 	return verbs.WCRemOpErr
 }
 
-// fail moves the QP to ERR. Nothing else does. The first fault counts.
+// fail moves the QP to ERR, when no thread has anything of it. Nothing else does. The first fault counts.
 func (q *qp) fail(ft *fault) {
 	if q.state >= failed {
 		return
 	}
-	established := q.state.connected()
-	if ft.term && established {
-		if q.out.job != nil { // the Terminate goes behind what a thread writes
-			q.fault = ft
-			q.become(terminating)
-			return
-		}
-		q.fill()
+	if first := q.fault; first != nil {
+		first.quiet = first.quiet || ft.quiet
+		ft = first
 	}
+	if q.out.job != nil {
+		if q.state != releasing {
+			q.ending(ft, releasing)
+		}
+		return
+	}
+	established := q.state.connected() || q.state == releasing
 	q.become(failed)
 	q.fault = nil
 	if t, ok := ft.asyncOf(); ok && established {
@@ -262,6 +270,7 @@ func (q *qp) fail(ft *fault) {
 
 // farewell returns all pending output, completed, and the Terminate.
 func (q *qp) farewell(ft *fault) []byte {
+	q.fill()
 	b := q.out.private()
 	t := ft.quote
 	t.Code = ft.code
@@ -301,9 +310,7 @@ func (q *qp) hangUp(last []byte, alert uint8) {
 			last = q.tls.lastSealed(last, alert)
 			q.tls.release(q.dev)
 		}
-		if !q.abandon() {
-			q.dev.ctl.linger(q.fd, last)
-		}
+		q.dev.ctl.linger(q.fd, last)
 		q.fd = -1
 	}
 	q.giveOut()
@@ -354,8 +361,9 @@ func (q *qp) Disconnect() {
 	q.dev.markDirty(q)
 }
 
-// cut ends the connection without completions.
+// cut ends the connection without completions. It waits for q's thread.
 func (q *qp) cut() {
+	q.await()
 	q.hangUp(nil, 0)
 	if w := q.rx.recv; w != nil && q.srq != nil {
 		q.srq.put(w)

@@ -164,6 +164,9 @@ func (m *mr) Rereg(mem []byte, iova uint64, access verbs.Access) error {
 	if m.windows > 0 {
 		return m.errBound()
 	}
+	if m.used > 0 {
+		return fmt.Errorf("soft: an I/O thread reads the region: %w", unix.EBUSY)
+	}
 	if err := checkRegion(mem, iova, access); err != nil {
 		return err
 	}
@@ -179,7 +182,7 @@ func (m *mr) Rereg(mem []byte, iova uint64, access verbs.Access) error {
 func (d *Device) detach(m *mr) {
 	for _, q := range d.qps {
 		if q != nil {
-			q.fill()
+			q.fillFrom(m)
 			q.out.detach(m)
 		}
 	}

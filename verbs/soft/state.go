@@ -18,13 +18,14 @@ const (
 	unheard                  // RTS of the passive side: nothing may leave before the peer's first FPDU (RFC 5044 section 7.1.3)
 	open                     // RTS
 	terminating              // RTS: a fault was found; the READs before it are answered, then the Terminate goes (RFC 5040 section 4.8)
+	releasing                // ERR: a thread still touches memory of it; the completions follow
 	failed                   // ERR
 	destroyed                // the owner has given it back
 	states
 )
 
 // asVerbs has for each state the one that QP.State shows.
-var asVerbs = [states]verbs.QPState{verbs.QPReset, verbs.QPInit, verbs.QPRTR, verbs.QPRTR, verbs.QPRTS, verbs.QPRTS, verbs.QPRTS, verbs.QPErr, verbs.QPErr}
+var asVerbs = [states]verbs.QPState{verbs.QPReset, verbs.QPInit, verbs.QPRTR, verbs.QPRTR, verbs.QPRTS, verbs.QPRTS, verbs.QPRTS, verbs.QPErr, verbs.QPErr, verbs.QPErr}
 
 // leads has for each state those that may follow. Each but destroyed may be followed by reset,
 // failed and destroyed.
@@ -34,8 +35,8 @@ var leads = [states][]state{
 	connecting:  {open},
 	answering:   {unheard},
 	unheard:     {open},
-	open:        {terminating},
-	terminating: {terminating},
+	open:        {terminating, releasing},
+	terminating: {terminating, releasing},
 	destroyed:   {},
 }
 

@@ -2,7 +2,9 @@ package soft
 
 import (
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,24 +20,29 @@ import (
 // the same at once. So no output waits for a thread that waits for a page of somebody's memory, and
 // a thread does that without a lock of the socket.
 //
-// A queue pair that fails does not wait for its thread: what that still reads is dropped. Memory may
-// go when Untouched says so.
+// A queue pair fails, and is destroyed, when its thread has let go of it. A region ends at once, and its
+// memory may go when Untouched says so.
 const (
 	asideMin   = directMin // payload of a frame that is worth a thread
 	maxThreads = 16
+	slowNs     = 1_000_000 // a job that takes longer is slow
 )
 
 // threads is what the owner and the I/O threads share.
 type threads struct {
-	idle []*job // one for each thread that has none. Owner only
+	jobs []*job // one for each thread. Owner only, as the next
+	idle []*job
+	slow uint64 // jobs so far
 	work chan *job
 	wg   sync.WaitGroup
 	done post.Box // how jobs come back
 }
 
-// job is output of a queue pair that is being written.
+// job is output of a queue pair that is being written. Its thread has it from writeAside to takeBack.
 type job struct {
-	q      *qp // nil: it has hung up
+	q      *qp
+	began  int64
+	slow   bool // and counted
 	fd     int
 	crc    bool
 	frames []frame // to be made whole
@@ -55,13 +62,8 @@ type frame struct {
 }
 
 func (d *Device) startThreads(n int) {
-	t := &threads{work: make(chan *job, n)}
-	t.done.Wake = func() { ring(d.ctl.fd) }
-	d.threads = t
+	t := d.newThreads(n)
 	for range n {
-		j := &job{}
-		j.back = func() { d.takeBack(j) }
-		t.idle = append(t.idle, j)
 		t.wg.Go(func() {
 			for j := range t.work {
 				j.do()
@@ -71,17 +73,39 @@ func (d *Device) startThreads(n int) {
 	}
 }
 
+// newThreads makes what n threads need.
+func (d *Device) newThreads(n int) *threads {
+	t := &threads{work: make(chan *job, n)}
+	t.done.Wake = func() { ring(d.ctl.fd) }
+	for range n {
+		j := &job{}
+		j.back = func() { d.takeBack(j) }
+		t.jobs = append(t.jobs, j)
+	}
+	t.idle = slices.Clone(t.jobs)
+	d.threads = t
+	return t
+}
+
 // do is what a thread does.
 func (j *job) do() {
 	finish(j.frames, j.pieces, j.crc, true)
 	j.n, j.err = j.io.sendmsg(j.fd, j.iovs)
 }
 
-// stop waits for the threads and takes their last jobs.
+// stop ends the threads. They have no jobs.
 func (t *threads) stop() {
 	close(t.work)
 	t.wg.Wait()
-	t.done.Run()
+}
+
+// await takes jobs back until q has none.
+func (q *qp) await() {
+	for q.out.job != nil {
+		if t := q.dev.threads; !t.done.Run() {
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(q.dev.ctl.fd), Events: unix.POLLIN}}, 1)
+		}
+	}
 }
 
 // finish makes frames whole.
@@ -106,6 +130,9 @@ func gather(b []byte, ps []piece) {
 // of the runtime nor the garbage collector. It returns false if it has not copied everything: memory
 // is gone, which a copy replaces (see package guard), or the system call is not allowed.
 func readAside(b []byte, ps []piece) bool {
+	if notAllowed.Load() {
+		return false
+	}
 	var iov [maxSGE + 1]unix.Iovec
 	n := 0
 	for i := range ps {
@@ -115,10 +142,18 @@ func readAside(b []byte, ps []piece) bool {
 	}
 	iov[0].Base = unsafe.SliceData(b)
 	iov[0].SetLen(n)
-	got, _, e := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(os.Getpid()),
+	got, _, e := unix.Syscall6(unix.SYS_PROCESS_VM_READV, self,
 		uintptr(unsafe.Pointer(&iov[0])), 1, uintptr(unsafe.Pointer(&iov[1])), uintptr(len(ps)), 0)
+	if e == unix.EPERM || e == unix.ENOSYS {
+		notAllowed.Store(true)
+	}
 	return e == 0 && int(got) == n
 }
+
+var (
+	self       = uintptr(os.Getpid())
+	notAllowed atomic.Bool // process_vm_readv was refused
+)
 
 // aside reports whether a frame with payload ps is for a thread. Those of memory windows are not: a
 // window ends at once.
@@ -153,15 +188,41 @@ func (q *qp) fill() {
 	}
 }
 
+// fillFrom is fill if one of the frames is to have payload of m.
+func (q *qp) fillFrom(m *mr) {
+	if slices.ContainsFunc(q.out.pieces, func(p piece) bool { return p.mr == m }) {
+		q.fill()
+	}
+}
+
 // forget drops what is known of frames that are not whole.
 func (o *output) forget() {
+	clear(o.frames)
 	clear(o.pieces)
 	o.frames, o.pieces = o.frames[:0], o.pieces[:0]
 }
 
-// Working implements verbs.Threaded.
-func (d *Device) Working() bool {
-	return d.threads != nil && len(d.threads.idle) < cap(d.threads.work)
+// Slow implements verbs.Threaded.
+func (d *Device) Slow() uint64 {
+	t := d.threads
+	if t == nil {
+		return 0
+	}
+	if len(t.idle) < len(t.jobs) {
+		at := now()
+		for _, j := range t.jobs {
+			t.time(j, at)
+		}
+	}
+	return t.slow
+}
+
+// time counts j if a thread has had it for too long.
+func (t *threads) time(j *job, at int64) {
+	if j.q != nil && !j.slow && at-j.began > slowNs {
+		j.slow = true
+		t.slow++
+	}
 }
 
 var _ verbs.Threaded = (*Device)(nil)
@@ -175,7 +236,7 @@ func (q *qp) writeAside() bool {
 	last := len(t.idle) - 1
 	j := t.idle[last]
 	t.idle = t.idle[:last]
-	j.q, j.fd, j.crc, j.size = q, q.fd, q.crc, o.pending
+	j.q, j.began, j.slow, j.fd, j.crc, j.size = q, now(), false, q.fd, q.crc, o.pending
 	j.frames, o.frames = o.frames, j.frames
 	j.pieces, o.pieces = o.pieces, j.pieces
 	for i := range j.pieces {
@@ -193,42 +254,28 @@ func (q *qp) writeAside() bool {
 
 // takeBack takes back a job from a thread.
 func (d *Device) takeBack(j *job) {
-	q, n, err := j.q, j.n, j.err
+	t, q := d.threads, j.q
+	t.time(j, now())
 	for i := range j.pieces {
 		j.pieces[i].mr.letGo()
 	}
+	clear(j.frames)
 	clear(j.pieces)
 	j.frames, j.pieces, j.q = j.frames[:0], j.pieces[:0], nil
 	j.io.forget(j.iovs)
-	d.threads.idle = append(d.threads.idle, j)
+	t.idle = append(t.idle, j)
 	d.stats.CallsAside++
-	if q == nil {
-		d.ctl.linger(j.fd, nil)
-		return
-	}
 	q.out.job = nil
-	if err != nil {
-		q.lost(err)
-		return
+	if j.err == nil {
+		q.wrote(j.n, j.size)
+		d.markDirty(q)
 	}
-	q.wrote(n, j.size)
-	d.markDirty(q)
-	if q.state == terminating {
-		q.generate() // the fault has waited for the thread
+	switch {
+	case q.state == releasing:
+		q.fail(q.fault)
+	case j.err != nil:
+		q.lost(j.err)
 	}
-}
-
-// abandon leaves the connection to the thread that writes. It returns false if none does.
-func (q *qp) abandon() bool {
-	j := q.out.job
-	if j == nil {
-		return false
-	}
-	j.q, q.out.job = nil, nil
-	_ = unix.Shutdown(q.fd, unix.SHUT_WR)
-	o := &q.out
-	o.stage, o.first = nil, nil // the thread has them
-	return true
 }
 
 func (m *mr) letGo() {

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -16,12 +17,13 @@ const bulk = 60 << 10 // one frame
 // byHand connects two hosts. The first has an I/O thread, which is the test.
 func byHand(t *testing.T) (a, b *host) {
 	a, b = pair(t, attrs(), attrs())
-	th := &threads{work: make(chan *job, 1)}
-	th.done.Wake = func() { ring(a.dev.ctl.fd) }
-	j := &job{}
-	j.back = func() { a.dev.takeBack(j) }
-	th.idle = []*job{j}
-	a.dev.threads = th
+	th := a.dev.newThreads(1)
+	t.Cleanup(func() { // Close would wait for it
+		th.done.Run()
+		if j := th.jobs[0]; j.q != nil {
+			a.done(j)
+		}
+	})
 	fill(a.mem, 3)
 	return a, b
 }
@@ -68,8 +70,8 @@ func TestAside(t *testing.T) {
 		b.dev.Progress()
 		a.collect()
 	}
-	if len(a.wc) > 0 || free || !a.dev.Working() {
-		t.Fatalf("a thread has the memory: completions %+v, untouched %v, working %v", a.wc, free, a.dev.Working())
+	if len(a.wc) > 0 || free {
+		t.Fatalf("a thread has the memory: completions %+v, untouched %v", a.wc, free)
 	}
 	a.done(j)
 	for i, wc := range a.take(2, b) {
@@ -77,8 +79,8 @@ func TestAside(t *testing.T) {
 			t.Errorf("write %d: %+v", i, wc)
 		}
 	}
-	if !free || a.dev.Working() {
-		t.Errorf("after the job: untouched %v, working %v", free, a.dev.Working())
+	if !free || len(a.dev.threads.idle) != 1 {
+		t.Errorf("after the job: untouched %v, idle %d", free, len(a.dev.threads.idle))
 	}
 	want := append(bytes.Clone(a.mem[:bulk]), a.mem[:8]...)
 	run(t, "the payload", func() bool { return bytes.Equal(b.mem[:bulk+8], want) }, a, b)
@@ -113,49 +115,42 @@ func TestAsideRevoked(t *testing.T) {
 	}
 }
 
-// TestAsideFails: a queue pair that fails does not wait for its thread. The memory does, and the connection ends
-// behind what the thread has written.
+// TestAsideFails: a queue pair fails when its thread has let go of it, and reads nothing until then.
 func TestAsideFails(t *testing.T) {
 	a, b := byHand(t)
 	a.bulkWrite(b, bulk)
 	j := a.taken()
-	if a.qp.ToError(); j.q != nil {
-		t.Error("the connection is closed under the thread")
+	a.qp.ToError()
+	b.send(verbs.SendWR{Op: verbs.OpSend, SGL: b.sge(0, 8)})
+	for range 3 {
+		a.dev.Progress()
+		b.dev.Progress()
+		a.collect()
 	}
-	if wc := a.take(1); wc[0].Status != verbs.WCWRFlushErr {
-		t.Errorf("%+v", wc[0])
+	q := a.qp.(*qp)
+	if len(a.wc) > 0 || q.state != releasing || q.events&unixIn != 0 {
+		t.Fatalf("a thread has the memory: completions %+v, state %v, events %#x", a.wc, q.state, q.events)
 	}
-	if err := a.qp.Destroy(); err != nil {
-		t.Fatal(err)
-	}
-	free := false
-	_ = a.mr.Dereg()
-	verbs.Untouched(a.mr, func() { free = true })
-	if free {
-		t.Error("a thread has the memory")
+	a.done(j)
+	a.dev.Progress()
+	if a.collect(); q.state != failed || len(a.wc) != 1 || len(a.ev) != 0 {
+		t.Errorf("state %v, completions %+v, events %+v", q.state, a.wc, a.ev)
 	}
 	if e := b.event(a); e.Type != verbs.CMDisconnected {
 		t.Errorf("event %+v", e)
 	}
-	if _, err := unix.FcntlInt(uintptr(j.fd), unix.F_GETFD, 0); err != nil {
-		t.Errorf("the thread's descriptor: %v", err)
-	}
-	a.done(j)
-	run(t, "end of the job", func() bool { return free }, a)
-	if len(a.dev.threads.idle) != 1 || bytes.Equal(b.mem[:bulk], a.mem[:bulk]) {
-		t.Error("not back, or written behind the end")
-	}
 }
 
-// TestAsideTerminate: a Terminate goes behind the frames that a thread has.
+// TestAsideTerminate: a Terminate goes behind the frames that a thread has, and the first fault counts.
 func TestAsideTerminate(t *testing.T) {
 	a, b := byHand(t)
 	a.bulkWrite(b, bulk)
 	j := a.taken()
-	a.qp.(*qp).refuse(iwarp.TermQN, nil)
-	a.dev.Progress()
-	if s := a.qp.(*qp).state; s != terminating {
-		t.Errorf("state %v", s)
+	q := a.qp.(*qp)
+	q.refuse(iwarp.TermQN, nil)
+	q.lost(unix.ECONNRESET)
+	if a.dev.Progress(); q.state != releasing || a.qp.State() != verbs.QPErr {
+		t.Errorf("state %v", q.state)
 	}
 	a.done(j)
 	e := b.event(a)
@@ -167,6 +162,68 @@ func TestAsideTerminate(t *testing.T) {
 	}
 	if wc := a.take(1, b); wc[0].Status != verbs.WCSuccess {
 		t.Errorf("%+v", wc[0])
+	}
+	if e := a.event(b); !errors.Is(e.Err, iwarp.TermQN) {
+		t.Errorf("event %+v", e)
+	}
+}
+
+// TestAsideDestroy: Destroy waits for the thread.
+func TestAsideDestroy(t *testing.T) {
+	a, b := byHand(t)
+	a.bulkWrite(b, bulk)
+	j := a.taken()
+	go a.done(j)
+	if err := a.qp.Destroy(); err != nil {
+		t.Fatal(err)
+	}
+	if j.q != nil || a.mr.(*mr).used != 0 {
+		t.Error("the thread has something of it")
+	}
+}
+
+// TestAsideSlow: a job that takes long counts once, when it still goes on. Its region is busy.
+func TestAsideSlow(t *testing.T) {
+	a, b := byHand(t)
+	a.bulkWrite(b, bulk)
+	j := a.taken()
+	if err := a.mr.Rereg(a.mem, testIOVA, allAccess); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("Rereg: %v", err)
+	}
+	j.began = now()
+	if n := a.dev.Slow(); n != 0 {
+		t.Errorf("%d slow ones at the beginning", n)
+	}
+	for range 2 {
+		j.began = now() - 2*slowNs
+		if n := a.dev.Slow(); n != 1 {
+			t.Errorf("%d slow ones", n)
+		}
+	}
+	a.done(j)
+	a.take(1, b)
+	if n := a.dev.Slow(); n != 1 {
+		t.Errorf("%d slow ones at the end", n)
+	}
+}
+
+// TestControlRests: what the threads and the set-up ring for does not keep the device's descriptor readable when
+// it is taken.
+func TestControlRests(t *testing.T) {
+	a, _ := pair(t, attrs(), attrs())
+	readable := func() bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(a.dev.FD()), Events: unix.POLLIN}}, 0)
+		return err == nil && n > 0
+	}
+	run(t, "rest", func() bool { return !readable() }, a)
+	ran := false
+	th := a.dev.newThreads(1)
+	th.done.Add(func() { ran = true })
+	if !readable() {
+		t.Error("a thread's end wakes nobody")
+	}
+	if a.dev.Progress(); !ran || readable() {
+		t.Errorf("ran %v, still readable %v", ran, readable())
 	}
 }
 
