@@ -72,6 +72,8 @@ var features = []feature{
 		on: func(_ *host, p *engine.Progress) bool { return p.Revocation },
 		parts: []string{"keyTable.pressing", "keyTable.retiring", "keyTable.revoking", "remote.owed", "remote.untoldOf",
 			"allowance.asked", "allowance.looking", "allowance.voiding"}},
+	{name: "memory that a thread touches", draw: "options.threads",
+		on: func(h *host, _ *engine.Progress) bool { return h.dev.Touches() }},
 	{name: "key asked for", draw: "region.exposeToAll",
 		on:    func(_ *host, p *engine.Progress) bool { return p.Asking },
 		parts: []string{"asks.of"}},

@@ -31,6 +31,7 @@ const (
 	streamTCP
 	streamAnybody
 	streamPaths
+	streamThreads
 )
 
 // options are drawn before a run begins: which faults there are and how often, how small
@@ -199,6 +200,9 @@ func (o *options) waysThere(r, paths *rand.Rand) {
 	o.sendsToAnybody(r)
 	o.paths = paths.IntN(4) == 0
 }
+
+// threads draws in which runs threads of devices still touch memory whose region has ended.
+func (o *options) threads(r *rand.Rand) { o.timing.LetGo.Max = pick[int64](r, 0, 100_000, 3e6) }
 
 // wantsPaths draws how many paths a daemon wants.
 func (w *world) wantsPaths() int {

@@ -117,6 +117,7 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 		w.opt.more(w.rMeet)
 		w.opt.quotas(w.net.Rand(streamPress))
 		w.opt.waysThere(w.rAnybody, w.rPaths)
+		w.opt.threads(w.net.Rand(streamThreads))
 	}
 	w.hist.hash = 0xcbf29ce484222325
 	w.scratch, w.want, w.comps, w.notices = mem.get(abi.MaxMessage+8), mem.get(1<<20), make([]rds.Completion, 64), make([]rds.Notice, 64)

@@ -28,6 +28,7 @@ type Device struct {
 	requests  map[verbs.RequestID]*attempt
 	lastReq   verbs.RequestID
 	lastPort  uint16
+	letting   []*letting
 }
 
 var _ verbs.Device = (*Device)(nil)
@@ -61,16 +62,13 @@ func (d *Device) Addr() netip.Addr { return d.addr }
 func (d *Device) Alive() bool { return !d.dead }
 
 // Pending reports whether completions, connection or asynchronous
-// events wait to be polled.
+// events wait to be polled, or Progress has something to tell.
 func (d *Device) Pending() bool {
-	return !d.dead && (d.cqReady > 0 || len(d.events) > 0 || len(d.async) > 0)
+	return !d.dead && (d.cqReady > 0 || len(d.events) > 0 || len(d.async) > 0 || d.lets())
 }
 
 // Attr implements verbs.Device.
 func (d *Device) Attr() verbs.DeviceAttr { return d.attr }
-
-// Progress does nothing: Network.Step moves everything.
-func (d *Device) Progress() bool { return false }
 
 // Flush does nothing.
 func (d *Device) Flush() {}

@@ -32,6 +32,7 @@ type streams struct {
 	key, post, gap, wire, local, learn, flush, connect  stream
 	breakAt                                             [pointKinds]stream
 	halfOpen, postFail, refuse, unreachable, lost, tear stream
+	letGo                                               stream
 }
 
 func (r *streams) init(seed uint64) {
@@ -50,6 +51,7 @@ func (r *streams) init(seed uint64) {
 	for i := range r.breakAt {
 		next(&r.breakAt[i])
 	}
+	next(&r.letGo)
 }
 
 // Rand returns a source of the network's seed under a name of the caller's
@@ -70,6 +72,7 @@ type Timing struct {
 	Flush Range // from ToError to the flush completions
 	Learn Range // from a break, or a peer's end, to noticing
 	Late  Range // the same for the end that learns late
+	LetGo Range // from Dereg to when no thread of the device touches the memory; zero: there are no threads
 }
 
 // DefaultTiming is that of a data centre.

@@ -21,6 +21,7 @@ type MR struct {
 	gone       bool
 	windows    int // bound to it
 	served     *verbs.Served
+	letting    *letting
 
 	window *MW // of a window: which, and the region
 	parent *MR
@@ -190,6 +191,7 @@ func (mr *MR) Dereg() error {
 		return fmt.Errorf("sim: Dereg: %d memory windows bound: %w", mr.windows, unix.EBUSY)
 	}
 	mr.gone, mr.mem = true, nil
+	mr.letGo()
 	mr.pd.uses--
 	if mr.slot == noSlot {
 		delete(d.kept, mr.rkey>>8)

@@ -215,7 +215,9 @@ func TestControlRests(t *testing.T) {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(a.dev.FD()), Events: unix.POLLIN}}, 0)
 		return err == nil && n > 0
 	}
-	run(t, "rest", func() bool { return !readable() }, a)
+	for range 100 {
+		a.dev.Progress()
+	}
 	ran := false
 	th := a.dev.newThreads(1)
 	th.done.Add(func() { ran = true })

@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/verbs/sim"
+	"golang.org/x/sys/unix"
+)
+
+// touching makes two sides whose devices have threads that touch every second region for 50 ms after its end.
+func touching(t *testing.T) (*world, *opSide, *opSide) {
+	w, a, b := opPair(t, 2)
+	a.submit(shm.Sub{Len: 1})
+	w.run() // there is a queue pair
+	w.net.Timing.LetGo = sim.Range{Min: 50e6, Max: 50e6}
+	return w, a, b
+}
+
+// waitsUntouched asks f for something that is to wait for threads. It returns how often it did, of 16 times.
+func (w *world) waitsUntouched(f func(done func(error))) int {
+	w.t.Helper()
+	waited := 0
+	for range 16 {
+		done, from := false, w.net.Now()
+		f(func(error) { done = true })
+		for !done && w.net.Now() < from+200e6 {
+			touched := w.net.Device(hostAddr(0)).Touches()
+			if w.turnAll(); done && touched && w.net.Now() < from+50e6 {
+				w.t.Fatal("told while a thread touches the memory")
+			}
+			if !w.net.Step() {
+				w.net.At(w.net.Now()+1e6, func() {})
+			}
+		}
+		if !done {
+			w.t.Fatal("never told")
+		}
+		if w.net.Now() >= from+50e6 {
+			waited++
+		}
+	}
+	return waited
+}
+
+// TestReleaseUntouched: Release is answered when no thread touches the memory, also if the region's one use has ended it.
+func TestReleaseUntouched(t *testing.T) {
+	w, a, b := touching(t)
+	ks := w.es[0].keys
+	for name, use := range map[string]bool{"unused": false, "used": true} {
+		waited := w.waitsUntouched(func(done func(error)) {
+			reg := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: abi.RightRead | abi.UseOnce}).(*ipc.RegisterOK)
+			r := ks.by[reg.Region]
+			want := error(nil)
+			if use {
+				r.ended, want = true, unix.EINVAL
+				ks.releaseRegion(r)
+			}
+			if ks.by[reg.Region] == nil {
+				done(nil)
+				return
+			}
+			regions := a.cl.acct.regions
+			if err := ks.release(r, func(err error) {
+				if !errors.Is(err, want) || a.cl.acct.regions != regions-1 {
+					t.Errorf("%s: %v, %d regions of %d", name, err, a.cl.acct.regions, regions)
+				}
+				done(err)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if waited == 0 || waited == 16 {
+			t.Errorf("%s: %d of 16 waited for a thread", name, waited)
+		}
+	}
+	w.clean2(a, b)
+}
+
+// TestFreeUntouched: a buffer's memory is given back when no thread touches it.
+func TestFreeUntouched(t *testing.T) {
+	w, a, b := touching(t)
+	waited := w.waitsUntouched(func(done func(error)) {
+		buf := a.must(&ipc.Alloc{Size: 4096}).(*ipc.AllocOK).Buffer
+		mem := a.cl.buffers[buf]
+		free := mem.onFree
+		mem.onFree = func() { free(); done(nil) }
+		w.es[0].keys.freeBuffer(mem, nil)
+	})
+	if waited == 0 || waited == 16 {
+		t.Errorf("%d of 16 waited for a thread", waited)
+	}
+	w.clean2(a, b)
+}
+
+// TestEndUntouched: the memory that a process shares is given back when no thread touches it.
+func TestEndUntouched(t *testing.T) {
+	w, a, b := touching(t)
+	port := uint16(100)
+	waited := w.waitsUntouched(func(done func(error)) {
+		r := w.attach(0, smallParams())
+		port++
+		r.bind(port)
+		free := r.cl.onFree
+		r.cl.onFree = func() { free(); done(nil) }
+		r.at.Close()
+	})
+	if waited == 0 || waited == 16 {
+		t.Errorf("%d of 16 waited for a thread", waited)
+	}
+	w.clean2(a, b)
+}
