@@ -252,7 +252,7 @@ func (cs *clientTable) unref(c *Client) {
 		c.send, c.refs = nil, len(windows)
 		for i := range windows {
 			_ = windows[i].mr.Dereg()
-			verbs.Untouched(windows[i].mr, func() { cs.unref(c) })
+			e.devices.untouched(windows[i].mr, func() { cs.unref(c) })
 		}
 		return
 	}

@@ -12,6 +12,8 @@ type devices struct {
 	rails    []*rail // one or two
 	recvLeft int     // receive buffers not yet promised to a peer
 
+	touched int // regions that have ended, which threads of the devices still touch
+
 	rest      int64 // ns that a device without queue pairs is not asked; 0 with virtual time
 	restUntil int64
 
@@ -75,6 +77,15 @@ func (e *Engine) MayBlock() bool {
 		may = may && err != nil
 	}
 	return may
+}
+
+// untouched has f run when no thread of a device touches the memory of mr, which was deregistered.
+func (ds *devices) untouched(mr verbs.MR, f func()) {
+	ds.touched++
+	verbs.Untouched(mr, func() {
+		ds.touched--
+		f()
+	})
 }
 
 // SlowIO returns how often a thread of a device was slow, see verbs.Threaded. Only the goroutine that calls Turn may

@@ -181,6 +181,9 @@ func (h *halting) opsOpen() bool {
 // stands reports whether nothing is in progress any more.
 func (h *halting) stands() bool {
 	e := h.e
+	if e.devices.touched > 0 {
+		return false
+	}
 	for _, r := range e.devices.rails {
 		if len(r.byQPN) > 0 {
 			return false

@@ -131,7 +131,7 @@ func (ks *keyTable) maybeFreeBuffer(b *buffer) {
 	mr := b.mr
 	b.mr = nil
 	_ = mr.Dereg()
-	verbs.Untouched(mr, func() { ks.freed(b) })
+	ks.e.devices.untouched(mr, func() { ks.freed(b) })
 }
 
 // freed forgets a buffer whose memory nothing touches any more.
@@ -257,7 +257,7 @@ func (ks *keyTable) retire(r *region) {
 	}
 	ks.revoking.Del(&r.inRevoking)
 	ks.retiring.Del(&r.inDead)
-	verbs.Untouched(r.mr, func() { ks.untouched(r) })
+	ks.e.devices.untouched(r.mr, func() { ks.untouched(r) })
 }
 
 // untouched forgets a region whose memory nothing touches any more, and tells who waits for that.

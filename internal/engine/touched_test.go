@@ -113,3 +113,25 @@ func TestEndUntouched(t *testing.T) {
 	}
 	w.clean2(a, b)
 }
+
+// TestHaltUntouched: an engine stands still when no thread touches memory.
+func TestHaltUntouched(t *testing.T) {
+	w, a, b := touching(t)
+	e, dev := w.es[0], w.net.Device(hostAddr(0))
+	for !dev.Touches() {
+		reg := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: abi.RightRead}).(*ipc.RegisterOK)
+		e.keys.releaseRegion(e.keys.by[reg.Region])
+	}
+	e.Halt()
+	for !e.Halted() {
+		if w.turnAll(); !w.net.Step() {
+			w.net.At(w.net.Now()+1e6, func() {})
+		}
+	}
+	if dev.Touches() {
+		t.Error("it stands, and a thread touches memory")
+	}
+	e.Resume()
+	w.run()
+	w.clean2(a, b)
+}

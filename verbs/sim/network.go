@@ -11,7 +11,7 @@
 // it is transmitted and is placed when it is delivered. A READ reads at the
 // responder and is placed when its response arrives. Between ToError and the flush
 // completions buffers may still be touched, and with Timing.LetGo memory of a region
-// that has ended while other queue pairs live; afterwards never.
+// that has ended until Untouched says so; afterwards never.
 //
 // Everything runs on one goroutine. The same seed and the same calls make the same
 // run; TraceHash shows it.

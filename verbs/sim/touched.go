@@ -12,10 +12,10 @@ type letting struct {
 	told  []func() // what waits for it
 }
 
-// letGo begins it: a thread has something of every other region that ends while there are queue pairs.
+// letGo begins it: a thread has something of every other region that ends.
 func (mr *MR) letGo() {
 	n, d := mr.pd.dev.net, mr.pd.dev
-	if t := n.Timing.LetGo; t.Max > 0 && len(d.qps) > 0 && n.rand.letGo.below(2) == 0 {
+	if t := n.Timing.LetGo; t.Max > 0 && n.rand.letGo.below(2) == 0 {
 		mr.letting = &letting{until: n.now + n.rand.letGo.between(t)}
 		d.letting = append(d.letting, mr.letting)
 		n.At(mr.letting.until, func() {})
@@ -33,8 +33,8 @@ func (mr *MR) Untouched(f func()) {
 
 var _ verbs.Touched = (*MR)(nil)
 
-// touches reports whether a thread still touches what l says. A queue pair ends when threads have let go of it.
-func (d *Device) touches(l *letting) bool { return !d.dead && len(d.qps) > 0 && d.net.now < l.until }
+// touches reports whether a thread still touches what l says.
+func (d *Device) touches(l *letting) bool { return !d.dead && d.net.now < l.until }
 
 // Touches reports whether a thread of the device touches memory of a region that has ended.
 func (d *Device) Touches() bool { return slices.ContainsFunc(d.letting, d.touches) }
