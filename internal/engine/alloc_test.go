@@ -94,6 +94,7 @@ func newRigOf(t testing.TB, n int, engine func(t testing.TB, i int, addr netip.A
 			CRC:      func(netip.Addr) verbs.CRCMode { return verbs.CRCOff },
 			Alloc:    func(n int) []byte { return make([]byte, n) },
 			StartSeq: func() uint64 { return uint64(time.Now().UnixMilli()) << 20 }}, block)
+		h.e.KeepTime(r.now)
 		h.attach(t)
 		r.hosts = append(r.hosts, h)
 	}

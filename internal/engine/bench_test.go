@@ -16,14 +16,18 @@ import (
 // sleeps and no line goes from one processor to another. "least" is the fastest
 // round: what else the machine does only makes rounds longer.
 func BenchmarkTurns(b *testing.B) {
-	for _, c := range []struct{ size, run int }{{64, 0}, {64, 1}, {64, 100}, {1 << 10, 0}, {4 << 10, 0}, {64 << 10, 0}} {
+	for _, c := range []struct{ hosts, size, run int }{{2, 64, 0}, {2, 64, 1}, {2, 64, 100}, {2, 1 << 10, 0}, {2, 4 << 10, 0}, {2, 64 << 10, 0},
+		{1, 64, 0}, {1, 64, 1}, {1, 64, 100}} {
 		name := fmt.Sprint(c.size)
 		if c.run > 0 {
 			name += fmt.Sprintf(" in runs of %d", c.run)
 		}
+		if c.hosts == 1 {
+			name += " on one host"
+		}
 		b.Run(name, func(b *testing.B) {
-			r := newRig(b, 2)
-			a, to := r.hosts[0], r.hosts[1]
+			r := newRig(b, c.hosts)
+			a, to := r.hosts[0], r.hosts[c.hosts-1]
 			a.open(to)
 			n := max(1, min(1024, shm.DefaultBuf/2/c.size)/max(c.run, 1)) // descriptors of a round
 			chunks := make([]uint32, n)

@@ -254,6 +254,7 @@ func (t *tcpSide) caller(s *rdstcp.Conn) (*byTCP, error) {
 func (t *tcpSide) Want(s *rdstcp.Conn) []byte { return s.Owner.(*byTCP).Want(s.Lane) }
 
 func (t *tcpSide) Placed(s *rdstcp.Conn, n int) {
+	t.e.looks()
 	b := s.Owner.(*byTCP)
 	b.HandlePlaced(t.e.now, s.Lane, n)
 	t.e.throttle.took(b.p, n)
@@ -261,6 +262,7 @@ func (t *tcpSide) Placed(s *rdstcp.Conn, n int) {
 }
 
 func (t *tcpSide) Data(s *rdstcp.Conn, data []byte) {
+	t.e.looks()
 	b := s.Owner.(*byTCP)
 	b.HandleData(t.e.now, s.Lane, data)
 	t.e.throttle.took(b.p, len(data))

@@ -76,6 +76,8 @@ type attention struct {
 	idle     int                // turns without work from it
 	rung     atomic.Bool
 	publish  bool // rings have news
+
+	unstamped bool // the event ring has messages that lack their time, see receiver.stamp
 }
 
 // ending is how far the end of a process has come.
@@ -274,12 +276,14 @@ func (cs *clientTable) news(c *Client) {
 // publish makes what this turn wrote visible and rings the bells that are
 // needed: one store per ring and at most one bell per client and turn.
 func (e *Engine) publish() {
+	e.looks()
 	for i, c := range e.clients.dirty {
 		e.clients.dirty[i] = nil
 		if c.dead {
 			c.publish = false
 			continue
 		}
+		e.rx.stamp(c)
 		events := c.ev.Pending()
 		c.ev.Publish()
 		if len(c.raised) > 0 {

@@ -26,7 +26,7 @@ type receiver struct {
 type rxMsg struct {
 	arrival
 	sock   *socket
-	began  int64 // Engine.now when its header arrived
+	began  int64 // when its header arrived, by the engine's time
 	chunk  uint32
 	rxid   uint32
 	inOver bool       // it waits in daemon memory, its payload at chunk of over
@@ -48,8 +48,8 @@ type arrival struct {
 	sport  uint16
 	srcInc uint32
 	cookie uint64
-	at     Wall              // when it was whole
-	asm    uint32            // ns since its header arrived
+	at     Wall              // when the engine had found it whole. 0: it is from this host, see stamp
+	asm    uint32            // ns since the engine had found its header
 	n      int               // bytes that it takes, its Traceparent among them
 	tail   int               // of its Traceparent, 0: it has none
 	parent *wire.Traceparent // where that is until putTail has put it behind the payload
@@ -123,7 +123,6 @@ func (rx *receiver) deliver(s *socket, a *arrival, payload []byte) conn.Verdict 
 		return v
 	}
 	c := s.cl
-	a.at = e.wall
 	// Order: nothing overtakes what already waits.
 	if s.over.N == 0 && c.room() {
 		if id, chunk, ok := c.takeRx(s, a.n, s.rxTold == 0); ok {
@@ -143,6 +142,11 @@ func (rx *receiver) deliver(s *socket, a *arrival, payload []byte) conn.Verdict 
 			rx.charge(s, a.sum)
 			return conn.Accepted
 		}
+	}
+	if a.at == 0 {
+		e.looks()
+		rx.stamp(c)
+		a.at = e.wallAt(e.arrived())
 	}
 	m := rx.newOver(s, a)
 	if m == nil {
@@ -175,12 +179,16 @@ func (rx *receiver) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	}
 	ev.SrcInc, ev.SrcAddr, ev.SrcPort = a.srcInc, *a.src, a.sport
 	ev.Cookie, ev.RecvTime, ev.Assembly = a.cookie, int64(a.at), a.asm
+	at := a.at
+	if at == 0 {
+		at, s.cl.unstamped = e.wall, true
+	}
 	r := &s.cl.rx[rxid]
 	if a.run != 0 {
 		ev.Flags, r.run, r.steps = shm.EventRun, a.run, shm.RunSteps-1
 	}
 	s.rxTold++
-	r.told, r.src, r.sport, r.at, r.sum, r.traced = true, a.src, a.sport, a.at.ms(), a.sum, a.traced
+	r.told, r.src, r.sport, r.at, r.sum, r.traced = true, a.src, a.sport, at.ms(), a.sum, a.traced
 	if a.traced != 0 {
 		r.seq = a.seq
 		e.traces.rx(s, a, trace.Delivered)
@@ -189,6 +197,21 @@ func (rx *receiver) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 	e.st.C[stats.RecvBytes] += uint64(a.sum.Bytes)
 	e.st.C[stats.CopyToUser] += uint64(a.sum.Bytes)
 	e.clients.news(s.cl)
+}
+
+// stamp gives the messages from this host that c is not notified of yet their time. That of a run has to
+// lie behind the moment at which the engine took it, because its process may append until then.
+func (rx *receiver) stamp(c *Client) {
+	if !c.unstamped {
+		return
+	}
+	c.unstamped = false
+	at := int64(rx.e.wallAt(rx.e.arrived()))
+	for i := range c.ev.Unpublished() {
+		if ev := c.ev.Reserved(i).Event(); ev.Kind == shm.EvData && ev.RecvTime == 0 {
+			ev.RecvTime = at
+		}
+	}
 }
 
 // charge accounts what arrived to s and tells the peers when it fills up.
@@ -329,6 +352,7 @@ func (a *arrival) set(p *peer, h *wire.Header) {
 	a.src, a.sport, a.srcInc, a.n = &p.addr16, h.SPort, h.SrcInc, int(h.Len)
 	a.run, _ = h.Run()
 	a.must = !p.c.profile().takesBack
+	a.at = p.c.e.wallAt(p.c.e.arrived())
 }
 
 // used ends the keys of the operations that a message which s has accepted chases,

@@ -43,6 +43,7 @@ func (ds *devices) pollCQ(r *rail) bool {
 	total := 0
 	for left := cqBytes; total < cqBudget && left > 0; {
 		n := r.cq.Poll(ds.wc[:])
+		ds.e.looks()
 		for i := range n {
 			if isRecv(&ds.wc[i]) {
 				left -= int(ds.wc[i].ByteLen)

@@ -40,7 +40,7 @@ func (e *Engine) NextTimer() int64 {
 	if e.due.next == 0 || e.Halted() {
 		return 0
 	}
-	return e.due.next + e.halt.behind
+	return e.due.next + e.behind
 }
 
 // Do runs f on the engine's goroutine, soon, and returns at once. After the

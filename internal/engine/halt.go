@@ -44,7 +44,6 @@ type halting struct {
 	choresEnd int64 // of haltChores, by the engine's clock
 	opsEnd    int64 // of haltOps
 	tcpEnd    int64 // of attempts to connect by RDS/TCP
-	behind    int64 // ns that the engine's clock is behind that of Turn
 	behold    bool  // the next turn sets behind
 
 	adopted bool // clients are as the engine before this one left them, see Adopt
@@ -114,9 +113,10 @@ func (e *Engine) Resume() {
 func (h *halting) setClock(now int64, wall Wall) int64 {
 	e := h.e
 	if h.behold {
-		h.behold, h.behind = false, now-e.now
+		h.behold, e.behind = false, now-e.now
 	}
-	e.now, e.wall = now-h.behind, wall
+	e.now, e.wall = now-e.behind, wall
+	e.looks()
 	return e.now
 }
 

@@ -56,7 +56,7 @@ func (rx *receiver) newOver(s *socket, a *arrival) *rxMsg {
 		}
 	}
 	m := e.pools.rxs.Get()
-	*m = rxMsg{arrival: *a, sock: s, chunk: chunk, inOver: true, over: over, began: e.now}
+	*m = rxMsg{arrival: *a, sock: s, chunk: chunk, inOver: true, over: over, began: e.arrived()}
 	rx.countMemory(acc, cost)
 	return m
 }

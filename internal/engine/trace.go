@@ -12,12 +12,8 @@ import (
 type tracing struct {
 	trace.Traces
 	*moment
-	looped uint64       // numbers messages on this host, which have no sequence
-	clock  func() int64 // the engine's time at this moment, nil: that of the turn
+	looped uint64 // numbers messages on this host, which have no sequence
 }
-
-// KeepTime says what the engine's time is between two turns, for traces.
-func (e *Engine) KeepTime(clock func() int64) { e.traces.clock = clock }
 
 // BeginTrace starts t; false: there are trace.Max.
 func (e *Engine) BeginTrace(t *trace.Trace) bool { return e.traces.Begin(t, e.now) }
@@ -29,12 +25,7 @@ func (e *Engine) EndTrace(t *trace.Trace) { e.traces.End(t) }
 func whose(s *socket) trace.User { return trace.User{UID: s.cl.user.UID, Known: true} }
 
 // stamp is this moment.
-func (t *tracing) stamp() Wall {
-	if t.clock == nil {
-		return t.wall
-	}
-	return t.epoch() + Wall(t.clock())
-}
+func (t *tracing) stamp() Wall { return t.wallAt(t.present()) }
 
 // posted is the up-call of connections for watched messages.
 func (t *tracing) posted(m *msg.Msg) {
@@ -58,7 +49,7 @@ func (t *tracing) posted(m *msg.Msg) {
 // first chooses who follows x, whose traceSeq is known, and tells when it was submitted.
 func (t *tracing) first(x *txMsg) {
 	ev := t.sent(x, trace.Submitted, "")
-	ev.At = int64(t.epoch()) + x.m.At
+	ev.At = int64(t.wallAt(x.m.At))
 	x.traced = t.Follow(&ev, whose(x.sock), t.now)
 	t.Put(x.traced, &ev, whose(x.sock))
 }

@@ -56,7 +56,7 @@ func (rx *receiver) beginFrom(p *peer, h *wire.Header, parent *wire.Traceparent)
 	if inArena && s.over.N == 0 {
 		if id, chunk, ok := cl.takeRx(s, a.n, s.rxIDs == 0); ok {
 			m := e.pools.rxs.Get()
-			*m = rxMsg{arrival: a, sock: s, chunk: chunk, rxid: id, began: e.now}
+			*m = rxMsg{arrival: a, sock: s, chunk: chunk, rxid: id, began: e.arrived()}
 			cl.rx[id].tail = a.tail
 			rx.beginPartial(p, m)
 			return m.mem(), m, conn.Accepted
@@ -152,11 +152,12 @@ func (rx *receiver) commitFrom(p *peer, h *wire.Header, token any) (met uint32, 
 	}
 	a.cookie = x.Dest
 	if e.traces.On {
-		e.traces.arrived(p, s, h, a, &x, e.epoch()+Wall(m.began))
+		e.traces.arrived(p, s, h, a, &x, e.wallAt(m.began))
 	}
 	rx.used(p, s, &x)
 	rx.charge(s, a.sum)
-	a.at, a.asm = e.wall, uint32(min(e.now-m.began, math.MaxUint32))
+	at := e.arrived()
+	a.at, a.asm = e.wallAt(at), uint32(min(at-m.began, math.MaxUint32))
 	if m.inOver {
 		rx.queueOver(m)
 		return s.inc, took

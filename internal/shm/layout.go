@@ -169,7 +169,7 @@ type Event struct {
 	_        uint16
 	Assembly uint32 // ns from the header's arrival to RecvTime, at most 2^32-1
 	Cookie   uint64 // RDMA_DEST, 0 = none
-	RecvTime int64  // unix nanoseconds of the engine turn
+	RecvTime int64  // unix nanoseconds, when the daemon had the whole message
 }
 
 // EventStatus is the one status of an operation, or of a message with SubNotify. That of a

@@ -178,6 +178,9 @@ func (p *Producer) Free() int { return p.free() }
 // Unpublished is how many entries were reserved since the last Publish.
 func (p *Producer) Unpublished() int { return int(p.next - p.tail) }
 
+// Reserved returns entry i of those that were reserved since the last Publish.
+func (p *Producer) Reserved(i int) *Entry { return p.ring.at(p.tail + uint64(i)) }
+
 // HalfFree takes a fresh look and reports whether half of the ring is free. It is the last
 // look of a producer that has announced that it sleeps until there is room.
 func (p *Producer) HalfFree() bool {
