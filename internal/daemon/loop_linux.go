@@ -41,7 +41,8 @@ type loop struct {
 	published int64             // when statistics were published last
 	worked    bool              // there was work since then
 
-	wall0 engine.Wall // the wall clock at the engine's time 0
+	clock func() int64 // the engine's time, set by run
+	wall0 engine.Wall  // the wall clock at the engine's time 0, see followWall
 }
 
 const (
@@ -52,7 +53,6 @@ const (
 	publishNs  = 10_000_000             // statistics are copied this often when busy
 	quietNs    = 1_000_000_000          // the longest that a daemon that shuts down waits for what its connections have in progress
 	lookEvery  = 8                      // turns between two looks for doorbells when awake
-	wallSlack  = 20_000_000             // between two looks at a clock this thread may lose the processor, ns
 
 	deviceRestNs = 20_000 // for Engine.DrivenBy
 )
@@ -160,9 +160,10 @@ func (l *loop) run(ctx context.Context) {
 	end := context.AfterFunc(ctx, func() { e.Do(func() { l.stop = true }) })
 	defer end()
 	start := time.Now()
-	l.wall0 = engine.Wall(start.UnixNano())
 	// Virtual zero is no time at all to a timer: start at 1.
 	clock := func() int64 { return int64(time.Since(start)) + 1 }
+	l.clock = clock
+	l.followWall()
 	e.KeepTime(clock)
 	l.stats.SetState(stats.Running)
 	defer l.stats.SetState(stats.Stopped)
@@ -236,7 +237,7 @@ func (l *loop) turned(ns int64) {
 // publish copies statistics and lists to the files that rdsctl reads. Only the engine's thread calls it.
 func (l *loop) publish(now int64) {
 	l.published, l.worked = now, false
-	l.followWall(now)
+	l.followWall()
 	l.reportWay()
 	l.engine.PublishStats(l.wall0 + engine.Wall(now))
 	l.engine.PublishLists(l.wall0 + engine.Wall(now))
@@ -252,10 +253,16 @@ func (l *loop) reportWay() {
 // followWall notices that the wall clock was set, or that the machine slept: the engine's
 // time knows neither. Without it every heartbeat from then on would seem late, and a
 // supervisor would end the daemon.
-func (l *loop) followWall(now int64) {
-	wall0 := engine.Wall(time.Now().UnixNano() - now)
-	if d := wall0 - l.wall0; d > wallSlack || d < -wallSlack {
-		l.wall0 = wall0
+//
+// The two clocks run at the same rate. wall0 is kept as long as it can be right: the wall clock was read
+// after first and before last. Else it is the latest that it can be, so that no message has a time before
+// it was sent. As the thread seldom loses the processor here, that is late by less than 1 µs soon.
+func (l *loop) followWall() {
+	first := l.clock()
+	wall := engine.Wall(time.Now().UnixNano())
+	last := l.clock()
+	if d := wall - l.wall0; d < engine.Wall(first) || d > engine.Wall(last) {
+		l.wall0 = wall - engine.Wall(first)
 	}
 }
 
