@@ -114,10 +114,18 @@ func (t *tx) dest(s *Socket, to netip.AddrPort) (*dest, error) {
 const mostNear = 1024
 
 // nearAt is the place of to in near. A host's ports and a network's hosts follow one another, so
-// their lowest bits spread them.
+// their lowest bits spread them. As16 is for IPv6 alone: its result is read in a wider word than it was
+// written in, and such a read waits for all stores before it, the commit of the run before among them.
 func (s *Socket) nearAt(to *netip.AddrPort) int {
-	a := to.Addr().As16()
-	return (int(to.Port()) + 61*int(a[15]) + 7*int(a[14])) & (len(s.near) - 1)
+	var host, net byte
+	if a := to.Addr(); a.Is4() {
+		b := a.As4()
+		host, net = b[3], b[2]
+	} else {
+		b := a.As16()
+		host, net = b[15], b[14]
+	}
+	return (int(to.Port()) + 61*int(host) + 7*int(net)) & (len(s.near) - 1)
 }
 
 // nearest returns the open destination to, or nil if it has to be looked up. near has one place
