@@ -73,7 +73,7 @@ type Options struct {
 // fixed at Open. A zero field stands for the default, which suits one busy process
 // and is in parentheses. The first four are powers of two.
 type Params struct {
-	SubEntries   uint32 // entries of the submission ring (2048)
+	SubEntries   uint32 // entries of the submission ring (8192)
 	EventEntries uint32 // entries of the event ring (4096)
 	MaxMsgs      uint32 // messages sent and not acknowledged (16384)
 	MaxRx        uint32 // messages received and not read (16384)

@@ -268,8 +268,9 @@ type Params struct {
 	RecvWindows  uint32
 }
 
-// DefaultParams are enough for one busy process.
+// DefaultParams are enough for one busy process. The submission ring has an entry for each slot, so
+// each destination can have a run there that the daemon has not taken, and datagrams join it.
 func DefaultParams() Params {
-	return Params{SubEntries: 2048, EventEntries: 4096, MaxMsgs: 16384, MaxRx: 16384,
+	return Params{SubEntries: 8192, EventEntries: 4096, MaxMsgs: 16384, MaxRx: 16384,
 		Slots: 8192, Cells: 8192, SendWindows: 2, RecvWindows: 2}
 }

@@ -50,7 +50,7 @@ extern "C" {
  * parentheses. The first four are powers of two.
  */
 struct rds_params {
-	uint32_t sub_entries;   /* of the submission ring (2048) */
+	uint32_t sub_entries;   /* of the submission ring (8192) */
 	uint32_t event_entries; /* of the event ring (4096) */
 	uint32_t max_msgs;      /* messages sent and not acknowledged (16384) */
 	uint32_t max_rx;        /* messages received and not read (16384) */
