@@ -61,11 +61,22 @@ func (j *Judge) excuse(f *flow, i int) string {
 	case f.next[i] == never:
 		return senderEnded
 	// A later message was received. Only a sender that was notified of this one sends later
-	// ones.
-	case m.has(book.FlagLimit), !f.held(j, i, f.next[i]), j.restarted(f.dst.Addr(), m.begun, f.next[i]):
+	// ones, or its operation failed while they waited behind it.
+	case m.has(book.FlagLimit), j.released(m, f.next[i]), !f.held(j, i, f.next[i]), j.restarted(f.dst.Addr(), m.begun, f.next[i]):
 		return toldNobody
 	}
 	return ""
+}
+
+// released reports whether Release of memory that an operation of m uses had been called by the time at.
+func (j *Judge) released(m *message, at int64) bool {
+	return slices.ContainsFunc(m.ops[:], func(o *operation) bool {
+		if o == nil || j.regions[o.region] == nil {
+			return false
+		}
+		r := j.regions[o.region].release
+		return r != 0 && r <= at
+	})
 }
 
 // mayHaveKept reports whether d may have had the i-th message in its queue when d ended. Three

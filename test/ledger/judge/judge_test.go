@@ -207,6 +207,10 @@ func TestVerdicts(t *testing.T) {
 		{"overtaken, just before its sender's close", begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 2).close(s).settled(d), "lost"},
 		{"told too late", begin().close(d).send(s, 1, 0).bind(e, there).send(s, 2, 0).recv(e, s, 2).close(s).settled(e), ""},
 		{"overtaken, long before its sender's close", begin().send(s, 1, 0).send(s, 2, 0).recv(d, s, 2).later(60 * second).close(s).settled(d), "lost"},
+		{"its memory was released while others waited behind it", begin().region().send(s, 1, 0, write(0, 10)).send(s, 2, 0).
+			about(book.Release, 0, "").recv(d, s, 2).close(s).settled(d), ""},
+		{"its memory was released too late for others to overtake it", begin().region().send(s, 1, 0, write(0, 10)).send(s, 2, 0).
+			recv(d, s, 2).about(book.Release, 0, "").close(s).settled(d), "lost"},
 		{"the last message", begin().send(s, 1, book.FlagRoll).settled(s).settled(d).close(d), "lost"},
 
 		{"bound twice", begin().bind(e, there), "bind"},
