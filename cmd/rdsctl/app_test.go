@@ -176,6 +176,22 @@ func TestPingSize(t *testing.T) {
 	}
 }
 
+// A ping by another path says so, and so does its report. An older daemon does not know what a path is.
+func TestPingPath(t *testing.T) {
+	args := []string{"ping", "127.0.0.9", "-c", "1", "-path", "3"}
+	_, stdout, _ := runApp(t, direct{&backend{pings: []time.Duration{7}}, false}, args...)
+	if want := "reply from 127.0.0.9 by lane 0.3: seq 1, 7ns\n127.0.0.9 by lane 0.3: 1 sent, 1 received; min 7ns, p50 7ns, p99 7ns, max 7ns\n"; stdout != want {
+		t.Errorf("%s\nwant %s", stdout, want)
+	}
+	older := &backend{err: &ctl.Error{Code: ctl.CodeBadRequest, Message: `request: json: unknown field "path"`}}
+	for _, args := range [][]string{args, {"peer", "reset", "127.0.0.2", "-path", "1"}} {
+		code, stdout, stderr := runApp(t, direct{older, true}, args...)
+		if code != exitFailed || stdout != "" || !strings.Contains(stderr, `unknown field "path"; the daemon is older than this rdsctl`) {
+			t.Errorf("%v: status %d, %s, %s", args, code, stdout, stderr)
+		}
+	}
+}
+
 // An endless ping that is interrupted ends with its summary.
 func TestPingInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -244,13 +260,13 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"peers", "all"}, "rdsctl: peers takes no argument, \"all\" is one too many\n"},
 		{[]string{"-v", "peers"}, "rdsctl: flag provided but not defined: -v; flags here: -o -socket -timeout\n"},
 		{[]string{"ping", "::1", "-o", "xml"}, "rdsctl: ping: -o xml: want table, wide, json, jsonl or csv\n"},
-		{[]string{"ping", "::1", "-n", "3"}, "rdsctl: ping: flag provided but not defined: -n; flags here: -c -i -o -size -socket -timeout\n"},
+		{[]string{"ping", "::1", "-n", "3"}, "rdsctl: ping: flag provided but not defined: -n; flags here: -c -i -o -path -size -socket -timeout\n"},
 		{[]string{"peers", "-o", "yaml"}, "rdsctl: peers: -o yaml: want table, wide, json, jsonl or csv\n"},
 		{[]string{"-o", "yaml", "stress"}, "rdsctl: stress: -o yaml: want table, wide, json, jsonl or csv\n"},
 		{[]string{"peers", "-timeout", "0s"}, "rdsctl: peers: -timeout 0s is not positive\n"},
 		{[]string{"peers", "-watch", "1"}, "rdsctl: peers: invalid value \"1\" for flag -watch: want a time with its unit, such as 1s or 250ms; " +
 			"flags here: -columns -filter -no-header -o -offline -socket -sort -stats -timeout -watch\n"},
-		{[]string{"ping", "::1", "-c", "x"}, "rdsctl: ping: invalid value \"x\" for flag -c: want a number; flags here: -c -i -o -size -socket -timeout\n"},
+		{[]string{"ping", "::1", "-c", "x"}, "rdsctl: ping: invalid value \"x\" for flag -c: want a number; flags here: -c -i -o -path -size -socket -timeout\n"},
 		{[]string{"status", "-stats", "/x"}, "rdsctl: status: -stats is for -offline\n"},
 	} {
 		code, stdout, stderr := runApp(t, nil, tc.args...)

@@ -100,16 +100,19 @@ func (b *backend) Reload(apply bool) (ctl.Reload, error) {
 		Restart: []ctl.ConfigChange{{Key: "stats", New: "/x", Origin: "RDSD_STATS"}}, Warnings: []string{"beware"}}, b.err
 }
 
-func (b *backend) Ping(ctx context.Context, _ netip.Addr, size int) (time.Duration, error) {
-	b.size = size
+func (b *backend) Ping(ctx context.Context, p *ctl.Ping) error {
+	b.size = p.Size
 	if b.err != nil {
-		return 0, b.err
+		return b.err
 	}
 	b.n++
 	if rtt := b.pings[(b.n-1)%len(b.pings)]; rtt > 0 {
-		return rtt, nil
+		if p.RTT = rtt; p.Path > 0 {
+			p.Paths = 4
+		}
+		return nil
 	}
-	return 0, fmt.Errorf("connection is down: %w", context.DeadlineExceeded)
+	return fmt.Errorf("connection is down: %w", context.DeadlineExceeded)
 }
 
 // direct calls a backend without a socket.

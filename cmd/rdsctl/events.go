@@ -25,6 +25,7 @@ func eventList() *listing[ctl.EventInfo] {
 			{head: "TIME", field: "time", text: func(e *E) string { return e.Time.UTC().Format("2006-01-02T15:04:05.000Z") }},
 			{head: "LEVEL", field: "level", text: func(e *E) string { return e.Level }, tone: func(e *E) text.Color { return levelTone(e.Level) }},
 			{head: "ABOUT", field: "peer", text: func(e *E) string { return about(e.Peer, e.UID) }},
+			{head: "LANE", field: "lane", text: (*E).LanePath},
 			{head: "PID", field: "pid", wide: true, text: func(e *E) string { return strconv.Itoa(e.PID) }},
 			{head: "LOCAL", field: "local", wide: true, text: func(e *E) string {
 				if !e.Local.IsValid() {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/rdsd/rdsd/internal/ctl"
@@ -80,6 +81,8 @@ func cure(err error) string {
 		return "; use the rdsctl that came with the daemon, or restart the daemon if it was upgraded"
 	case answered && answer.Code == ctl.CodeUnknownKind:
 		return "; the daemon is older than this rdsctl: restart it if it was upgraded"
+	case answered && answer.Code == ctl.CodeBadRequest && strings.Contains(answer.Message, "unknown field"):
+		return "; the daemon is older than this rdsctl, does not know this flag and has done nothing: restart it if it was upgraded"
 	case answered && answer.Code == ctl.CodeNotFound:
 		return "; rdsctl peers lists those there are"
 	case dialed && errors.Is(err, fs.ErrPermission):

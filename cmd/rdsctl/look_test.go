@@ -65,7 +65,7 @@ func (b *backend) Events(v ctl.View, after uint64) (out []ctl.EventInfo, more bo
 	for _, e := range []ctl.EventInfo{
 		{Seq: 1, Time: long, Level: "info", Event: "up", Local: here, Peer: there},
 		{Seq: 2, Time: long.Add(time.Second), Level: "warn", Event: "client ended: session", UID: &uid, PID: 12, Error: "bad\x1bslot"},
-		{Seq: 3, Time: long.Add(2 * time.Second), Level: "info", Event: "down", Peer: there, Error: "reset"},
+		{Seq: 3, Time: long.Add(2 * time.Second), Level: "info", Event: "down", Peer: there, Lane: new(uint8(2)), Path: 3, Error: "reset"},
 	} {
 		if e.Seq > after && (e.UID == nil || v.May(*e.UID)) {
 			out = append(out, e)
@@ -130,10 +130,10 @@ peer   127.0.0.2:5000  unknown                 0 B        1  there
 127.0.0.2     0  up         2s        2       1        3  ack        reset
 `},
 		{"stalls -filter state=down -columns lane,waits-for", "LANE  WAITS-FOR\n   1  connection\n"},
-		{"events", `TIME                      LEVEL  ABOUT      EVENT                  ERROR
-2026-01-02T03:04:05.000Z  info   127.0.0.2  up                     none
-2026-01-02T03:04:06.000Z  warn   uid 1000   client ended: session  bad?slot
-2026-01-02T03:04:07.000Z  info   127.0.0.2  down                   reset
+		{"events", `TIME                      LEVEL  ABOUT      LANE  EVENT                  ERROR
+2026-01-02T03:04:05.000Z  info   127.0.0.2  none  up                     none
+2026-01-02T03:04:06.000Z  warn   uid 1000   none  client ended: session  bad?slot
+2026-01-02T03:04:07.000Z  info   127.0.0.2   2.3  down                   reset
 `},
 		{"errors", `COUNT  LAST      FIRST     ABOUT      EVENT  ERROR
     5  1m0s ago  1h0m ago  127.0.0.2  down   reset

@@ -67,7 +67,7 @@ func mergeList() *listing[ctl.MergedMessage] {
 			{head: "SUBMITTED", field: "submitted", text: func(m *M) string { return m.Submitted.UTC().Format("15:04:05.000000") }},
 			{head: "FROM", field: "from", text: func(m *M) string { return place(m.From, m.FromPort) }},
 			{head: "TO", field: "to", text: func(m *M) string { return place(m.To, m.ToPort) }},
-			{head: "LANE", field: "lane", text: func(m *M) string { return strconv.Itoa(int(m.Lane)) }},
+			{head: "LANE", field: "lane", text: (*M).LanePath},
 			{head: "SEQ", field: "seq", wide: true, text: func(m *M) string { return count(m.Seq) }},
 			{head: "DATAGRAMS", field: "datagrams", text: func(m *M) string { return count(m.Datagrams) }},
 			{head: "BYTES", field: "length_bytes", text: func(m *M) string { return count(m.Bytes) }},
@@ -318,7 +318,7 @@ func merged(m, other *traced, at int, offset time.Duration) ctl.MergedMessage {
 	if other != nil {
 		add(other.came, 1-at)
 	}
-	out := ctl.MergedMessage{From: m.from, FromPort: m.fromPort, To: m.to, ToPort: m.toPort, Lane: m.lane, Seq: m.seq,
+	out := ctl.MergedMessage{From: m.from, FromPort: m.fromPort, To: m.to, ToPort: m.toPort, Lane: m.lane, Path: m.first.Path, Seq: m.seq,
 		Datagrams: m.first.Datagrams, Bytes: m.first.Bytes, Ops: m.first.Ops}
 	start, known := times["submitted"]
 	if !known {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ctl"
 )
 
@@ -14,6 +15,7 @@ func pingVerb(fs *flag.FlagSet) action {
 	n := fs.Int("c", 0, "`count` of pings, 0 = until interrupted")
 	interval := fs.Duration("i", time.Second, "`time` between pings")
 	size := fs.Int("size", 0, fmt.Sprintf("payload `bytes` of each ping, at most %d, to see whether large packets pass to ADDR; for the other direction run it there", ctl.MaxPingSize))
+	path := fs.Int("path", 0, "`path` of lane 0 to go by, 0 to 7: rdsctl peers shows which there are")
 	return func(ctx context.Context, a *app, o *options, arg string) int {
 		addr, code := a.address(ctx, o, "ping", arg)
 		if code != exitOK {
@@ -25,12 +27,15 @@ func pingVerb(fs *flag.FlagSet) action {
 		if *size < 0 || *size > ctl.MaxPingSize {
 			return a.wrong("ping", "-size %d is not between 0 and %d bytes", *size, ctl.MaxPingSize)
 		}
+		if *path < 0 || *path >= wire.MaxPaths {
+			return a.wrong("ping", "path %d is not between 0 and %d", *path, wire.MaxPaths-1)
+		}
 		c, err := a.connect(ctx, o)
 		if err != nil {
 			return a.fail(o, ctl.KindPingReport, err)
 		}
 		defer c.Close()
-		p := &pinger{app: a, o: o, c: c, report: ctl.PingReport{Addr: addr, Size: *size, Replies: []ctl.PingReply{}}}
+		p := &pinger{app: a, o: o, c: c, report: ctl.PingReport{Addr: addr, Path: uint8(*path), Size: *size, Replies: []ctl.PingReply{}}}
 		if err := p.run(ctx, *n, *interval); err != nil {
 			return a.fail(o, ctl.KindPingReport, err)
 		}
@@ -71,17 +76,22 @@ func (p *pinger) one(ctx context.Context, seq int) error {
 	// call reach its own, later time-out.
 	o := *p.o
 	o.timeout += time.Second
-	_, resp, err := call(ctx, p.c, &o, ctl.Request{Kind: ctl.KindPing, Addr: addr, Size: p.report.Size, Timeout: min(p.o.timeout, ctl.MaxPingTimeout)})
+	req := ctl.Request{Kind: ctl.KindPing, Addr: addr, Size: p.report.Size, Timeout: min(p.o.timeout, ctl.MaxPingTimeout)}
+	if p.report.Path > 0 { // an older daemon knows one path
+		req.Path = &p.report.Path
+	}
+	_, resp, err := call(ctx, p.c, &o, req)
 	failure, answered := errors.AsType[*ctl.Error](err)
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return nil // interrupted: not a lost ping
 	case err == nil:
+		p.report.Paths = resp.Ping.Paths
 		p.report.Add(ctl.PingReply{Seq: seq, RTT: resp.Ping.RTT})
-		p.say("reply from %v: seq %d, %s", addr, seq, short(resp.Ping.RTT))
+		p.say("reply from %s: seq %d, %s", p.report.To(), seq, short(resp.Ping.RTT))
 	case answered && (failure.Code == ctl.CodeTimeout || failure.Code == ctl.CodeFailed):
 		p.report.Add(ctl.PingReply{Seq: seq, Error: failure})
-		p.say("no reply from %v: seq %d: %s", addr, seq, cell(failure.Message, "no reason given"))
+		p.say("no reply from %s: seq %d: %s", p.report.To(), seq, cell(failure.Message, "no reason given"))
 	default:
 		return err
 	}
@@ -108,7 +118,7 @@ func (p *pinger) finish() int {
 	if p.o.output.machine() {
 		return max(code, p.printJSON(p.o, &ctl.Response{Schema: ctl.Schema, Kind: ctl.KindPingReport, PingReport: r}))
 	}
-	fmt.Fprintf(p.stdout, "%v: %d sent, %d received", r.Addr, r.Sent, r.Received)
+	fmt.Fprintf(p.stdout, "%s: %d sent, %d received", r.To(), r.Sent, r.Received)
 	if r.Received > 0 {
 		fmt.Fprintf(p.stdout, "; min %s, p50 %s, p99 %s, max %s", short(r.Min), short(r.P50), short(r.P99), short(r.Max))
 	}

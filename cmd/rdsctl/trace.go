@@ -29,7 +29,7 @@ func traceList() *listing[ctl.TraceEvent] {
 			{head: "STEP", field: "step", text: func(e *E) string { return e.Step }, tone: func(e *E) text.Color { return stepTone(e) }},
 			{head: "LOCAL", field: "local", text: func(e *E) string { return place(e.Local, e.LocalPort) }},
 			{head: "REMOTE", field: "remote", text: func(e *E) string { return place(e.Remote, e.RemotePort) }},
-			{head: "LANE", field: "lane", text: func(e *E) string { return strconv.Itoa(int(e.Lane)) }},
+			{head: "LANE", field: "lane", text: (*E).LanePath},
 			{head: "SEQ", field: "seq", text: func(e *E) string { return count(e.Seq) }},
 			{head: "DATAGRAMS", field: "datagrams", text: func(e *E) string { return count(e.Datagrams) }},
 			{head: "BYTES", field: "length_bytes", text: func(e *E) string { return count(e.Bytes) }},

@@ -34,6 +34,7 @@ func TestGolden(t *testing.T) {
 		{"sockets-own", `{` + schema + `"kind":"sockets"}`, Caller{UID: 1000}, fake{}},
 		{"peers", `{` + schema + `"kind":"peers"}`, nobody, fake{}},
 		{"ping", `{` + schema + `"kind":"ping","addr":"127.0.0.2","timeout_ns":1000000}`, nobody, fake{}},
+		{"ping-path", `{` + schema + `"kind":"ping","addr":"127.0.0.2","path":2}`, nobody, fake{}},
 		{"config", `{` + schema + `"kind":"config"}`, nobody, fake{}},
 		{"config-empty", `{` + schema + `"kind":"config"}`, admin, fake{empty: true}},
 		{"config-reload", `{` + schema + `"kind":"config-reload"}`, admin, fake{}},
@@ -48,7 +49,7 @@ func TestGolden(t *testing.T) {
 			got := serve(t, tc.req, tc.who, &tc.backend)
 			golden(t, tc.name, got)
 			// Parse reads the answer back without losing or renaming anything.
-			r, err := Parse(got, Kind(strings.TrimSuffix(strings.TrimSuffix(tc.name, "-empty"), "-own")))
+			r, err := Parse(got, Kind(strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(tc.name, "-path"), "-empty"), "-own")))
 			if tc.backend.err != nil {
 				if err == nil || err.Error() != "the engine is gone" {
 					t.Errorf("parsed error: %v", err)

@@ -124,12 +124,16 @@ func (f *fake) Reload(apply bool) (Reload, error) {
 	return r, f.err
 }
 
-func (f *fake) Ping(ctx context.Context, addr netip.Addr, _ int) (time.Duration, error) {
+func (f *fake) Ping(ctx context.Context, p *Ping) error {
 	if f.block {
 		<-ctx.Done()
-		return 0, ctx.Err()
+		return ctx.Err()
 	}
-	return 31415 * time.Nanosecond, f.err
+	p.RTT = 31415 * time.Nanosecond
+	if p.Path > 0 {
+		p.Paths = 4
+	}
+	return f.err
 }
 
 func serve(t *testing.T, req string, who Caller, b Backend) []byte {

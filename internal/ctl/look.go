@@ -171,9 +171,6 @@ type StallInfo struct {
 	LastErrorAt     time.Time     `json:"last_error_at,omitzero"`
 }
 
-// LanePath is the connection's lane, and behind a point its path, unless that is 0.
-func (s *StallInfo) LanePath() string { return lanePath(s.Lane, s.Path) }
-
 // EventInfo is an event of the daemon. The daemon's log has it, too.
 type EventInfo struct {
 	Seq   uint64     `json:"seq"`
@@ -182,6 +179,8 @@ type EventInfo struct {
 	Event string     `json:"event"`
 	Local netip.Addr `json:"local,omitzero"`
 	Peer  netip.Addr `json:"peer,omitzero"`
+	Lane  *uint8     `json:"lane"` // of the connection that it is about; null if there is none
+	Path  uint8      `json:"path,omitzero"`
 	UID   *uint32    `json:"uid"` // of the process that it is about; null if there is none
 	PID   int        `json:"pid"` // 0 if there is none
 	Error string     `json:"error"`

@@ -11,14 +11,19 @@ import (
 
 // Ping is one answered ping.
 type Ping struct {
-	Addr netip.Addr    `json:"addr"`
-	Size int           `json:"size,omitzero"` // payload bytes of the ping; the answer has none
-	RTT  time.Duration `json:"rtt_ns"`
+	Addr netip.Addr `json:"addr"`
+	// Path is that of lane 0 that the ping went by, of so many Paths. 0 Paths: an older daemon, or not known.
+	Path  uint8         `json:"path,omitzero"`
+	Paths uint8         `json:"paths,omitzero"`
+	Size  int           `json:"size,omitzero"` // payload bytes of the ping; the answer has none
+	RTT   time.Duration `json:"rtt_ns"`
 }
 
 // PingReport is a series of pings, as rdsctl reports it.
 type PingReport struct {
 	Addr     netip.Addr    `json:"addr"`
+	Path     uint8         `json:"path,omitzero"`
+	Paths    uint8         `json:"paths,omitzero"`
 	Size     int           `json:"size,omitzero"`
 	Sent     int           `json:"sent"`
 	Received int           `json:"received"`
@@ -27,6 +32,14 @@ type PingReport struct {
 	P99      time.Duration `json:"rtt_p99_ns"`
 	Max      time.Duration `json:"rtt_max_ns"`
 	Replies  []PingReply   `json:"replies"`
+}
+
+// To names whom the pings go to, with lane and path if several paths lead there.
+func (r *PingReport) To() string {
+	if max(r.Path+1, r.Paths) == 1 {
+		return r.Addr.String()
+	}
+	return r.Addr.String() + " by lane " + LanePath{Path: r.Path}.String()
 }
 
 // PingReply is one ping of a series: its round trip, or why there was none.

@@ -44,10 +44,10 @@ type Backend interface {
 	// only reports what it would apply. Its error is ErrUnsupported or says what is wrong
 	// with the configuration.
 	Reload(apply bool) (Reload, error)
-	// Ping sends a message to port 0 of addr and waits for the answer. Its error is ctx's,
-	// wrapped with the state of the connection, or ErrNotFound for an address that no peer
-	// may have.
-	Ping(ctx context.Context, addr netip.Addr, size int) (time.Duration, error)
+	// Ping sends a message to port 0 of p's address by its path, and waits for the answer, which
+	// sets the round trip and how many paths there are. Its error is ctx's, wrapped with the state of the
+	// connection, or ErrNotFound for an address that no peer may have, and a path that does not lead there.
+	Ping(ctx context.Context, p *Ping) error
 	Inspector
 	Operator
 	Tracer
@@ -189,13 +189,17 @@ func ping(ctx context.Context, r *Request, b Backend) (*Ping, error) {
 	if r.Size < 0 || r.Size > MaxPingSize {
 		return nil, errorf(CodeBadRequest, "ping: size %d is not between 0 and %d bytes", r.Size, MaxPingSize)
 	}
+	p := &Ping{Addr: r.Addr, Size: r.Size}
+	if r.Path != nil {
+		p.Path = *r.Path
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	rtt, err := b.Ping(ctx, r.Addr, r.Size)
+	err := b.Ping(ctx, p)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("no answer from %v within %v: %w", r.Addr, timeout, err)
 	}
-	return &Ping{Addr: r.Addr, Size: r.Size, RTT: rtt}, err
+	return p, err
 }
 
 func peerReset(r *Request, admin bool, b Backend) (*PeerReset, error) {

@@ -11,14 +11,35 @@ func bySocket(a, b SocketInfo) int {
 	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
 }
 
-// LanePath is the connection's lane, and behind a point its path, unless that is 0.
-func (i *PeerInfo) LanePath() string { return lanePath(i.Lane, i.Path) }
+// LanePath says which of the connections to a peer is meant.
+type LanePath struct{ Lane, Path uint8 }
 
-func lanePath(lane, path uint8) string {
-	if path == 0 {
-		return strconv.Itoa(int(lane))
+// String is the lane, and behind a point the path, unless that is 0.
+func (l LanePath) String() string {
+	if l.Path == 0 {
+		return strconv.Itoa(int(l.Lane))
 	}
-	return fmt.Sprintf("%d.%d", lane, path)
+	return fmt.Sprintf("%d.%d", l.Lane, l.Path)
+}
+
+// LanePath is the connection's lane and path.
+func (i *PeerInfo) LanePath() string { return LanePath{i.Lane, i.Path}.String() }
+
+// LanePath is the connection's lane and path.
+func (s *StallInfo) LanePath() string { return LanePath{s.Lane, s.Path}.String() }
+
+// LanePath is the message's lane and path.
+func (e *TraceEvent) LanePath() string { return LanePath{e.Lane, e.Path}.String() }
+
+// LanePath is the message's lane and path.
+func (m *MergedMessage) LanePath() string { return LanePath{m.Lane, m.Path}.String() }
+
+// LanePath is the lane and path of the connection that the event is about, "none" if it is about none.
+func (i *EventInfo) LanePath() string {
+	if i.Lane == nil {
+		return "none"
+	}
+	return LanePath{*i.Lane, i.Path}.String()
 }
 
 func byPeer(a, b PeerInfo) int {

@@ -56,6 +56,7 @@ type TraceEvent struct {
 	Remote     netip.Addr `json:"remote"`
 	RemotePort uint16     `json:"remote_port"`
 	Lane       uint8      `json:"lane"`
+	Path       uint8      `json:"path,omitzero"`
 	Seq        uint64     `json:"seq"`          // between sockets of one host a number that the daemon gives it
 	Datagrams  uint64     `json:"datagrams"`    // of a run; else 1
 	Bytes      uint64     `json:"length_bytes"` // as it travels: those of a run have a length each
@@ -125,6 +126,7 @@ type MergedMessage struct {
 	To        netip.Addr     `json:"to"`
 	ToPort    uint16         `json:"to_port"`
 	Lane      uint8          `json:"lane"`
+	Path      uint8          `json:"path,omitzero"`
 	Seq       uint64         `json:"seq"`
 	Datagrams uint64         `json:"datagrams"`
 	Bytes     uint64         `json:"length_bytes"`

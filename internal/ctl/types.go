@@ -71,7 +71,7 @@ type Request struct {
 	Kind   Kind   `json:"kind"`
 	// Addr is the peer of ping and peer-reset.
 	Addr netip.Addr `json:"addr,omitzero"`
-	// Lane and Path are those of peer-reset. If one is absent, all lanes, or all paths, are reset.
+	// Lane and Path are those of peer-reset. If one is absent, all lanes, or all paths, are reset. Path is also that of ping.
 	Lane *uint8 `json:"lane,omitempty"`
 	Path *uint8 `json:"path,omitempty"`
 	// Timeout is for ping. 0 means DefaultPingTimeout; MaxPingTimeout is the most.

@@ -58,6 +58,10 @@ func (j *journal) note(now time.Time, level slog.Level, about any, event string,
 		case "local":
 			l, _ := v.(netip.Addr)
 			i.Local = l.WithZone("")
+		case "lane":
+			if l, ok := v.(ctl.LanePath); ok {
+				i.Lane, i.Path = &l.Lane, l.Path
+			}
 		case "pid":
 			switch pid := v.(type) {
 			case int:

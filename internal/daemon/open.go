@@ -179,7 +179,7 @@ func (o *opening) congestionControl() string {
 
 // tlsRefused reports a connection that the soft provider refused in its TLS handshake.
 func (o *opening) tlsRefused(local, remote netip.Addr, why error) {
-	o.peerEvents.put(local, remote, engine.EventRefused+": TLS", why)
+	o.peerEvents.put(engine.Place{Local: local, Remote: remote}, engine.EventRefused+": TLS", why)
 }
 
 // warnOfCgroup adds the warning of a cgroup that is too small. The engine's thread does not run yet.

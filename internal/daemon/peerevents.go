@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -25,9 +24,9 @@ type peerEvents struct {
 }
 
 type peerEvent struct {
-	local, remote netip.Addr
-	event         string
-	err           error
+	about engine.Place
+	event string
+	err   error
 }
 
 func newPeerEvents() *peerEvents {
@@ -35,9 +34,9 @@ func newPeerEvents() *peerEvents {
 }
 
 // put queues an event. It never blocks.
-func (p *peerEvents) put(local, remote netip.Addr, event string, err error) {
+func (p *peerEvents) put(about engine.Place, event string, err error) {
 	select {
-	case p.queue <- peerEvent{local, remote, event, err}:
+	case p.queue <- peerEvent{about, event, err}:
 	default:
 		p.lost.Add(1)
 	}
@@ -49,8 +48,11 @@ func (p *peerEvents) write(ctx context.Context, to *summedLog) {
 		select {
 		case e := <-p.queue:
 			var args []any
-			if e.local.IsValid() {
-				args = append(args, "local", e.local, "peer", e.remote)
+			if e.about.Local.IsValid() {
+				args = append(args, "local", e.about.Local, "peer", e.about.Remote)
+			}
+			if e.about.OfLane {
+				args = append(args, "lane", e.about.Lane)
 			}
 			event := e.event
 			if errors.Is(e.err, verbs.ErrEnded) {
@@ -62,7 +64,7 @@ func (p *peerEvents) write(ctx context.Context, to *summedLog) {
 			if e.event == engine.EventFellBack || e.event == conn.EventNarrow || ctl.TurnsAway(e.event) {
 				level = slog.LevelWarn
 			}
-			to.write(time.Now(), level, e.remote, event, args...)
+			to.write(time.Now(), level, e.about.Remote, event, args...)
 		case <-ctx.Done():
 			return
 		}

@@ -70,9 +70,9 @@ func (b backend) Backlog(v ctl.View) ([]ctl.BacklogInfo, bool, error) { return b
 // Stalls lists the connections that have something in progress or waiting.
 func (b backend) Stalls() ([]ctl.StallInfo, error) { return b.inspect().Stalls() }
 
-// Ping sends a message of size bytes to port 0 of addr and waits for the pong.
-func (b backend) Ping(ctx context.Context, addr netip.Addr, size int) (time.Duration, error) {
-	addr = addr.Unmap()
+// Ping sends a message to port 0 of to's address and waits for the pong.
+func (b backend) Ping(ctx context.Context, to *ctl.Ping) error {
+	addr := to.Addr.Unmap()
 	var err error
 	pong := make(chan struct{}, 1)
 	failed := make(chan error, 1)
@@ -85,24 +85,25 @@ func (b backend) Ping(ctx context.Context, addr netip.Addr, size int) (time.Dura
 			p.End()
 		}
 	})
-	if askErr := b.d.loop.ask(ctx, func() { p, err = b.d.engine.Ping(addr, size, pong, func(err error) { failed <- err }) }); askErr != nil {
-		return 0, askErr
+	if askErr := b.d.loop.ask(ctx, func() { p, err = b.d.engine.Ping(addr, to.Path, to.Size, pong, func(err error) { failed <- err }) }); askErr != nil {
+		return askErr
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	select {
 	case <-pong:
-		return time.Since(start), nil
+		to.RTT = time.Since(start)
+		return b.d.loop.ask(ctx, func() { to.Paths = p.Paths() })
 	case err := <-failed:
-		return 0, fmt.Errorf("%v is not reached: %w", addr, err)
+		return fmt.Errorf("%v is not reached: %w", addr, err)
 	case <-ctx.Done():
 		if why := context.Cause(ctx); errors.Is(why, errReplaced) {
-			return 0, why
+			return why
 		}
-		return 0, fmt.Errorf("connection is %s: %w", b.stateOf(p), ctx.Err())
+		return fmt.Errorf("connection is %s: %w", b.stateOf(p), ctx.Err())
 	case <-b.d.loop.done:
-		return 0, errShutdown
+		return errShutdown
 	}
 }
 

@@ -63,7 +63,7 @@ func TestReload(t *testing.T) {
 	// A peer that is being connected to, and is no longer allowed.
 	far := netip.MustParseAddr("10.255.255.254")
 	if err := c.d.loop.ask(t.Context(), func() {
-		if _, err := c.d.engine.Ping(far, 0, nil, func(error) {}); err != nil {
+		if _, err := c.d.engine.Ping(far, 0, 0, nil, func(error) {}); err != nil {
 			t.Error(err)
 		}
 	}); err != nil {

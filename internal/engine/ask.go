@@ -158,7 +158,7 @@ func (ks *keyTable) told(p *peer, q *wire.Ask) {
 	a.answered = true
 	if q.Says != wire.AskGranted && e.now-h.asks.said >= sayNs {
 		h.asks.said = e.now
-		e.cfg.Trace(p.local.addr, p.addr, "key refused", fmt.Errorf("%w, %#x: %s", errKey, uint32(q.Cookie), askText(q.Says)))
+		e.cfg.Trace(p.place(), "key refused", fmt.Errorf("%w, %#x: %s", errKey, uint32(q.Cookie), askText(q.Says)))
 	}
 	h.lookAsking()
 }

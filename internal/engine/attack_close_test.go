@@ -98,7 +98,7 @@ func TestCellOfClosedSocket(t *testing.T) {
 // TestPongFlood: answers that nobody waits for do not stop the engine.
 func TestPongFlood(t *testing.T) {
 	w := newWorld(t, 2, Config{})
-	x, err := w.es[0].Ping(hostAddr(1), 0, make(chan struct{}, 1), func(error) {})
+	x, err := w.es[0].Ping(hostAddr(1), 0, 0, make(chan struct{}, 1), func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}

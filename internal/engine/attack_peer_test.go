@@ -52,7 +52,7 @@ func TestPeerFlood(t *testing.T) {
 			t.Errorf("expose to %v: %v", addr, err)
 		}
 	}
-	if _, err := e.Ping(nobody(78), 0, nil, nil); !errors.Is(err, unix.ENOBUFS) {
+	if _, err := e.Ping(nobody(78), 0, 0, nil, nil); !errors.Is(err, unix.ENOBUFS) {
 		t.Errorf("ping: %v", err)
 	}
 	good.put(func(d *shm.Entry) { *d.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: gs, Slot: 0, MsgID: 1} })

@@ -257,7 +257,7 @@ func (ps *peerTable) connectRequest(r *rail, ev *verbs.CMEvent) {
 	from, to := ev.Remote.Addr().Unmap(), ev.Local.Addr().Unmap()
 	refuse := func(code wire.Why, why error) { // an operator asks for errors by the peer
 		e.st.C[stats.BadHandshakes]++
-		e.cfg.Trace(ev.Local.Addr(), ev.Remote.Addr(), EventRefused, why)
+		e.cfg.Trace(Place{Local: ev.Local.Addr(), Remote: ev.Remote.Addr()}, EventRefused, why)
 		if e.cfg.Silent != nil && e.cfg.Silent() {
 			code = wire.NotSaid
 		}

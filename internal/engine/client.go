@@ -128,6 +128,7 @@ type rxEntry struct {
 	sum   frames.Sum // what it holds that has not been given back, once told
 
 	traced trace.Set // as in rxMsg
+	path   uint8     // ...
 	seq    uint64
 }
 

@@ -70,7 +70,7 @@ type Config struct {
 	Alloc    func(n int) []byte
 	Rand     func() uint64
 	StartSeq func() uint64
-	Trace    func(local, remote netip.Addr, event string, err error)
+	Trace    func(at Place, event string, err error)
 }
 
 const (
@@ -144,6 +144,6 @@ func (c *Config) setDefaults() {
 		c.KernelPeer = func(netip.Addr) bool { return false }
 	}
 	if c.Trace == nil {
-		c.Trace = func(netip.Addr, netip.Addr, string, error) {}
+		c.Trace = func(Place, string, error) {}
 	}
 }

@@ -55,6 +55,7 @@ type arrival struct {
 	parent *wire.Traceparent // where that is until putTail has put it behind the payload
 	run    int               // datagrams that it is said to have, if it is a run, else 0
 	sum    frames.Sum        // what it holds, once it is whole
+	path   uint8             // on which it came
 	traced trace.Set         // the traces that follow it
 	seq    uint64            // if it is traced
 	must   bool              // it must be taken: its sender takes nothing back
@@ -188,7 +189,7 @@ func (rx *receiver) putEvent(s *socket, a *arrival, rxid, chunk uint32) {
 		ev.Flags, r.run, r.steps = shm.EventRun, a.run, shm.RunSteps-1
 	}
 	s.rxTold++
-	r.told, r.src, r.sport, r.at, r.sum, r.traced = true, a.src, a.sport, at.ms(), a.sum, a.traced
+	r.told, r.src, r.sport, r.at, r.sum, r.traced, r.path = true, a.src, a.sport, at.ms(), a.sum, a.traced, a.path
 	if a.traced != 0 {
 		r.seq = a.seq
 		e.traces.rx(s, a, trace.Delivered)
@@ -349,7 +350,7 @@ func (rx *receiver) deliverFrom(p *peer, h *wire.Header, payload []byte, parent 
 
 // set fills in what a header from p says.
 func (a *arrival) set(p *peer, h *wire.Header) {
-	a.src, a.sport, a.srcInc, a.n = &p.addr16, h.SPort, h.SrcInc, int(h.Len)
+	a.src, a.sport, a.srcInc, a.n, a.path = &p.addr16, h.SPort, h.SrcInc, int(h.Len), p.path
 	a.run, _ = h.Run()
 	a.must = !p.c.profile().takesBack
 	a.at = p.c.e.wallAt(p.c.e.arrived())

@@ -172,7 +172,7 @@ func (ps *peerTable) forgetLane(p *peer) bool {
 
 // forgetRemote drops all lanes of an address, and all that was known of it.
 func (ps *peerTable) forgetRemote(h *remote) {
-	ps.trace(h.lanes[0], EventForgotten, nil)
+	ps.e.cfg.Trace(h.place(), EventForgotten, nil)
 	if h.granted() {
 		ps.voidGrants(h)
 	}

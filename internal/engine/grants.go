@@ -334,7 +334,7 @@ func (ks *keyTable) takeGrant(p *peer, g *wire.Grant) {
 	}
 	over := errors.Is(err, rdmaop.ErrGrantOver) // that happens: they crossed
 	if !over {
-		e.cfg.Trace(p.local.addr, p.addr, "grant refused", err)
+		e.cfg.Trace(p.place(), "grant refused", err)
 	}
 	if !e.peers.mayAnswer(p) {
 		return
@@ -369,7 +369,7 @@ func (ks *keyTable) grantRefused(p *peer, n *wire.GrantNak) {
 		return // nobody waits for its use
 	}
 	if n.Reason != wire.NakOver {
-		ks.e.cfg.Trace(p.local.addr, p.addr, "grant refused by peer", fmt.Errorf("%w of region %#x: %s", errTaken, r.id, nakText(n.Reason)))
+		ks.e.cfg.Trace(p.place(), "grant refused by peer", fmt.Errorf("%w of region %#x: %s", errTaken, r.id, nakText(n.Reason)))
 	}
 	if r.rights&abi.Open == 0 || n.Grantee != rdmaop.AnyPort { // who asked is told
 		ks.tellNotGranted(r, p, n.Grantee)

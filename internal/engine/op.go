@@ -185,7 +185,7 @@ func (tx *sender) refuse(t *txMsg, o *txOp, errno unix.Errno) bool {
 
 // opTrace tells of a bug of ours, not of a client: it is never fatal.
 func (tx *sender) opTrace(t *txMsg, err error) {
-	tx.e.cfg.Trace(t.sock.local.addr, t.slot.addr, "operation state", err)
+	tx.e.cfg.Trace(Place{Local: t.sock.local.addr, Remote: t.slot.addr}, "operation state", err)
 }
 
 // stepOp runs the operation's state machine and carries out what it asks for.

@@ -142,7 +142,7 @@ func (rx *receiver) overrun(s *socket, from netip.Addr) {
 		return
 	}
 	s.overrun = true
-	e.cfg.Trace(s.local.addr, from, fmt.Sprintf("socket at port %d closed: its owner does not read what this peer, a kernel, sends", s.port), nil)
+	e.cfg.Trace(Place{Local: s.local.addr, Remote: from}, fmt.Sprintf("socket at port %d closed: its owner does not read what this peer, a kernel, sends", s.port), nil)
 	rx.leavePort(s)
 	e.clients.forgetPartials(s)
 	e.loop.rouse(s) // their next try finds no socket, or the port's next one

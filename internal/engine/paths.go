@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/internal/ctl"
 	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/verbs"
 )
@@ -29,6 +32,21 @@ func (p *peer) at() lanePath { return lanePath(p.lane) | lanePath(p.path)<<8 }
 // in is the connection of path in the lane of l.
 func (l lanePath) in(path uint8) lanePath { return l&0xff | lanePath(path)<<8 }
 
+// Place is what an event is about: a connection, or without OfLane a host. Without addresses it is about neither.
+type Place struct {
+	Local, Remote netip.Addr
+	Lane          ctl.LanePath
+	OfLane        bool
+}
+
+func (p *peer) place() Place {
+	at := p.remote.place()
+	at.Lane, at.OfLane = ctl.LanePath{Lane: p.lane, Path: p.path}, true
+	return at
+}
+
+func (h *remote) place() Place { return Place{Local: h.local.addr, Remote: h.addr} }
+
 // pathKeys is the distance between the keys of the connections in two paths of one lane. The lanes
 // of path 0 have the keys behind their host's.
 const pathKeys verbs.PeerKey = 1 << 56
@@ -39,6 +57,17 @@ func (h *remote) pathOf(port uint16) uint8 {
 		return 0
 	}
 	return uint8(port % uint16(h.paths))
+}
+
+// has returns an error if no path of that number leads to h, which may be nil, or nobody knows yet.
+func (h *remote) has(path uint8) error {
+	switch {
+	case path == 0 || h != nil && path < h.paths:
+		return nil
+	case h == nil || h.paths == 0:
+		return fmt.Errorf("%w: no path %d is known", ctl.ErrNotFound, path)
+	}
+	return fmt.Errorf("%w: no path %d, but 0 to %d,", ctl.ErrNotFound, path, h.paths-1)
 }
 
 // learnPaths takes the number of paths to the instance of h's daemon that p has just met. p is

@@ -151,10 +151,6 @@ func mayBePeer(l *localAddr, addr netip.Addr) bool {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-func (ps *peerTable) trace(p *peer, event string, err error) {
-	ps.e.cfg.Trace(p.local.addr, p.addr, event, err)
-}
-
 // PeerUp: the handshake is complete.
 func (u *qpHost) PeerUp(_ *conn.Conn, restarted bool) {
 	u.misses = 0
@@ -206,7 +202,7 @@ func (ps *peerTable) peerDown(p *peer, news bool) {
 func (ps *peerTable) happened(p *peer, event string, err error) {
 	if event != p.lastEvent || event == "up" {
 		p.lastEvent = event
-		ps.trace(p, event, err)
+		ps.e.cfg.Trace(p.place(), event, err)
 	}
 	if event == conn.EventConnectFailed {
 		ps.unreached(p, err)

@@ -20,6 +20,7 @@ type Ping struct {
 	e      *Engine
 	sock   *socket
 	addr   netip.Addr
+	at     lanePath
 	failed func(error) // nil: it was called
 	in     lists.Link[Ping]
 }
@@ -31,10 +32,10 @@ var pingData = func() []byte {
 	return b
 }()
 
-// Ping sends a ping of size bytes, at most ctl.MaxPingSize, from a port of the daemon's own. The answer has none. pong, with room for one, is sent
+// Ping sends a ping of size bytes, at most ctl.MaxPingSize, by a path of lane 0, from a port of the daemon's own. The answer has none. pong, with room for one, is sent
 // to when it is answered; failed is called, once at most, when an attempt to connect
 // has failed, and with errReplaced when the ping ends because of Halt.
-func (e *Engine) Ping(addr netip.Addr, size int, pong chan<- struct{}, failed func(error)) (*Ping, error) {
+func (e *Engine) Ping(addr netip.Addr, path uint8, size int, pong chan<- struct{}, failed func(error)) (*Ping, error) {
 	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
 		return nil, fmt.Errorf("%w: %v is not a host's address", ctl.ErrNotFound, addr)
 	}
@@ -50,13 +51,17 @@ func (e *Engine) Ping(addr netip.Addr, size int, pong chan<- struct{}, failed fu
 	if l == nil || l.addr.Is4() != addr.Is4() {
 		return nil, fmt.Errorf("%w: the daemon has no address of the family of %v", ctl.ErrNotFound, addr)
 	}
+	at := lanePath(0).in(path)
 	var p *peer
 	if e.addrs.by[addr] == nil {
 		err := e.cfg.Allowed(addr)
 		if err != nil {
 			return nil, fmt.Errorf("ping %v: %w (add it on this host, and run rdsctl config reload)", addr, err)
 		}
-		if p, err = e.peers.peer(l, addr, 0, nil); err != nil {
+		if err = e.peers.hosts[remoteKey{l.addr, addr}].has(path); err != nil {
+			return nil, fmt.Errorf("%w to %v", err, addr)
+		}
+		if p, err = e.peers.peer(l, addr, at, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +71,7 @@ func (e *Engine) Ping(addr netip.Addr, size int, pong chan<- struct{}, failed fu
 	}
 	s := &socket{local: l, port: port, inc: 1, ping: pongTo(pong)}
 	l.ports.Set(port, s)
-	x := &Ping{e: e, sock: s, addr: addr, failed: failed}
+	x := &Ping{e: e, sock: s, addr: addr, at: at, failed: failed}
 	e.pings.Add(&x.in, x)
 	if p == nil {
 		s.ping(e.now)
@@ -125,7 +130,16 @@ func (x *Ping) Lost() string {
 	return ""
 }
 
-func (x *Ping) peer() *peer { return x.e.peers.hosts[remoteKey{x.sock.local.addr, x.addr}].lane(0) }
+// Paths is how many paths lead to the peer in each lane, 1 on this host.
+func (x *Ping) Paths() uint8 {
+	p := x.peer()
+	if p == nil {
+		return 1
+	}
+	return p.paths
+}
+
+func (x *Ping) peer() *peer { return x.e.peers.hosts[remoteKey{x.sock.local.addr, x.addr}].lane(x.at) }
 
 // End withdraws a ping that was not answered and frees its port. A second End does nothing.
 func (x *Ping) End() {

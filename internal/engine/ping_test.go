@@ -17,7 +17,7 @@ func TestPingPeer(t *testing.T) {
 	e := w.es[0]
 	ping := func(host int) *Ping {
 		t.Helper()
-		x, err := e.Ping(hostAddr(host), 0, make(chan struct{}, 1), func(error) {})
+		x, err := e.Ping(hostAddr(host), 0, 0, make(chan struct{}, 1), func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestPingSize(t *testing.T) {
 		before := uint64(0)
 		for _, size := range []int{0, 1, 4096, ctl.MaxPingSize} {
 			pong := make(chan struct{}, 1)
-			x, err := e.Ping(hostAddr(1), size, pong, func(err error) { t.Error(err) })
+			x, err := e.Ping(hostAddr(1), 0, size, pong, func(err error) { t.Error(err) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestPingHandedOver(t *testing.T) {
 	e := w.es[0]
 	var failed []error
 	ping := func(host int) *Ping {
-		x, err := e.Ping(hostAddr(host), 0, make(chan struct{}, 1), func(err error) { failed = append(failed, err) })
+		x, err := e.Ping(hostAddr(host), 0, 0, make(chan struct{}, 1), func(err error) { failed = append(failed, err) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestPingHandedOver(t *testing.T) {
 	x := []*Ping{ping(1), ping(0), ping(1)}
 	x[2].End()
 	w.still(0)
-	if _, err := e.Ping(hostAddr(1), 0, nil, nil); !errors.Is(err, errReplaced) {
+	if _, err := e.Ping(hostAddr(1), 0, 0, nil, nil); !errors.Is(err, errReplaced) {
 		t.Errorf("a ping while the engine stands still: %v", err)
 	}
 	if want := []error{errReplaced, errReplaced}; !slices.Equal(failed, want) {

@@ -262,7 +262,7 @@ func (q *byQP) attemptFailed(err error) {
 	}
 	q.misses = 0
 	q.fallUntil, q.fellWhy = q.e.now+fallNs, err
-	q.e.peers.trace(q.p, EventFellBack, fmt.Errorf("not by %s: %w", q.rail.attr.Name, err))
+	q.e.cfg.Trace(q.p.place(), EventFellBack, fmt.Errorf("not by %s: %w", q.rail.attr.Name, err))
 }
 
 // EventFellBack is the event of a connection that goes by the second device.

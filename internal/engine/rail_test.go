@@ -57,7 +57,7 @@ func TestRails(t *testing.T) {
 					if i == 1 && tc.on == softOnly {
 						return newSoftEngine(t, i, addr, cfg, block)
 					}
-					cfg.Trace = func(_, _ netip.Addr, event string, err error) {
+					cfg.Trace = func(_ Place, event string, err error) {
 						if event == EventFellBack {
 							fell++
 							if !strings.Contains(err.Error(), "fake0") || !strings.Contains(err.Error(), "refused") {
@@ -146,7 +146,7 @@ func TestRailRefused(t *testing.T) {
 		if i == 1 {
 			return newSoftEngine(t, i, addr, cfg, block)
 		}
-		cfg.Trace = func(_, _ netip.Addr, event string, err error) {
+		cfg.Trace = func(_ Place, event string, err error) {
 			if event == "connection refused" && err != nil && strings.Contains(err.Error(), "is reached by another transport") {
 				refused++
 			}

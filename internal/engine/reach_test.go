@@ -60,7 +60,7 @@ func TestUnreachableTold(t *testing.T) {
 	w.wait(3_000_000_000)
 	r.wantReason(0, shm.ReachRefused, 2) // two destinations
 	failed := make(chan error, 1)
-	if _, err := w.es[0].Ping(hostAddr(1), 0, make(chan struct{}, 1), func(err error) { failed <- err }); err != nil {
+	if _, err := w.es[0].Ping(hostAddr(1), 0, 0, make(chan struct{}, 1), func(err error) { failed <- err }); err != nil {
 		t.Fatal(err)
 	}
 	w.wait(3_000_000_000)
@@ -93,7 +93,7 @@ func TestForbiddenTold(t *testing.T) {
 	r.sendMsg(s, 0, 0, 10)
 	w.run()
 	r.wantReason(0, shm.ReachForbidden, 1)
-	if _, err := w.es[0].Ping(hostAddr(1), 0, nil, nil); !errors.Is(err, ErrNotAllowed) {
+	if _, err := w.es[0].Ping(hostAddr(1), 0, 0, nil, nil); !errors.Is(err, ErrNotAllowed) {
 		t.Errorf("ping: %v", err)
 	}
 	w.wait(10_000_000_000)

@@ -190,7 +190,7 @@ func (t *throttle) hold(h *remote, k rateKind) {
 	h.ration.untold++
 	e.st.C[stats.PeerHolds]++
 	if e.now-h.ration.told >= tellHeldNs || h.ration.told == 0 {
-		e.cfg.Trace(h.local.addr, h.addr, EventSlowed, fmt.Errorf("over %s = %d, %d times since this was said last", rateKeys[k], t.rates[k].limit, h.ration.untold))
+		e.cfg.Trace(h.place(), EventSlowed, fmt.Errorf("over %s = %d, %d times since this was said last", rateKeys[k], t.rates[k].limit, h.ration.untold))
 		h.ration.told, h.ration.untold = e.now, 0
 	}
 	for _, p := range h.lanes {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -64,7 +63,7 @@ func TestControlFlood(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, 3, Config{PeerCredits: 8})
 			var slowed []error
-			w.es[0].cfg.Trace = func(_, _ netip.Addr, event string, err error) {
+			w.es[0].cfg.Trace = func(_ Place, event string, err error) {
 				if event == EventSlowed {
 					slowed = append(slowed, err)
 				}

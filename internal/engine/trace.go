@@ -57,8 +57,12 @@ func (t *tracing) first(x *txMsg) {
 // sent is an event of x.
 func (t *tracing) sent(x *txMsg, step trace.Step, outcome string) trace.Event {
 	data, run := x.m.Whole()
+	path := uint8(0)
+	if p, ok := x.slot.way.(*peer); ok {
+		path = p.path
+	}
 	return trace.Event{At: int64(t.stamp()), Local: netip.AddrPortFrom(x.sock.local.addr, x.sock.port), Remote: netip.AddrPortFrom(x.slot.addr, x.slot.port),
-		Seq: x.traceSeq, Datagrams: uint32(max(run, 1)), Bytes: uint32(len(data)), Ops: uint8(x.nops), Lane: x.sock.lane, Step: step, Outcome: outcome}
+		Seq: x.traceSeq, Datagrams: uint32(max(run, 1)), Bytes: uint32(len(data)), Ops: uint8(x.nops), Lane: x.sock.lane, Path: path, Step: step, Outcome: outcome}
 }
 
 // tx notes a step of x, which is traced.
@@ -113,14 +117,14 @@ func (t *tracing) arrived(p *peer, s *socket, h *wire.Header, a *arrival, x *wir
 func (t *tracing) nobody(p *peer, h *wire.Header) {
 	run, _ := h.Run()
 	ev := trace.Event{At: int64(t.stamp()), Local: netip.AddrPortFrom(p.local.addr, h.DPort), Remote: netip.AddrPortFrom(p.addr, h.SPort),
-		Seq: h.Seq, Datagrams: uint32(max(run, 1)), Bytes: h.Len, Lane: p.lane, Step: trace.NoSocket}
+		Seq: h.Seq, Datagrams: uint32(max(run, 1)), Bytes: h.Len, Lane: p.lane, Path: p.path, Step: trace.NoSocket}
 	t.Put(t.Follow(&ev, trace.User{}, t.now), &ev, trace.User{})
 }
 
 // came is an event of a message that came for s.
 func came(s *socket, a *arrival, step trace.Step) trace.Event {
 	ev := trace.Event{Local: netip.AddrPortFrom(s.local.addr, s.port), Seq: a.seq, Datagrams: uint32(max(a.run, 1)), Bytes: uint32(a.payload()),
-		Lane: s.lane, Step: step}
+		Lane: s.lane, Path: a.path, Step: step}
 	if a.src != nil {
 		ev.Remote = netip.AddrPortFrom(netip.AddrFrom16(*a.src).Unmap(), a.sport)
 	}
@@ -136,6 +140,6 @@ func (t *tracing) rx(s *socket, a *arrival, step trace.Step) {
 
 // read notes that the process has read r, which is traced.
 func (t *tracing) read(r *rxEntry) {
-	a := arrival{src: r.src, sport: r.sport, n: int(r.n), run: r.run, traced: r.traced, seq: r.seq}
+	a := arrival{src: r.src, sport: r.sport, n: int(r.n), run: r.run, traced: r.traced, path: r.path, seq: r.seq}
 	t.rx(r.sock, &a, trace.Read)
 }

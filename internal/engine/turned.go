@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/rdsd/rdsd/internal/rdstcp"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -27,7 +26,7 @@ const tellTurnedNs = 1_000_000_000
 func (w *watching) refusedTCP(s *rdstcp.Conn, why error) {
 	e := w.e
 	e.st.C[stats.BadHandshakes]++
-	e.cfg.Trace(s.Local.Addr(), s.Remote.Addr(), EventRefusedTCP, why)
+	e.cfg.Trace(Place{Local: s.Local.Addr(), Remote: s.Remote.Addr()}, EventRefusedTCP, why)
 }
 
 // countTurnedAway counts them with the handshakes that the engine refused, and
@@ -44,7 +43,7 @@ func (w *watching) countTurnedAway(wall Wall) {
 	if n == t.told || wall-t.toldAt < tellTurnedNs {
 		return
 	}
-	e.cfg.Trace(netip.Addr{}, netip.Addr{}, "incoming connections turned away",
+	e.cfg.Trace(Place{}, "incoming connections turned away",
 		fmt.Errorf("%d sent garbage, half a request or nothing, or were too many at once", n-t.told))
 	t.told, t.toldAt = n, wall
 }

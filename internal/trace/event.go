@@ -48,7 +48,7 @@ type Event struct {
 	Datagrams     uint32
 	Bytes         uint32
 	Ops           uint8
-	Lane          uint8
+	Lane, Path    uint8
 	Step          Step
 	Outcome       string
 }
@@ -56,6 +56,6 @@ type Event struct {
 // told is ev as rdsctl gets it.
 func (ev *Event) told() ctl.TraceEvent {
 	return ctl.TraceEvent{Time: time.Unix(0, ev.At).UTC(), Step: names[ev.Step], Local: ev.Local.Addr(), LocalPort: ev.Local.Port(),
-		Remote: ev.Remote.Addr(), RemotePort: ev.Remote.Port(), Lane: ev.Lane, Seq: ev.Seq, Datagrams: uint64(ev.Datagrams),
+		Remote: ev.Remote.Addr(), RemotePort: ev.Remote.Port(), Lane: ev.Lane, Path: ev.Path, Seq: ev.Seq, Datagrams: uint64(ev.Datagrams),
 		Bytes: uint64(ev.Bytes), Ops: int(ev.Ops), Outcome: ev.Outcome}
 }

@@ -116,7 +116,7 @@ func newKworld(seed uint64, overflow int) *kworld {
 		Instance:   7, SendBufs: 64, RecvBufs: 128, PeerCredits: 32, HardCap: 4 << 10, OverflowBytes: overflow, MaxSend: pick(w.r, 8240, 32<<10),
 		Alloc: func(n int) []byte { return make([]byte, n) }, Rand: r.Uint64,
 		StartSeq: func() uint64 { return uint64((wall0+w.net.Now())/1_000_000) << 20 },
-		Trace: func(_, _ netip.Addr, what string, err error) {
+		Trace: func(_ engine.Place, what string, err error) {
 			w.saw[what]++
 			if err != nil && what != "down" && what != "connect failed" {
 				w.saw[what+": "+err.Error()]++

@@ -211,8 +211,8 @@ func must(err error) {
 }
 
 // trace gets the events that the engine reports to operators.
-func (h *host) trace(_, remote netip.Addr, what string, err error) {
-	w := h.w
+func (h *host) trace(about engine.Place, what string, err error) {
+	w, remote := h.w, about.Remote
 	h.at("report")
 	text := fmt.Sprintf("%v %v", remote, err)
 	w.logText(h, what, 0, 0, 0, text)
