@@ -102,6 +102,27 @@ func handOverEvent(s *handover.State, i *ctl.EventInfo) {
 	handOverUID(s, &i.UID)
 	s.Int(&i.PID, math.MaxInt32)
 	s.String(&i.Error, mostErrText)
+	if s.Version() >= 7 {
+		handOverLane(s, i)
+	}
+}
+
+// handOverLane has go over which connection an event is about.
+func handOverLane(s *handover.State, i *ctl.EventInfo) {
+	var at ctl.LanePath
+	known := i.Lane != nil
+	if known {
+		at = ctl.LanePath{Lane: *i.Lane, Path: i.Path}
+	}
+	s.Bool(&known)
+	s.U8(&at.Lane)
+	s.U8(&at.Path)
+	if !s.Reads() {
+		return
+	}
+	if i.Lane, i.Path = nil, 0; known {
+		i.Lane, i.Path = &at.Lane, at.Path
+	}
 }
 
 func handOverError(s *handover.State, e *ctl.ErrorInfo) {

@@ -23,7 +23,7 @@ import (
 func eventful() *journal {
 	j := &journal{}
 	now, peer := time.Unix(1_000_000_000, 5), netip.MustParseAddr("fd00::2")
-	j.note(now, slog.LevelInfo, peer, "up", []any{"local", netip.MustParseAddr("127.0.0.1"), "peer", peer})
+	j.note(now, slog.LevelInfo, peer, "up", []any{"local", netip.MustParseAddr("127.0.0.1"), "peer", peer, "lane", ctl.LanePath{Lane: 5, Path: 3}})
 	j.note(now.Add(1), slog.LevelInfo, peer, "down", []any{"err", errors.New("reset")})
 	j.note(now.Add(2), slog.LevelWarn, uint32(1000), "client ended", []any{"pid", 12, "uid", 1000, "err", strings.Repeat("ä", 10_000)})
 	j.note(now.Add(3), slog.LevelError+2, nil, strings.Repeat("long", 1000), []any{"pid", int32(-1)})

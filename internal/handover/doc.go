@@ -69,7 +69,7 @@ package handover
 //	4  which regions are open, questions for keys (engine)
 //	5  which messages are to have a status, and that one found no socket (engine, rdmaop)
 //	6  labels of accounts (engine, daemon), traceparents of messages (engine)
-//	7  paths of connections and of destinations (engine)
+//	7  paths of connections and of destinations (engine), connections of events (daemon)
 const (
 	Newest uint16 = 7
 	Oldest uint16 = 1
