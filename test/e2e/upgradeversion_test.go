@@ -26,16 +26,19 @@ func TestUpgradeVersion(t *testing.T) {
 			t.Run("NoCheckout", func(t *testing.T) { t.Skip("the tree is no git checkout, so there is no commit before") })
 			return
 		}
-		buildPrevious(t)
+		buildOlder(t, previousCommit(t), previousDaemon)
 	}
-	t.Run("Series", func(t *testing.T) { isolated(t, testUpgradeVersion) })
+	t.Run("Series", func(t *testing.T) {
+		isolated(t, func(t *testing.T) { testUpgradeVersion(t, previousDaemon, handover.Newest-1) })
+	})
 }
 
 // previousDaemon is the program of the daemon before.
 const previousDaemon = "rdsd-previous"
 
-func testUpgradeVersion(t *testing.T) {
-	a, b := newHost(t, withProgram(previousDaemon)), newHost(t)
+// testUpgradeVersion replaces daemons by those of the program older, whose newest version of the state is state, and back.
+func testUpgradeVersion(t *testing.T, older string, state uint16) {
+	a, b := newHost(t, withProgram(older)), newHost(t)
 	instances := []ctl.ID{a.status().Instance, b.status().Instance}
 	l := startLoad(t, a, b, 20000)
 	here, there := startDeeds(t, a, b), startDeeds(t, b, a) // each host has a region that keeps its key
@@ -44,13 +47,13 @@ func testUpgradeVersion(t *testing.T) {
 		program string
 		state   uint16
 	}{
-		{a, "rdsd", handover.Newest - 1},
-		{a, previousDaemon, handover.Newest - 1},
-		{b, previousDaemon, handover.Newest - 1},
-		{a, "rdsd", handover.Newest - 1},
-		{b, previousDaemon, handover.Newest - 1},
+		{a, "rdsd", state},
+		{a, older, state},
+		{b, older, state},
+		{a, "rdsd", state},
+		{b, older, state},
 		{a, "rdsd", handover.Newest},
-		{b, "rdsd", handover.Newest - 1},
+		{b, "rdsd", state},
 	}
 	here.breaks, there.breaks = len(series), len(series)
 	for i, s := range series {
@@ -85,26 +88,25 @@ const (
 	newestIs      = "Newest uint16 = "
 )
 
-// buildPrevious builds the daemon of the commit before the last that changed the newest version
-// of the state. It skips the test where the history does not reach so far.
-func buildPrevious(t *testing.T) {
+// buildOlder builds the daemon of a commit as the program name.
+func buildOlder(t *testing.T, commit, name string) {
 	t.Helper()
-	commit := previousCommit(t)
 	dir := t.TempDir()
 	index := "GIT_INDEX_FILE=" + filepath.Join(dir, "index")
 	tree := filepath.Join(dir, "tree") + "/"
 	git(t, index, "read-tree", commit)
 	git(t, index, "checkout-index", "--all", "--prefix="+tree)
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", program(previousDaemon), "./cmd/rdsd")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", program(name), "./cmd/rdsd")
 	cmd.Dir = tree
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("the daemon of commit %s: %v: %v\n%s", commit, cmd, err, out)
 	}
-	t.Logf("the daemon before is that of commit %s", commit)
+	t.Logf("%s is the daemon of commit %s", name, commit)
 }
 
-// previousCommit returns the last commit with the version before the newest.
+// previousCommit returns the last commit with the version before the newest. It skips the test where the history does not
+// reach so far.
 func previousCommit(t *testing.T) string {
 	t.Helper()
 	commit := "HEAD"
