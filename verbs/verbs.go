@@ -285,9 +285,16 @@ type Touched interface {
 // Threaded is a device whose threads touch memory.
 type Threaded interface {
 	Device
-	// Slow returns how many times a thread has taken a millisecond or more for a piece of its work, one at
-	// which it still is included. Memory whose pages somebody takes away does that.
-	Slow() uint64
+	// Threads returns what its threads have done so far.
+	Threads() ThreadStats
+}
+
+// ThreadStats are what threads of a device have done.
+type ThreadStats struct {
+	Calls uint64 // system calls that moved data
+	// Slow is how many times a thread has taken a millisecond or more for a piece of its work, one at which it
+	// still is included. Memory whose pages somebody takes away does that.
+	Slow uint64
 }
 
 // Untouched calls f when no thread of the device touches the memory of m, which was deregistered: see Touched.

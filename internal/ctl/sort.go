@@ -35,11 +35,11 @@ func (e *TraceEvent) LanePath() string { return LanePath{e.Lane, e.Path}.String(
 func (m *MergedMessage) LanePath() string { return LanePath{m.Lane, m.Path}.String() }
 
 // LanePath is the lane and path of the connection that the event is about, "none" if it is about none.
-func (i *EventInfo) LanePath() string {
-	if i.Lane == nil {
+func (ev *EventInfo) LanePath() string {
+	if ev.Lane == nil {
 		return "none"
 	}
-	return LanePath{*i.Lane, i.Path}.String()
+	return LanePath{*ev.Lane, ev.Path}.String()
 }
 
 func byPeer(a, b PeerInfo) int {

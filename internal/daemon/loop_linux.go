@@ -32,7 +32,7 @@ type loop struct {
 	stop   bool
 	pause  *pause        // nil: none
 	long   suspicion     // a turn was long, or has touched memory that is gone
-	hits   uint64        // guard.Hits and Engine.SlowIO
+	hits   uint64        // guard.Hits, and Slow of Engine.Threads
 	done   chan struct{} // closed when run has returned
 
 	turn      uint
@@ -221,14 +221,14 @@ func (l *loop) run(ctx context.Context) {
 }
 
 // turned counts a turn of ns. Memory with holes is looked for behind one that was long, or touched what is gone, and
-// when an I/O thread is slow.
+// when an I/O thread is slow. Only the engine's thread calls it.
 func (l *loop) turned(ns int64) {
 	l.stats.Turn(ns)
 	l.stats.C[stats.EngineTurns]++
 	if ns > stallNs {
 		l.stats.C[stats.EngineStalls]++
 	}
-	if hits := guard.Hits() + l.engine.SlowIO(); ns > longNs || hits != l.hits {
+	if hits := guard.Hits() + l.engine.Threads().Slow; ns > longNs || hits != l.hits {
 		l.hits = hits
 		l.long.note()
 	}
@@ -239,6 +239,8 @@ func (l *loop) publish(now int64) {
 	l.published, l.worked = now, false
 	l.followWall()
 	l.reportWay()
+	t := l.engine.Threads()
+	l.stats.C[stats.IOThreadCalls], l.stats.C[stats.IOThreadSlow] = t.Calls, t.Slow
 	l.engine.PublishStats(l.wall0 + engine.Wall(now))
 	l.engine.PublishLists(l.wall0 + engine.Wall(now))
 }

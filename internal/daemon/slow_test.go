@@ -17,7 +17,7 @@ type slowDevice struct {
 	slow uint64
 }
 
-func (d *slowDevice) Slow() uint64 { return d.slow }
+func (d *slowDevice) Threads() verbs.ThreadStats { return verbs.ThreadStats{Slow: d.slow} }
 
 // TestSlowThread: holes in memory are looked for when a thread of a device is slow, however short the turns are.
 func TestSlowThread(t *testing.T) {

@@ -89,15 +89,16 @@ func (ds *devices) untouched(mr verbs.MR, f func()) {
 	})
 }
 
-// SlowIO returns how often a thread of a device was slow, see verbs.Threaded. Only the goroutine that calls Turn may
-// call it.
-func (e *Engine) SlowIO() (n uint64) {
+// Threads returns what the devices' threads have done. Only the goroutine that calls Turn may call it.
+func (e *Engine) Threads() (s verbs.ThreadStats) {
 	for _, r := range e.devices.rails {
 		if d, ok := r.dev.(verbs.Threaded); ok {
-			n += d.Slow()
+			of := d.Threads()
+			s.Calls += of.Calls
+			s.Slow += of.Slow
 		}
 	}
-	return n
+	return s
 }
 
 // complete routes one completion. Those of a queue pair that is gone only give

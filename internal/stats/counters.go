@@ -121,6 +121,9 @@ const (
 	PlacedBytes
 	ServedBytes
 
+	IOThreadCalls
+	IOThreadSlow
+
 	NumCounters // how many there are
 )
 
@@ -244,5 +247,8 @@ var table = [NumCounters]struct{ name, help string }{
 	OpsOutstanding:  {"rdsd_ops_outstanding", "Operations not settled yet."},
 	PlacedBytes:     {"rdsd_placed_bytes", "Bytes that RDMA of others has written here."},
 	ServedBytes:     {"rdsd_served_bytes", "Bytes that RDMA of others has read here."},
-	PeerHolds:       {"rdsd_peer_holds", "Times a peer was over a limit of peers.*_per_s and read no further."},
+
+	IOThreadCalls: {"rdsd_io_thread_calls", "System calls in which I/O threads (io.threads) sent payload."},
+	IOThreadSlow:  {"rdsd_io_thread_slow", "Times an I/O thread took longer than a millisecond, as when a process takes pages away."},
+	PeerHolds:     {"rdsd_peer_holds", "Times a peer was over a limit of peers.*_per_s and read no further."},
 }

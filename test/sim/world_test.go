@@ -84,11 +84,10 @@ type host struct {
 	armed   bool
 	timerAt int64
 	clients []*client
-	crashAt int64              // time of the last crash, or of the last peer forgotten; 0 for never
-	forgot  int                // how many peers it forgot
-	met     map[netip.Addr]int // the lives of other hosts that this one knows
-
-	ups map[netip.Addr]uint64 // connections that came up, in this life
+	crashAt int64                 // time of the last crash, or of the last peer forgotten; 0 for never
+	forgot  int                   // how many peers it forgot
+	met     map[netip.Addr]int    // the lives of other hosts that this one knows
+	ups     map[netip.Addr]uint64 // connections that came up, in this life
 
 	rest    func() (struct{}, bool) // ends the turn that is held, see hold; nil: no turn is held
 	pause   func()                  // holds the present turn where it is; nil: it may not be held

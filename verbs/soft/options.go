@@ -153,7 +153,6 @@ const (
 type Stats struct {
 	BytesOut, BytesIn   uint64
 	CallsOut, CallsIn   uint64 // send and receive system calls that moved bytes
-	CallsAside          uint64 // send system calls of I/O threads
 	FramesIn            uint64
 	TermSent, TermRecvd uint64
 	CRCErrors           uint64

@@ -30,12 +30,12 @@ const (
 
 // threads is what the owner and the I/O threads share.
 type threads struct {
-	jobs []*job // one for each thread. Owner only, as the next
-	idle []*job
-	slow uint64 // jobs so far
-	work chan *job
-	wg   sync.WaitGroup
-	done post.Box // how jobs come back
+	jobs  []*job // one for each thread. Owner only, as the next
+	idle  []*job
+	stats verbs.ThreadStats
+	work  chan *job
+	wg    sync.WaitGroup
+	done  post.Box // how jobs come back
 }
 
 // job is output of a queue pair that is being written. Its thread has it from writeAside to takeBack.
@@ -202,11 +202,11 @@ func (o *output) forget() {
 	o.frames, o.pieces = o.frames[:0], o.pieces[:0]
 }
 
-// Slow implements verbs.Threaded.
-func (d *Device) Slow() uint64 {
+// Threads implements verbs.Threaded.
+func (d *Device) Threads() (s verbs.ThreadStats) {
 	t := d.threads
 	if t == nil {
-		return 0
+		return s
 	}
 	if len(t.idle) < len(t.jobs) {
 		at := now()
@@ -214,14 +214,14 @@ func (d *Device) Slow() uint64 {
 			t.time(j, at)
 		}
 	}
-	return t.slow
+	return t.stats
 }
 
 // time counts j if a thread has had it for too long.
 func (t *threads) time(j *job, at int64) {
 	if j.q != nil && !j.slow && at-j.began > slowNs {
 		j.slow = true
-		t.slow++
+		t.stats.Slow++
 	}
 }
 
@@ -264,7 +264,7 @@ func (d *Device) takeBack(j *job) {
 	j.frames, j.pieces, j.q = j.frames[:0], j.pieces[:0], nil
 	j.io.forget(j.iovs)
 	t.idle = append(t.idle, j)
-	d.stats.CallsAside++
+	t.stats.Calls++
 	q.out.job = nil
 	if j.err == nil {
 		q.wrote(j.n, j.size)

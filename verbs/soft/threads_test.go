@@ -84,8 +84,8 @@ func TestAside(t *testing.T) {
 	}
 	want := append(bytes.Clone(a.mem[:bulk]), a.mem[:8]...)
 	run(t, "the payload", func() bool { return bytes.Equal(b.mem[:bulk+8], want) }, a, b)
-	if s := a.dev.Stats(); s.CallsAside != 1 {
-		t.Errorf("%d calls aside", s.CallsAside)
+	if n := a.dev.Threads().Calls; n != 1 {
+		t.Errorf("%d calls aside", n)
 	}
 }
 
@@ -191,18 +191,18 @@ func TestAsideSlow(t *testing.T) {
 		t.Errorf("Rereg: %v", err)
 	}
 	j.began = now()
-	if n := a.dev.Slow(); n != 0 {
+	if n := a.dev.Threads().Slow; n != 0 {
 		t.Errorf("%d slow ones at the beginning", n)
 	}
 	for range 2 {
 		j.began = now() - 2*slowNs
-		if n := a.dev.Slow(); n != 1 {
+		if n := a.dev.Threads().Slow; n != 1 {
 			t.Errorf("%d slow ones", n)
 		}
 	}
 	a.done(j)
 	a.take(1, b)
-	if n := a.dev.Slow(); n != 1 {
+	if n := a.dev.Threads().Slow; n != 1 {
 		t.Errorf("%d slow ones at the end", n)
 	}
 }
@@ -242,8 +242,8 @@ func TestAsideBusy(t *testing.T) {
 	if !q.aside([]piece{{a.mem, m}}, bulk) || q.aside([]piece{{a.mem, m}}, asideMin-1) || q.aside([]piece{{a.mem, m}, {a.mem, &mr{parent: m}}}, bulk) {
 		t.Error("which payload is for a thread")
 	}
-	if s := a.dev.Stats(); s.CallsAside != 0 {
-		t.Errorf("%d calls aside", s.CallsAside)
+	if n := a.dev.Threads().Calls; n != 0 {
+		t.Errorf("%d calls aside", n)
 	}
 }
 
@@ -295,8 +295,8 @@ func TestAsideStream(t *testing.T) {
 				t.Fatal("what was read")
 			}
 		}
-		if s, r := a.dev.Stats(), b.dev.Stats(); s.CallsAside == 0 || r.CRCErrors != 0 {
-			t.Errorf("%d calls aside, %d bad checksums", s.CallsAside, r.CRCErrors)
+		if n, r := a.dev.Threads().Calls, b.dev.Stats(); n == 0 || r.CRCErrors != 0 {
+			t.Errorf("%d calls aside, %d bad checksums", n, r.CRCErrors)
 		}
 	}
 }

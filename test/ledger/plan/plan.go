@@ -66,6 +66,7 @@ type Plan struct {
 	HardCap int
 	// Paths is how many connections two hosts have in each lane.
 	Paths   int
+	Threads int // I/O threads of a daemon
 	Mix     worker.Mix
 	Every   time.Duration // mean time between two faults
 	weights map[Fault]int
@@ -117,6 +118,7 @@ func New(seed uint64, net netip.Addr) *Plan {
 	if p.Paths = 1; rng.IntN(3) == 0 {
 		p.Paths = 4
 	}
+	p.Threads = 2 * rng.IntN(2)
 	return p
 }
 
@@ -154,7 +156,7 @@ func Upgrades(seed uint64, net netip.Addr) *Plan {
 // Calm returns a plan for daemons alone, without TLS and CRC.
 func Calm(net netip.Addr) *Plan {
 	p := New(0, net)
-	p.TLS, p.CRC, p.Paths = false, false, 1
+	p.TLS, p.CRC, p.Paths, p.Threads = false, false, 1, 0
 	return p
 }
 
@@ -238,5 +240,5 @@ func (p *Plan) String() string {
 			w = append(w, fmt.Sprintf("%s %d", f, n))
 		}
 	}
-	return fmt.Sprintf("seed %#x: TLS %v, CRC %v, paths %d, hard cap %d, %+v, a fault each %v: %s", p.Seed, p.TLS, p.CRC, p.Paths, p.HardCap, p.Mix, p.Every, strings.Join(w, ", "))
+	return fmt.Sprintf("seed %#x: TLS %v, CRC %v, paths %d, I/O threads %d, hard cap %d, %+v, a fault each %v: %s", p.Seed, p.TLS, p.CRC, p.Paths, p.Threads, p.HardCap, p.Mix, p.Every, strings.Join(w, ", "))
 }
