@@ -277,8 +277,8 @@ type Metered interface {
 // their way.
 type Touched interface {
 	MR
-	// Untouched calls f when no thread touches the memory: before it returns, or in a Progress, in the Destroy of a
-	// QP, or in Close. What was registered may be unmapped from then on.
+	// Untouched calls f when no thread touches the memory: before it returns, or in Progress, PollCM, Close, the Destroy
+	// of a QP or its Modify to RESET. What was registered may be unmapped from then on. f destroys and resets no QP.
 	Untouched(f func())
 }
 
@@ -289,10 +289,17 @@ type Threaded interface {
 	Threads() ThreadStats
 }
 
+// Releaser is a QP of such a device.
+type Releaser interface {
+	QP
+	// Releasing reports whether the QP is in ERR and a thread has something of it. Destroy would wait for that.
+	Releasing() bool
+}
+
 // ThreadStats are what threads of a device have done.
 type ThreadStats struct {
 	Calls uint64 // system calls that moved data
-	// Slow is how many times a thread has taken a millisecond or more for a piece of its work, one at which it
+	// Slow is how many times a thread has taken more than a millisecond for a piece of its work, one at which it
 	// still is included. Memory whose pages somebody takes away does that.
 	Slow uint64
 }

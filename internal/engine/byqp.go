@@ -143,6 +143,10 @@ func (ds *devices) emptied(r *rail) {
 			e.dirty.emptying = append(e.dirty.emptying, p)
 			continue
 		}
+		if of, ok := q.qp.(verbs.Releaser); ok && of.Releasing() {
+			e.dirty.emptying = append(e.dirty.emptying, p) // the engine would wait in Destroy
+			continue
+		}
 		p.emptying = false
 		q.emptied(e.now)
 	}

@@ -247,6 +247,7 @@ func (ks *keyTable) releaseRegion(r *region) {
 
 // retire ends a region whose key nobody holds.
 func (ks *keyTable) retire(r *region) {
+	ks.retiring.Del(&r.inDead)
 	if r.gone {
 		return
 	}
@@ -256,7 +257,6 @@ func (ks *keyTable) retire(r *region) {
 		r.queued.Head.Of.endGrant()
 	}
 	ks.revoking.Del(&r.inRevoking)
-	ks.retiring.Del(&r.inDead)
 	ks.e.devices.untouched(r.mr, func() { ks.untouched(r) })
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -132,6 +133,51 @@ func TestHaltUntouched(t *testing.T) {
 		t.Error("it stands, and a thread touches memory")
 	}
 	e.Resume()
+	w.run()
+	w.clean2(a, b)
+}
+
+// TestReleasingEmpties: a queue pair that has failed is destroyed when no thread has something of it.
+func TestReleasingEmpties(t *testing.T) {
+	w, a, b := touching(t)
+	e, dev := w.es[0], w.net.Device(hostAddr(0))
+	for !dev.Touches() {
+		reg := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: abi.RightRead}).(*ipc.RegisterOK)
+		e.keys.releaseRegion(e.keys.by[reg.Region])
+	}
+	p := e.peers.all[0]
+	p.c.Reset(e.now, unix.ECONNRESET)
+	for p.c.State() == conn.Error {
+		if w.turnAll(); !w.net.Step() {
+			w.net.At(w.net.Now()+1e6, func() {})
+		}
+	}
+	if dev.Touches() {
+		t.Error("it is destroyed, and a thread has something of it")
+	}
+	w.run()
+	w.clean2(a, b)
+}
+
+// TestRetiredOnce: a region that has ended already does not keep the chore that ends such regions.
+func TestRetiredOnce(t *testing.T) {
+	w, a, b := touching(t)
+	e, dev := w.es[0], w.net.Device(hostAddr(0))
+	var r *region
+	for !dev.Touches() {
+		reg := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 64, Access: abi.RightRead}).(*ipc.RegisterOK)
+		r = e.keys.by[reg.Region]
+		e.keys.releaseRegion(r)
+	}
+	e.keys.retiring.Add(&r.inDead, r)
+	e.chores.Begin(&e.keys.retiring.Chore)
+	for range 10 {
+		w.turnAll()
+	}
+	if n := e.keys.retiring.N; n != 0 || e.chores.Open() != 0 {
+		t.Errorf("%d regions are to end for ever, %d chores open", n, e.chores.Open())
+	}
+	e.keys.retiring.Del(&r.inDead)
 	w.run()
 	w.clean2(a, b)
 }

@@ -44,6 +44,7 @@ ours:
 	MOVQ R8, R13
 	ANDQ 16(R12), R13
 	MOVQ $1, 24(R12)
+	LOCK
 	INCQ ·hits(SB)
 	// From the page to the end of the mapping.
 	MOVQ R13, DI

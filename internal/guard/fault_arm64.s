@@ -48,9 +48,12 @@ ours:
 	AND  R16, R4, R13
 	MOVD $1, R11
 	MOVD R11, 24(R12)
-	MOVD ·hits(SB), R11
-	ADD  $1, R11
-	MOVD R11, ·hits(SB)
+	MOVD $·hits(SB), R3
+count: // other threads may be here, too
+	LDAXR (R3), R11
+	ADD   $1, R11
+	STLXR R11, (R3), R5
+	CBNZ  R5, count
 	// From the page to the end of the mapping.
 	MOVD R13, R0
 	SUB  R0, R15, R1

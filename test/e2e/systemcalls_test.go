@@ -90,7 +90,7 @@ func TestSystemCalls(t *testing.T) {
 		}
 		metrics.Close() // the daemon listens there from now on
 		// With -D the daemon is our child, and strace only traces it.
-		a := newHost(t, under("strace", "-D", "-f", "-q", "-e", "signal=none", "-o", trace), withArgs("-metrics-listen", metrics.Addr().String()))
+		a := newHost(t, under("strace", "-D", "-f", "-q", "-e", "signal=none", "-o", trace), withArgs("-io-threads", "1", "-metrics-listen", metrics.Addr().String()))
 		b := newHost(t)
 		ca, cb := a.open(), b.open()
 		from, to := a.bind(ca, 4000), b.bind(cb, 4000)

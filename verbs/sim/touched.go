@@ -39,6 +39,11 @@ func (d *Device) touches(l *letting) bool { return !d.dead && d.net.now < l.unti
 // Touches reports whether a thread of the device touches memory of a region that has ended.
 func (d *Device) Touches() bool { return slices.ContainsFunc(d.letting, d.touches) }
 
+// Releasing implements verbs.Releaser: a queue pair that has failed is of the threads that touch such memory.
+func (q *QP) Releasing() bool { return q.state == verbs.QPErr && q.dev.Touches() }
+
+var _ verbs.Releaser = (*QP)(nil)
+
 // lets reports whether threads have let go of something that the owner was not told of.
 func (d *Device) lets() bool {
 	return slices.ContainsFunc(d.letting, func(l *letting) bool { return !d.touches(l) })

@@ -50,8 +50,11 @@ func (q *qp) refused(c iwarp.Code, f []byte, ft fault) {
 // settle ends the connection once the READs before the fault are answered, so that
 // the work requests of the peer before the bad one succeed.
 func (q *qp) settle(ft *fault) {
-	if q.fault != nil || q.serve.empty() || q.sq.mid() {
+	if q.serve.empty() || q.sq.mid() {
 		q.fail(ft)
+		return
+	}
+	if q.fault != nil {
 		return
 	}
 	q.ending(ft, terminating)
@@ -218,12 +221,13 @@ func (q *qp) fail(ft *fault) {
 		return
 	}
 	if first := q.fault; first != nil {
-		first.quiet = first.quiet || ft.quiet
+		first.quiet, first.overflow = first.quiet || ft.quiet, first.overflow || ft.overflow
 		ft = first
 	}
 	if q.out.job != nil {
 		if q.state != releasing {
 			q.ending(ft, releasing)
+			_ = q.dev.watch(unix.EPOLL_CTL_DEL, q.fd, q.slot, 0) // it would report the end of the connection again and again
 		}
 		return
 	}

@@ -160,6 +160,9 @@ func (q *qp) trim() bool {
 			x.to = target{} // it may know an SGL
 		}
 	}
+	if q.out.pending == 0 {
+		q.out.frames, q.out.pieces = nil, nil
+	}
 	if len(s.waits.w) > firstWaits {
 		s.waits.w = nil
 	}

@@ -196,6 +196,7 @@ func (q *qp) reset() {
 		c.disown(q)
 	}
 	q.dev.events.forget(q)
+	q.dev.async.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })
 	q.dev.updateWake(false)
 	*q = qp{dev: q.dev, pd: q.pd, attr: q.attr, num: q.num, slot: q.slot, scq: q.scq, rcq: q.rcq, srq: q.srq,
 		on: q.on, stats: q.stats}

@@ -36,7 +36,7 @@ var leads = [states][]state{
 	answering:   {unheard},
 	unheard:     {open},
 	open:        {terminating, releasing},
-	terminating: {terminating, releasing},
+	terminating: {releasing},
 	destroyed:   {},
 }
 

@@ -256,16 +256,8 @@ func (q *qp) writeAside() bool {
 func (d *Device) takeBack(j *job) {
 	t, q := d.threads, j.q
 	t.time(j, now())
-	for i := range j.pieces {
-		j.pieces[i].mr.letGo()
-	}
-	clear(j.frames)
-	clear(j.pieces)
-	j.frames, j.pieces, j.q = j.frames[:0], j.pieces[:0], nil
-	j.io.forget(j.iovs)
-	t.idle = append(t.idle, j)
 	t.stats.Calls++
-	q.out.job = nil
+	j.q, q.out.job = nil, nil
 	if j.err == nil {
 		q.wrote(j.n, j.size)
 		d.markDirty(q)
@@ -276,7 +268,20 @@ func (d *Device) takeBack(j *job) {
 	case j.err != nil:
 		q.lost(j.err)
 	}
+	for i := range j.pieces {
+		j.pieces[i].mr.letGo()
+	}
+	clear(j.frames)
+	clear(j.pieces)
+	j.frames, j.pieces = j.frames[:0], j.pieces[:0]
+	j.io.forget(j.iovs)
+	t.idle = append(t.idle, j)
 }
+
+// Releasing implements verbs.Releaser.
+func (q *qp) Releasing() bool { return q.state == releasing }
+
+var _ verbs.Releaser = (*qp)(nil)
 
 func (m *mr) letGo() {
 	if m.used--; m.used > 0 {

@@ -128,12 +128,12 @@ func TestAsideFails(t *testing.T) {
 		a.collect()
 	}
 	q := a.qp.(*qp)
-	if len(a.wc) > 0 || q.state != releasing || q.events&unixIn != 0 {
+	if len(a.wc) > 0 || !q.Releasing() || q.events&unixIn != 0 {
 		t.Fatalf("a thread has the memory: completions %+v, state %v, events %#x", a.wc, q.state, q.events)
 	}
 	a.done(j)
 	a.dev.Progress()
-	if a.collect(); q.state != failed || len(a.wc) != 1 || len(a.ev) != 0 {
+	if a.collect(); q.state != failed || q.Releasing() || len(a.wc) != 1 || len(a.ev) != 0 {
 		t.Errorf("state %v, completions %+v, events %+v", q.state, a.wc, a.ev)
 	}
 	if e := b.event(a); e.Type != verbs.CMDisconnected {
