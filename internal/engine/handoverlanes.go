@@ -27,7 +27,7 @@ func (x *crossing) handOverPeer(h *remote, p *peer) {
 		}
 		onTCP = !p.c.profile().rdma
 		if p.moving && s.Version() < 7 {
-			s.Refuse(errPaths)
+			s.Refuse(ErrPaths)
 		}
 		if lane, wasUp, parted, moving, asked = p.at(), p.wasUp, p.parted, p.moving, p.askedBy != nil; asked {
 			askedBy = p.askedBy.of

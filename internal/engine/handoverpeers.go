@@ -23,8 +23,8 @@ import (
 // stands still.
 var errNotStill = errors.New("engine: handed over with a peer that does not stand still")
 
-// errPaths says that an older daemon cannot take over.
-var errPaths = errors.New("it is reached by several paths, and the other daemon knows one: restart the daemon instead")
+// ErrPaths says that a daemon that knows one path cannot take over.
+var ErrPaths = errors.New("it is reached by several paths, and the other daemon knows one: restart the daemon instead")
 
 const (
 	mostHosts = 1 << 24 // in a state
@@ -135,7 +135,7 @@ func (x *crossing) handOverPaths(h *remote) {
 	case s.Reads():
 		h.paths = 1
 	case h.paths > 1:
-		s.Refuse(fmt.Errorf("%v: %w", h.addr, errPaths))
+		s.Refuse(fmt.Errorf("%v: %w", h.addr, ErrPaths))
 	}
 }
 
@@ -146,7 +146,7 @@ func (x *crossing) handOverLane(at *lanePath) {
 	if x.s.Version() >= 7 {
 		x.s.U8(&path)
 	} else if path > 0 {
-		x.s.Refuse(errPaths)
+		x.s.Refuse(ErrPaths)
 	}
 	if *at = lanePath(lane).in(path); path >= wire.MaxPaths {
 		x.s.Fail("path %d", path)

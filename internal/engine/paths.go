@@ -77,6 +77,7 @@ func (ps *peerTable) learnPaths(p *peer, n int) {
 	was := h.paths
 	switch h.paths = uint8(n); was {
 	case h.paths:
+		ps.endFurther(h)
 		return
 	case 0: // nothing was handed over without knowing the number
 		h.lookAsking()
@@ -88,6 +89,17 @@ func (ps *peerTable) learnPaths(p *peer, n int) {
 	for _, q := range h.lanes {
 		q.moving = true
 		ps.e.dirty.touch(q)
+	}
+}
+
+// endFurther has connections of h that no path has any more end what they have for a former instance. A daemon that knows one path
+// rejects them, so their own handshake never does.
+func (ps *peerTable) endFurther(h *remote) {
+	for _, q := range h.lanes {
+		if q.path >= h.paths {
+			q.moving = true
+			ps.e.dirty.touch(q)
+		}
 	}
 }
 
@@ -109,6 +121,7 @@ func (p *peer) moveOn(sl *slot) bool {
 	ds := &p.c.e.dests
 	if !sl.closed {
 		p.leaveTurn(sl)
+		p.turnAway(sl.cell)
 		ds.refresh(sl) // with what is news of p
 		owed := sl.ups != p.ups || p.wasUp && !p.isUp && !p.parted
 		ds.home(sl)
@@ -123,10 +136,23 @@ func (p *peer) moveOn(sl *slot) bool {
 		return false
 	}
 	p.leaveTurn(sl)
+	p.turnAway(sl.cell)
 	sl.way = w
 	w.resume(sl)
 	ds.e.peers.dropIfNew(p)
 	return true
+}
+
+// turnAway ends the turn of a socket at p, whose destinations are to move on, and has each of them do so. A socket has one turn, at one
+// connection: none may have another turn while one of the others has this one.
+func (p *peer) turnAway(ce *cell) {
+	if ce.turn.N == 0 || ce.turn.Head.Of.way != transport(p) {
+		return
+	}
+	sl := ce.turn.Head.Of
+	p.leaveTurn(sl)
+	p.turnAway(ce)
+	p.queueUp(sl)
 }
 
 // owesUp has sl, which was notified that its former connection is down, be notified when p is up. Destinations that

@@ -206,7 +206,7 @@ func TestPathsHandedOverToOlder(t *testing.T) {
 		s := handover.Write(v)
 		x := &crossing{Engine: w.es[0], s: s}
 		x.section(handover.TagRemotes, x.handOverRemotes)
-		if refused := errors.Is(s.Err(), errPaths); refused != (v < 7) {
+		if refused := errors.Is(s.Err(), ErrPaths); refused != (v < 7) {
 			t.Errorf("version %d: %v", v, s.Err())
 		}
 	}

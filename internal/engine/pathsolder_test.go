@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs"
@@ -125,4 +126,33 @@ func TestPathsClosedWithoutRoom(t *testing.T) {
 		t.Errorf("%d messages arrived on %d connections, want 1 on 2", got, len(w.hostOfPeer().lanes))
 	}
 	w.clean(a, b)
+}
+
+// A connection that no path has, with something for a former instance of the peer's daemon, ends that when another one is met. An
+// older daemon would never take it.
+func TestPathsFurtherEnds(t *testing.T) {
+	w, c, sock := pathPair(t, 4, 1)
+	w.meet(c, sock)
+	e := w.es[0]
+	p, err := e.peers.peer(e.addrs.all[0], hostAddr(1), lanePath(0).in(3), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.peers.sendRevoke(p, wire.TypeRevoked, 7, 1)
+	for n := 0; n < 1000 && p.c.Info().Unacked == 0; n++ {
+		w.turnAll()
+		w.net.Step()
+	}
+	if p.c.Info().Unacked != 1 {
+		t.Fatalf("%d messages are on their way in path 3, want 1", p.c.Info().Unacked)
+	}
+	on := w.restartAs(&c, Config{}, func() { c[0].sendMsg(sock[0][4], 4, 40, 5) }) // port 104: path 0
+	w.wait(5_000_000_000)
+	if got := c[1].read(); got != 1 {
+		t.Errorf("%d messages arrived, want 1", got)
+	}
+	n := on.n
+	if w.wait(60_000_000_000); on.n != n || p.c.Info().Queued+p.c.Info().Unacked > 0 {
+		t.Errorf("%d more requests in a path that the peer does not have", on.n-n)
+	}
 }

@@ -50,3 +50,42 @@ func TestPathsUpOnlyToMoved(t *testing.T) {
 		t.Errorf("the destination that was there before is notified of %d times up, and the new one of %d, want 1 and 0", ups[0], ups[20])
 	}
 }
+
+// A socket that has its turn with several destinations moves on with all of them, while its former connection may take more.
+func TestPathsTurnMoves(t *testing.T) {
+	w, c, sock := pathPair(t, 4, 4)
+	w.meet(c, sock)
+	const n = 5 // port 105: path 1 of 4, path 0 of 3, which ends what it has ahead of path 1
+	c[0].open(sock[0][n], 20, n, hostAddr(1), 102)
+	c[0].sendMsg(sock[0][n], 20, 250, 1) // it has met its socket
+	w.run()
+	c[1].read()
+	_ = w.es[1].devices.rails[0].dev.Close()
+	w.pass(100_000_000, w.es[0])
+	p := w.pathConn(1)
+	const sent = 9
+	for id := range uint32(sent) { // those of port 101, in the same path, are more than the connection takes ahead
+		from, slot := sock[0][1], uint32(1)
+		if id >= 5 {
+			from, slot = sock[0][n], n+15*(id%2)
+		}
+		c[0].sendMsg(from, slot, 20+id, 60_000)
+	}
+	w.pass(1_000_000, w.es[0])
+	if p.flows.N != 2 || p.flows.Tail.Of.turn.N != 2 {
+		t.Fatalf("%d sockets have a turn, the last one with %d destinations, want two and two", p.flows.N, p.flows.Tail.Of.turn.N)
+	}
+	w.es[1] = w.boot(1, 77, Config{Paths: 3, RecvBufs: 4096})
+	c[1] = w.attach(1, smallParams())
+	for port := range uint16(pathSocks) {
+		c[1].bind(100 + port)
+	}
+	got := 0
+	for n := 0; n < 100 && got < sent; n++ {
+		w.pass(20_000_000, w.es...)
+		got += c[1].read()
+	}
+	if got != sent || p.flows.N > 0 {
+		t.Errorf("%d messages arrived of %d", got, sent)
+	}
+}
