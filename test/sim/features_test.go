@@ -28,7 +28,7 @@ var features = []feature{
 	{name: "other lane", draw: "options.lanes",
 		on:    func(_ *host, p *engine.Progress) bool { return p.OtherLane },
 		parts: []string{"allowance.lanes", "remote.past"}},
-	{name: "further path", draw: "options.paths",
+	{name: "further path", draw: "options.paths, options.older",
 		on:    func(_ *host, p *engine.Progress) bool { return p.FurtherPath },
 		parts: []string{"sharing.exposes"}},
 	{name: "copy on one host", draw: "options.localShare, options.slice",

@@ -139,7 +139,7 @@ func (h *host) resume() {
 	}
 	h.w.log(h, "resume", h.w.now()-h.pausing.at, 0, 0)
 	if h.w.opt.succeed && h.pausing.still {
-		h.succeed(anyVersion(h.w))
+		h.succeedAs(h.anyVersion())
 	}
 	h.pausing.on, h.pausing.still = false, false
 	h.e.Resume()

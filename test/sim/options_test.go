@@ -31,6 +31,7 @@ const (
 	streamTCP
 	streamAnybody
 	streamPaths
+	streamOlder
 	streamThreads
 )
 
@@ -91,6 +92,7 @@ type options struct {
 	slice int // bytes of an operation within a host that are copied at a time, 0: the default
 
 	paths bool // daemons want several paths, each another number in each of its lives
+	older bool // with paths: some daemons know one, in some of their lives
 
 	kernel bool // the first host has a kernel peer
 
@@ -195,21 +197,17 @@ func (o *options) more(r *rand.Rand) {
 // sendsToAnybody draws in which runs some sockets send to whoever is bound.
 func (o *options) sendsToAnybody(r *rand.Rand) { o.anybody = pick(r, 0, 30, 100) }
 
-// waysThere draws that, and in which runs, which restart from no older version, there are several connections between two hosts in each lane.
-func (o *options) waysThere(r, paths *rand.Rand) {
+// waysThere draws that, and in which runs there are several connections between two hosts in each lane, and in which of those also
+// daemons that know one.
+func (o *options) waysThere(r, paths, older *rand.Rand) {
 	o.sendsToAnybody(r)
 	o.paths = paths.IntN(4) == 0
+	o.older = o.paths && older.IntN(2) == 0
 }
 
 // threads draws in which runs threads of devices still touch memory whose region has ended.
-func (o *options) threads(r *rand.Rand) { o.timing.LetGo.Max = pick[int64](r, 0, 100_000, 3e6) }
-
-// wantsPaths draws how many paths a daemon wants.
-func (w *world) wantsPaths() int {
-	if !w.opt.paths {
-		return 1
-	}
-	return pick(w.rPaths, 1, 2, 3, 8)
+func (o *options) threads(r *rand.Rand) {
+	o.timing.LetGo.Max = pick[int64](r, 0, 100_000, 3e6)
 }
 
 // quotas draws in which runs users are at their quota when something else begins.

@@ -13,17 +13,12 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// anyVersion draws a version of the state that there is. A daemon before version 7 knows no paths.
-func anyVersion(w *world) uint16 {
-	if w.opt.paths {
-		return handover.Newest
-	}
-	return handover.Oldest + uint16(w.rVersion.IntN(int(handover.Newest-handover.Oldest)+1))
-}
-
 // succeed replaces the host's engine, which stands still, by another one that has nothing of
 // it but its state in that version, on another device.
-func (h *host) succeed(version uint16) {
+func (h *host) succeed(version uint16) { h.succeedAs(version, h.older) }
+
+// succeedAs is succeed by a daemon that is older, or not.
+func (h *host) succeedAs(version uint16, older bool) {
 	w := h.w
 	var all []*engine.InProcess
 	for _, c := range h.clients {
@@ -31,12 +26,21 @@ func (h *host) succeed(version uint16) {
 	}
 	heirs := engine.NewInProcessHeirs(all)
 	state := handover.Write(version)
-	if err := h.e.Encode(state, heirs.Number); err != nil {
+	if err := h.e.Encode(state, heirs.Number); h.severalPaths(err, version) {
+		return
+	} else if err != nil {
 		broken("succession", "host %d is not handed over: %v", h.n, err)
 	}
 	must(h.dev.Close())
 	h.dev = w.net.Device(h.addr)
 	pools := h.pools
+	switch {
+	case older && !h.older:
+		w.saw("taken over by an older one")
+	case h.older && !older:
+		w.saw("an older one was taken over")
+	}
+	h.older = older
 	e := h.engine()
 	if err := heirs.Adopt(e, state.Bytes()); err != nil {
 		broken("succession", "host %d is not taken over: %v", h.n, err)

@@ -40,7 +40,7 @@ type world struct {
 	ops     []*op               // by token - 1
 	regions []*region
 
-	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay, rVersion, rMeet, rTCP, rAnybody, rPaths *rand.Rand
+	rTurn, rApp, rWork, rSize, rOp, rFault, rHook, rBind, rHold, rPlay, rVersion, rMeet, rTCP, rAnybody, rPaths, rOlder *rand.Rand
 
 	mem   *memPool  // nil: memory comes from the heap
 	slab  []message // not yet used
@@ -80,6 +80,7 @@ type host struct {
 	making  bool       // e is being made: what it allocates are its pools
 	rand    *rand.Rand // the engine's
 	life    int
+	older   bool // the daemon knows one path
 	up      bool
 	armed   bool
 	timerAt int64
@@ -108,14 +109,15 @@ func buildWith(seed uint64, opt *options, mem *memPool) *world {
 	w.rTurn, w.rApp, w.rWork = w.net.Rand(streamTurn), w.net.Rand(streamApp), w.net.Rand(streamWork)
 	w.rSize, w.rOp, w.rFault, w.rHook = w.net.Rand(streamSize), w.net.Rand(streamOp), w.net.Rand(streamFault), w.net.Rand(streamHook)
 	w.rBind, w.rHold, w.rPlay, w.rVersion = w.net.Rand(streamBind), w.net.Rand(streamHold), w.net.Rand(streamPlay), w.net.Rand(streamVersion)
-	w.rMeet, w.rTCP, w.rAnybody, w.rPaths = w.net.Rand(streamMeet), w.net.Rand(streamTCP), w.net.Rand(streamAnybody), w.net.Rand(streamPaths)
+	w.rMeet, w.rTCP, w.rAnybody = w.net.Rand(streamMeet), w.net.Rand(streamTCP), w.net.Rand(streamAnybody)
+	w.rPaths, w.rOlder = w.net.Rand(streamPaths), w.net.Rand(streamOlder)
 	if opt != nil {
 		w.opt = *opt
 	} else {
 		w.opt = drawOptions(w.net.Rand(streamOptions))
 		w.opt.more(w.rMeet)
 		w.opt.quotas(w.net.Rand(streamPress))
-		w.opt.waysThere(w.rAnybody, w.rPaths)
+		w.opt.waysThere(w.rAnybody, w.rPaths, w.rOlder)
 		w.opt.threads(w.net.Rand(streamThreads))
 	}
 	w.hist.hash = 0xcbf29ce484222325
@@ -163,6 +165,7 @@ func (h *host) boot() {
 	h.ups = map[netip.Addr]uint64{}
 	h.dev = w.net.Device(h.addr)
 	h.rand = w.net.Rand(uint64(streamEngine + 16*h.n + 256*h.life))
+	h.older = w.drawsOlder()
 	h.e = h.engine()
 	w.log(h, "boot", int64(h.life), 0, 0)
 	for range w.opt.clients {
@@ -183,7 +186,7 @@ func (h *host) engine() *engine.Engine {
 	e, err := engine.New(turnDevice{h.dev, h}, engine.Config{
 		Instance: r.Uint64() | 1, MaxSend: o.maxSend, SendBufs: o.sendBufs, RecvBufs: o.recvBufs, PeerCredits: o.credits, MaxPiece: o.piece, CopySlice: o.slice,
 		MaxGrants: h.tableSize(), MaxPeers: o.maxPeers, HardCap: o.hardCap, OverflowBytes: o.overflow, RevokeTimeout: o.revokeTimeout, SettleTimeout: o.settleTimeout,
-		Paths: h.w.wantsPaths(), Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Rates: engine.Rates{Messages: o.rate}, Alloc: h.alloc, Rand: r.Uint64,
+		Paths: h.wantsPaths(), Silence: o.silence, ForgetAfter: o.forgetAfter, Policy: o.policy(), Rates: engine.Rates{Messages: o.rate}, Alloc: h.alloc, Rand: r.Uint64,
 		StartSeq:   func() uint64 { return uint64((wall0+w.now())/1_000_000) << 20 },
 		KernelPeer: func(a netip.Addr) bool { return a == kwKernel },
 		Trace:      h.trace,
