@@ -15,7 +15,7 @@ func pingVerb(fs *flag.FlagSet) action {
 	n := fs.Int("c", 0, "`count` of pings, 0 = until interrupted")
 	interval := fs.Duration("i", time.Second, "`time` between pings")
 	size := fs.Int("size", 0, fmt.Sprintf("payload `bytes` of each ping, at most %d, to see whether large packets pass to ADDR; for the other direction run it there", ctl.MaxPingSize))
-	path := fs.Int("path", 0, "`path` of lane 0 to go by, 0 to 7: rdsctl peers shows which there are")
+	path := fs.Int("path", 0, "`path` of lane 0 to go by, 0 to 7")
 	return func(ctx context.Context, a *app, o *options, arg string) int {
 		addr, code := a.address(ctx, o, "ping", arg)
 		if code != exitOK {
