@@ -124,17 +124,30 @@ func (x *crossing) adoptRemote(local, addr netip.Addr, who verbs.PeerKey, us, in
 	return h
 }
 
+// pathsOffered is the number of paths of a host that may know it while this one does not.
+const pathsOffered = 0xff
+
 // handOverPaths has go over how many paths lead to h.
 func (x *crossing) handOverPaths(h *remote) {
 	s := x.s
 	switch {
 	case s.Version() >= 7:
-		if s.U8(&h.paths); h.paths > wire.MaxPaths || h.paths == 0 && h.instance != 0 {
+		n := h.paths
+		if h.offered {
+			n = pathsOffered
+		}
+		if s.U8(&n); s.Reads() {
+			if h.offered = n == pathsOffered; h.offered {
+				n = 0
+			}
+			h.paths = n
+		}
+		if h.paths > wire.MaxPaths || h.paths == 0 && h.instance != 0 {
 			s.Fail("%d paths to %v", h.paths, h.addr)
 		}
 	case s.Reads():
 		h.paths = 1
-	case h.paths > 1:
+	case h.paths > 1 || h.offered:
 		s.Refuse(fmt.Errorf("%v: %w", h.addr, ErrPaths))
 	}
 }

@@ -75,6 +75,7 @@ func (h *remote) has(path uint8) error {
 func (ps *peerTable) learnPaths(p *peer, n int) {
 	h := p.remote
 	was := h.paths
+	h.offered = false
 	switch h.paths = uint8(n); was {
 	case h.paths:
 		ps.endFurther(h)

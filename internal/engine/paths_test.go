@@ -8,6 +8,7 @@ import (
 	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/handover"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // pathSocks is how many sockets each host has in the tests of paths, from port 100 on.
@@ -212,5 +213,37 @@ func TestPathsHandedOverToOlder(t *testing.T) {
 	}
 	if p := w.hostOfPeer().lane(lanePath(0).in(1)); p.c.State() != conn.Down {
 		t.Errorf("path 1 is %v", p.c.State())
+	}
+}
+
+// Nor can it take over while a peer may have learned from this daemon that there are several.
+func TestPathsOfferedToOlder(t *testing.T) {
+	w, c, sock := pathPair(t, 4, 4)
+	c[0].sendMsg(sock[0][1], 1, 0, 8)
+	for n := 0; n < 1000 && (w.hostOfPeer() == nil || !w.hostOfPeer().attached()); n++ {
+		w.turnAll()
+		w.net.Step()
+	}
+	h := w.hostOfPeer()
+	if !h.attached() || h.paths != 0 {
+		t.Fatalf("no handshake is in progress: %d paths", h.paths)
+	}
+	w.es[0].Halt()
+	for n := 0; n < 1000 && !w.es[0].Halted(); n++ { // the peer does not turn: its HELLO does not come
+		w.es[0].Turn(w.net.Now(), Wall(w.net.Now()))
+		w.net.Step()
+	}
+	if !w.es[0].Halted() || h.paths != 0 {
+		t.Fatalf("stands still: %v, %d paths", w.es[0].Halted(), h.paths)
+	}
+	s := handover.Write(6)
+	x := &crossing{Engine: w.es[0], s: s}
+	x.section(handover.TagRemotes, x.handOverRemotes)
+	if !errors.Is(s.Err(), ErrPaths) {
+		t.Errorf("an older daemon takes over: %v", s.Err())
+	}
+	w.succeed(0, func(d verbs.Device) verbs.Device { return d }, Config{Paths: 4}, &opSide{raw: c[0]})
+	if h := w.hostOfPeer(); h.paths != 0 && h.offered || h.paths == 0 && !h.offered {
+		t.Errorf("the next daemon knows %d paths and has told: %v", h.paths, h.offered)
 	}
 }

@@ -29,6 +29,7 @@ type remote struct {
 	unfinished int // bytes of messages that it began and has not finished
 
 	paths    uint8 // in each lane, with the instance that was met last; 0: not known yet
+	offered  bool  // paths is 0, and the instance that was not met may have had our HELLO: it knows the number
 	exposing int   // GRANTs on the lists of its connections, see sharing.exposes
 
 	us       uint64                 // our instance, as it knows it
