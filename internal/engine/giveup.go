@@ -2,10 +2,10 @@ package engine
 
 import "github.com/rdsd/rdsd/conn/msg"
 
-// limit has t given up in ms milliseconds.
+// limit has t given up in ms milliseconds, and not earlier: the turn began before t was submitted, perhaps long before.
 func (tx *sender) limit(t *txMsg, ms uint32) {
 	e := tx.e
-	at := e.now + int64(ms)*1_000_000
+	at := e.present() + int64(ms)*1_000_000
 	e.due.limits.Set(&t.limit, t, at)
 	e.due.by(at)
 }

@@ -45,6 +45,24 @@ func (s *opSide) gaveUp() (n uint64) {
 	return n
 }
 
+// TestGiveUpLate: the limit of a message that is submitted while a turn is under way counts from then.
+func TestGiveUpLate(t *testing.T) {
+	w := newWorld(t, 1, Config{})
+	a := w.opSide(0, 10)
+	a.open(a.sock, 0, 0, nobody(1), 20)
+	w.pass(ms, a.e)
+	a.e.KeepTime(func() int64 { return w.net.Now() + 3*ms }) // each turn takes so long
+	a.submit(shm.Sub{Len: 1, GiveUp: 5})
+	w.pass(7*ms, a.e)
+	if n := a.gaveUp(); n != 0 {
+		t.Errorf("%d given up too early", n)
+	}
+	w.pass(3*ms, a.e)
+	if n := a.gaveUp(); n != 1 {
+		t.Errorf("%d given up", n)
+	}
+}
+
 // TestGiveUpUnsent: nobody answers. Messages with a limit end when it passes,
 // not earlier: operations DROPPED, plain ones with a notice.
 func TestGiveUpUnsent(t *testing.T) {
