@@ -169,8 +169,9 @@ func (l *Lab) start(name string) (*Host, error) {
 		"-nographic", "-no-reboot", "-nodefaults", "-monitor", "none", "-serial", "file:" + l.File("console."+name),
 		"-kernel", filepath.Join(base, "vmlinuz"), "-initrd", filepath.Join(base, "lab.gz"),
 		// tsc: the default clock, the HPET, is a device, which is slow to read in an emulated
-		// processor
-		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable clocksource=tsc lab_host=%s lab_hosts=%s lab_modules=%s",
+		// processor. no_timer_check: an emulator that gets too little of the processor to keep the
+		// timer's pace would be a kernel panic
+		"-append", fmt.Sprintf("console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable clocksource=tsc no_timer_check lab_host=%s lab_hosts=%s lab_modules=%s",
 			name, strings.Join(names, ","), modules),
 		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap", "-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
 		"-fsdev", "local,id=xfer,path=" + l.dir + ",security_model=none,multidevs=remap", "-device", "virtio-9p-pci,fsdev=xfer,mount_tag=xfer",
