@@ -159,6 +159,9 @@ func TestHandoverTCP(t *testing.T) {
 					w.turn()
 				}
 				if k%16 == 5 {
+					if k < 48 { // these breaks are counted, however slow the machine is
+						w.until("connections", func() bool { return w.es[0].peers.all[0].isUp && w.es[1].peers.all[0].isUp })
+					}
 					w.replace(who[k/16%len(who)])
 				}
 			}
