@@ -15,6 +15,7 @@ var kernelScenario = &scenario{
 	name: "kernel",
 	options: func(r *rand.Rand, o *options) {
 		o.more(r)
+		o.threads(r)
 		o.quotas(r)
 		o.besideKernel(r)
 		o.halt, o.succeed = pick(r, 2, 8, 20), r.IntN(4) > 0

@@ -13,6 +13,7 @@ var tcpScenario = &scenario{
 	name: "tcp",
 	options: func(r *rand.Rand, o *options) {
 		o.more(r)
+		o.threads(r)
 		o.quotas(r)
 		o.hosts, o.overflow = max(o.hosts, 3), 16<<20
 		o.tcp, o.tcpBreak, o.tcpBlind = 1+r.IntN(o.hosts), pick[uint32](r, 0, 300, 3000), r.IntN(5) == 0
