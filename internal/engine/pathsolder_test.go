@@ -155,4 +155,14 @@ func TestPathsFurtherEnds(t *testing.T) {
 	if w.wait(60_000_000_000); on.n != n || p.c.Info().Queued+p.c.Info().Unacked > 0 {
 		t.Errorf("%d more requests in a path that the peer does not have", on.n-n)
 	}
+	// A REVOKE that is made for it later ends, too.
+	if p.gone || p.c.Instance() == 0 {
+		t.Fatalf("gone %v, of instance %d", p.gone, p.c.Instance())
+	}
+	e.peers.sendRevoke(p, wire.TypeRevoke, 8, 1)
+	w.wait(5_000_000_000)
+	n = on.n
+	if w.wait(60_000_000_000); on.n != n || p.c.Info().Queued+p.c.Info().Unacked > 0 {
+		t.Errorf("%d more requests for a REVOKE, %d of it wait", on.n-n, p.c.Info().Queued)
+	}
 }

@@ -238,4 +238,8 @@ func (ps *peerTable) sendRevoked(p *peer, rkey uint32) {
 func (ps *peerTable) sendRevoke(p *peer, t wire.InternalType, rkey uint32, lanes int) {
 	m := ps.ctl(p, t, rkey)
 	ps.sendCtl(p, m, (&wire.Revoke{RKey: rkey, Lanes: uint32(lanes)}).Append(m.buf[:0]))
+	if p.paths > 0 && p.path >= p.paths && p.c.Instance() != 0 && p.stale() { // a daemon that knows one path rejects it
+		p.moving = true
+		ps.e.dirty.touch(p)
+	}
 }
