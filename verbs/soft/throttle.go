@@ -15,7 +15,7 @@ func (q *qp) Hold(on bool) {
 	switch {
 	case on:
 		q.interest(q.events &^ unixIn)
-	case q.intake.reads() && q.state.receives():
+	case q.intake.reads() && q.state < terminating:
 		q.interest(q.events | unixIn)
 	}
 }
