@@ -128,7 +128,7 @@ type rxEntry struct {
 	sum   frames.Sum // what it holds that has not been given back, once told
 
 	traced trace.Set // as in rxMsg
-	path   uint8     // ...
+	path   uint8     // on which it came
 	seq    uint64
 }
 

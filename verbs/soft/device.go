@@ -277,7 +277,7 @@ func (d *Device) dispatch(ev *unix.EpollEvent) bool {
 	}
 	if ev.Fd == slotCtl {
 		clearFD(d.ctl.fd)
-		return d.takeResults() // but for those that came behind the start of Progress, they are taken
+		return d.takeResults() // what came since the start of Progress
 	}
 	if ev.Fd < 0 {
 		return false
