@@ -39,6 +39,8 @@ type crossing struct {
 	txs   handover.Records[txMsg, *txMsg]
 	parts handover.Records[piece, *piece]
 
+	flattened int // bytes of messages that go over from their arenas into overflow
+
 	// Of an engine that is made:
 	heir    Heir
 	msgs    []crossed // by number: pieces follow whole messages

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/conn/wire"
@@ -69,6 +71,23 @@ func (x *crossing) handOverRxs(c *Client) {
 // because an older daemon would take the Traceparent for payload.
 func (x *crossing) flattens(tail int) bool {
 	return tail > 0 && !x.s.Reads() && x.s.Version() < 6
+}
+
+// ErrTraced says that there is no room to hand messages with Traceparents over without them.
+var ErrTraced = errors.New("more messages of traces wait unread than the other daemon, which knows no traces, has memory for: " +
+	"read them first, or restart the daemon instead")
+
+// roomToFlatten refuses to hand over if the memory for messages that wait would not do for those that
+// are flattened up to m, which was in its client's arena.
+func (x *crossing) roomToFlatten(m *rxMsg) {
+	if m.inOver {
+		return
+	}
+	o := &x.rx.overflow
+	if x.flattened += m.payload() + overCost; o.used+x.flattened > x.cfg.OverflowBytes {
+		x.part(nil)
+		x.s.Refuse(ErrTraced)
+	}
 }
 
 // handOverRx has a message in c's receive arena go over: with that id, if it is written.
@@ -167,6 +186,7 @@ func (x *crossing) handOverOver(so *socket, m *rxMsg) {
 		}
 		if x.flattens(m.tail) {
 			payload = payload[:m.payload()]
+			x.roomToFlatten(m)
 		}
 		s.Blob(&payload, abi.MaxMessage)
 	} else {

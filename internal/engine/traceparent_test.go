@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
@@ -192,5 +193,35 @@ func TestTraceparentOlder(t *testing.T) {
 			t.Errorf("version %d: the message that waits has %v", version, p)
 		}
 		w.clean(a.raw, b.raw, c.raw)
+	}
+}
+
+// TestTraceparentOlderFull: a daemon that knows no traceparents is not handed more messages than it has memory for, and this one goes on.
+func TestTraceparentOlderFull(t *testing.T) {
+	for version := uint16(5); version <= handover.Newest; version++ {
+		w := newWorld(t, 2, Config{OverflowBytes: 100_000})
+		c, b := w.opSide(1, 10), w.opSide(0, 20)
+		c.open(c.sock, 0, 0, hostAddr(0), b.port)
+		w.run()
+		for b.cl.ev.Free() > 0 {
+			*b.cl.ev.Reserve() = shm.Entry{}
+		}
+		b.cl.ev.Publish()
+		for range 2 {
+			c.traced(shm.Sub{Len: 60_000})
+		}
+		w.run()
+		w.still(0)
+		s := handover.Write(version)
+		err := w.es[0].Encode(s, NewInProcessHeirs([]*InProcess{b.at}).Number)
+		if errors.Is(err, ErrTraced) != (version < 6) {
+			t.Errorf("version %d: %v", version, err)
+		}
+		w.es[0].Resume()
+		b.look()
+		b.at.RingDaemon()
+		w.run()
+		b.belongs(tracedLen{60_000, true}, tracedLen{60_000, true})
+		w.clean(b.raw, c.raw)
 	}
 }

@@ -14,6 +14,9 @@ import (
 // A daemon before version 7 of the state knows one path, and rejects requests in others as what it does not understand.
 const knowsPaths = 7
 
+// A daemon before version 6 knows no traces.
+const knowsTraces = 6
+
 // drawsOlder draws whether a daemon is such a one.
 func (w *world) drawsOlder() bool { return w.opt.older && w.rOlder.IntN(3) == 0 }
 
@@ -62,16 +65,18 @@ func (h *host) anyVersion() (version uint16, older bool) {
 	return handover.Newest, older
 }
 
-// severalPaths reports whether err is that h is reached by several paths, which a successor of that version does not know. Then h's
-// daemon goes on.
-func (h *host) severalPaths(err error, version uint16) bool {
-	if !errors.Is(err, engine.ErrPaths) {
+// refused reports whether err is that a successor of that version does not know what h's daemon has: several paths, or more messages
+// of traces than it has room for. Then h's daemon goes on.
+func (h *host) refused(err error, version uint16) bool {
+	paths, traces := errors.Is(err, engine.ErrPaths), errors.Is(err, engine.ErrTraced)
+	switch {
+	case !paths && !traces:
 		return false
-	}
-	if version >= knowsPaths || h.older {
+	case paths && (version >= knowsPaths || h.older) || traces && version >= knowsTraces:
 		broken("succession", "host %d is not handed over in version %d: %v", h.n, version, err)
+	case paths:
+		h.w.saw("not taken over because of paths")
 	}
-	h.w.saw("not taken over because of paths")
 	h.w.log(h, "not taken over", int64(version), 0, 0)
 	return true
 }

@@ -26,7 +26,7 @@ func (h *host) succeedAs(version uint16, older bool) {
 	}
 	heirs := engine.NewInProcessHeirs(all)
 	state := handover.Write(version)
-	if err := h.e.Encode(state, heirs.Number); h.severalPaths(err, version) {
+	if err := h.e.Encode(state, heirs.Number); h.refused(err, version) {
 		return
 	} else if err != nil {
 		broken("succession", "host %d is not handed over: %v", h.n, err)
