@@ -70,6 +70,9 @@ func stream(b *testing.B, x, y *host, wr verbs.SendWR, every int) {
 			}
 		}
 		post(1024)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		cpu := cpuMeterOf(b, unix.RUSAGE_THREAD, "peer-ns/op")
 		close(started)
 		got := 0
 		wc := make([]verbs.WC, 64)
@@ -85,6 +88,7 @@ func stream(b *testing.B, x, y *host, wr verbs.SendWR, every int) {
 			got += k
 			return got >= total
 		})
+		cpu()
 		<-stop
 	}()
 	<-started
@@ -184,14 +188,15 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// BenchmarkAside is BenchmarkStream with I/O threads and without. owner-ns/op is the CPU time of the sender's own thread.
+// BenchmarkAside is BenchmarkStream with I/O threads and without. owner-ns/op and peer-ns/op are the CPU time of the owner's thread
+// at the sender and at the receiver.
 func BenchmarkAside(b *testing.B) {
 	for _, crc := range []verbs.CRCMode{verbs.CRCOff, verbs.CRCOn} {
 		for _, threads := range []int{0, 2} {
 			b.Run(fmt.Sprintf("%s/threads%d", [...]string{"crc", "nocrc"}[crc], threads), func(b *testing.B) {
 				at := attrs()
 				at.CRC, at.Cap.MaxSendWR, at.Cap.MaxRecvWR = crc, 1024, 1024
-				x, y := newHost(b, Options{Congestion: "cubic", Threads: threads}), newHost(b, Options{Congestion: "cubic"})
+				x, y := newHost(b, Options{Congestion: "cubic", Threads: threads}), newHost(b, Options{Congestion: "cubic", Threads: threads})
 				link(b, x, y, at, at)
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()

@@ -65,7 +65,7 @@ func (q *qp) settle(ft *fault) {
 func (q *qp) ending(ft *fault, to state) {
 	q.fault = ft
 	q.become(to)
-	q.interest(q.events &^ unixIn)
+	q.listen()
 }
 
 // recvFault ends the connection because the receive in progress cannot take the
@@ -224,7 +224,7 @@ func (q *qp) fail(ft *fault) {
 		first.quiet, first.overflow = first.quiet || ft.quiet, first.overflow || ft.overflow
 		ft = first
 	}
-	if q.out.job != nil {
+	if q.elsewhere() {
 		if q.state != releasing {
 			q.ending(ft, releasing)
 			_ = q.dev.watch(unix.EPOLL_CTL_DEL, q.fd, q.slot, 0) // it would report the end of the connection again and again
@@ -367,6 +367,7 @@ func (q *qp) Disconnect() {
 
 // cut ends the connection without completions. It waits for q's thread.
 func (q *qp) cut() {
+	q.held = true // until hangUp: else its thread would go on
 	q.await()
 	q.hangUp(nil, 0)
 	if w := q.rx.recv; w != nil && q.srq != nil {

@@ -16,7 +16,7 @@ func (q *qp) ended() {
 		return
 	}
 	q.intake = ended
-	q.interest(q.events &^ unixIn)
+	q.listen()
 	q.startTimer(timerLinger, int64(q.dev.opt.LingerTimeout))
 	q.drained()
 }

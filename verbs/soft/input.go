@@ -12,6 +12,7 @@ type input struct {
 	stage []byte // lent by the device; nil while r == w
 	r, w  int
 	bulk  bool // the last payload was worth reading in place, the next may be
+	job   *job // a thread has all this, see follow.go; nil: none does
 
 	placing bool
 	left    int          // payload bytes missing
@@ -52,6 +53,9 @@ func (q *qp) receive() bool {
 	did := false
 	q.busy = true
 	for budget := maxBurst; budget > 0 && q.state.receives() && q.intake.reads() && !q.held; {
+		if q.follow() {
+			return true
+		}
 		iovs, direct, ok := q.direct()
 		if !ok {
 			return true
@@ -133,7 +137,7 @@ func (q *qp) keepRest(to []byte) {
 func (q *qp) readSize(direct int) int {
 	x := &q.rx
 	switch {
-	case q.crc || direct == 0 && !x.bulk:
+	case q.crc && q.dev.threads == nil || direct == 0 && !x.bulk:
 		return maxBurst
 	case direct > 0 && !x.h.Last:
 		return x.trailer + iwarp.TaggedLen // the next segment's header
@@ -233,6 +237,7 @@ func (q *qp) parse() {
 		}
 		size := iwarp.FPDUSize(iwarp.ULPDULen(b))
 		if len(b) < size {
+			x.bulk = x.bulk || size-len(b) >= directMin
 			if q.crc || size-len(b) < directMin || len(b) < iwarp.TaggedLen || len(b) < iwarp.HeaderLen(b[2]) {
 				break
 			}

@@ -39,7 +39,7 @@ func (q *qp) tap() Tap {
 	if d.opt.Tap != nil {
 		return d.opt.Tap
 	}
-	if on := d.lateOn.Load(); on != q.late.on {
+	if on := d.lateOn.Load(); on != q.late.on && q.rx.job == nil {
 		q.switchTap(on)
 	}
 	return q.late.tap

@@ -142,7 +142,7 @@ func (d *Device) trimmed() bool {
 // trim gives up the memory that q does not need while it is idle. It returns false
 // if q is not idle.
 func (q *qp) trim() bool {
-	if q.busy {
+	if q.busy || q.rx.job != nil {
 		q.busy = false
 		return false
 	}

@@ -236,8 +236,6 @@ func (q *qp) takeUpSend(x *parked, w *recvWR) bool {
 // resume continues to read after a stall.
 func (q *qp) resume() {
 	q.intake = reading
-	if q.fd >= 0 && !q.held {
-		q.interest(q.events | unixIn)
-	}
+	q.listen()
 	q.parse()
 }

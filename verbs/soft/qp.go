@@ -296,10 +296,19 @@ func (q *qp) completeRecv(w *recvWR, wc verbs.WC, solicited bool) {
 func (q *qp) stall() {
 	q.intake = full
 	q.dev.stats.RNRStalls++
-	q.interest(q.events &^ unixIn)
+	q.listen()
 }
 
 const unixIn = unix.EPOLLIN | unix.EPOLLRDHUP
+
+// listen has q wait for input exactly while it reads.
+func (q *qp) listen() {
+	ev := q.events &^ unixIn
+	if q.intake < full && !q.held && q.state < terminating && q.rx.job == nil {
+		ev |= unixIn
+	}
+	q.interest(ev)
+}
 
 // interest sets the epoll events that q waits for.
 func (q *qp) interest(ev uint32) {

@@ -15,7 +15,7 @@ import (
 )
 
 // An I/O thread copies the payload of large frames into the stage, computes their checksums, and
-// writes the output. The owner makes the headers before and counts what was written behind, and
+// writes the output, or reads input (see follow.go). The owner makes the headers before and counts what was written behind, and
 // touches neither the stage nor the socket's output meanwhile. If no thread is idle, the owner does
 // the same at once. So no output waits for a thread that waits for a page of somebody's memory, and
 // a thread does that without a lock of the socket.
@@ -38,21 +38,25 @@ type threads struct {
 	done  post.Box // how jobs come back
 }
 
-// job is output of a queue pair that is being written. Its thread has it from writeAside to takeBack.
+// job is output of a queue pair that is being written, or input that is being read. Its thread has that, and
+// what the job has of it, from take to takeBack.
 type job struct {
 	q      *qp
 	began  int64
 	slow   bool // and counted
 	fd     int
 	crc    bool
-	frames []frame // to be made whole
-	pieces []piece // theirs
-	io     scratch // has what is to be written
-	iovs   int
-	size   int // bytes that are to be written
-	n      int // and were
+	pieces []piece // memory that it touches
+	io     scratch
+	n      int // bytes that were written or read
 	err    error
 	back   func() // what the owner is to run then
+
+	frames []frame // to be made whole, of pieces, and written with what io has
+	iovs   int
+	size   int // bytes that are to be written
+
+	following // x is nil: it writes
 }
 
 // frame is a frame whose payload, in so many pieces, is missing behind the header.
@@ -89,6 +93,10 @@ func (d *Device) newThreads(n int) *threads {
 
 // do is what a thread does.
 func (j *job) do() {
+	if j.x != nil {
+		j.read()
+		return
+	}
 	finish(j.frames, j.pieces, j.crc, true)
 	j.n, j.err = j.io.sendmsg(j.fd, j.iovs)
 }
@@ -99,9 +107,12 @@ func (t *threads) stop() {
 	t.wg.Wait()
 }
 
+// elsewhere reports whether a thread has something of q.
+func (q *qp) elsewhere() bool { return q.out.job != nil || q.rx.job != nil }
+
 // await takes jobs back until q has none.
 func (q *qp) await() {
-	for q.out.job != nil {
+	for q.elsewhere() {
 		if t := q.dev.threads; !t.done.Run() {
 			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(q.dev.ctl.fd), Events: unix.POLLIN}}, 1)
 		}
@@ -112,7 +123,7 @@ func (q *qp) await() {
 func finish(frames []frame, ps []piece, crc, aside bool) {
 	for i := range frames {
 		f := &frames[i]
-		if !aside || !readAside(f.f[f.h:], ps[:f.pieces]) {
+		if !aside || !moveAside(unix.SYS_PROCESS_VM_READV, f.f[f.h:], ps[:f.pieces]) {
 			gather(f.f[f.h:], ps[:f.pieces])
 		}
 		iwarp.Seal(f.f, crc)
@@ -126,10 +137,10 @@ func gather(b []byte, ps []piece) {
 	}
 }
 
-// readAside is gather by a system call: a thread that waits in it for a page keeps neither a processor
+// moveAside is gather or scatter by a system call: a thread that waits in it for a page keeps neither a processor
 // of the runtime nor the garbage collector. It returns false if it has not copied everything: memory
 // is gone, which a copy replaces (see package guard), or the system call is not allowed.
-func readAside(b []byte, ps []piece) bool {
+func moveAside(trap uintptr, b []byte, ps []piece) bool {
 	if notAllowed.Load() {
 		return false
 	}
@@ -142,7 +153,7 @@ func readAside(b []byte, ps []piece) bool {
 	}
 	iov[0].Base = unsafe.SliceData(b)
 	iov[0].SetLen(n)
-	got, _, e := unix.Syscall6(unix.SYS_PROCESS_VM_READV, self,
+	got, _, e := unix.Syscall6(trap, self,
 		uintptr(unsafe.Pointer(&iov[0])), 1, uintptr(unsafe.Pointer(&iov[1])), uintptr(len(ps)), 0)
 	if e == unix.EPERM || e == unix.ENOSYS {
 		notAllowed.Store(true)
@@ -233,10 +244,8 @@ func (q *qp) writeAside() bool {
 	if !o.bulk || o.pending < asideMin || len(t.idle) == 0 {
 		return false
 	}
-	last := len(t.idle) - 1
-	j := t.idle[last]
-	t.idle = t.idle[:last]
-	j.q, j.began, j.slow, j.fd, j.crc, j.size = q, now(), false, q.fd, q.crc, o.pending
+	j := t.take(q)
+	j.size = o.pending
 	j.frames, o.frames = o.frames, j.frames
 	j.pieces, o.pieces = o.pieces, j.pieces
 	for i := range j.pieces {
@@ -252,21 +261,27 @@ func (q *qp) writeAside() bool {
 	return true
 }
 
+// take takes a job of q for an idle thread.
+func (t *threads) take(q *qp) *job {
+	last := len(t.idle) - 1
+	j := t.idle[last]
+	t.idle = t.idle[:last]
+	j.q, j.began, j.slow, j.fd, j.crc, j.n, j.err = q, now(), false, q.fd, q.crc, 0, nil
+	return j
+}
+
 // takeBack takes back a job from a thread.
 func (d *Device) takeBack(j *job) {
 	t, q := d.threads, j.q
 	t.time(j, now())
-	t.stats.Calls++
-	j.q, q.out.job = nil, nil
-	if j.err == nil {
-		q.wrote(j.n, j.size)
-		d.markDirty(q)
-	}
-	switch {
-	case q.state == releasing:
-		q.fail(q.fault)
-	case j.err != nil:
-		q.lost(j.err)
+	j.q = nil
+	read := j.x != nil
+	if read {
+		t.stats.Calls += j.calls
+		q.followed(j)
+	} else {
+		t.stats.Calls++
+		q.wroteAside(j)
 	}
 	for i := range j.pieces {
 		j.pieces[i].mr.letGo()
@@ -275,7 +290,26 @@ func (d *Device) takeBack(j *job) {
 	clear(j.pieces)
 	j.frames, j.pieces = j.frames[:0], j.pieces[:0]
 	j.io.forget(j.iovs)
+	j.x = nil
 	t.idle = append(t.idle, j)
+	if read {
+		q.readOn(j.more)
+	}
+}
+
+// wroteAside goes on where the thread of j has stopped.
+func (q *qp) wroteAside(j *job) {
+	q.out.job = nil
+	if j.err == nil {
+		q.wrote(j.n, j.size)
+		q.dev.markDirty(q)
+	}
+	switch {
+	case q.state == releasing:
+		q.fail(q.fault)
+	case j.err != nil:
+		q.lost(j.err)
+	}
 }
 
 // Releasing implements verbs.Releaser.

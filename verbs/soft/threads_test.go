@@ -17,15 +17,20 @@ const bulk = 60 << 10 // one frame
 // byHand connects two hosts. The first has an I/O thread, which is the test.
 func byHand(t *testing.T) (a, b *host) {
 	a, b = pair(t, attrs(), attrs())
-	th := a.dev.newThreads(1)
-	t.Cleanup(func() { // Close would wait for it
-		th.done.Run()
-		if j := th.jobs[0]; j.q != nil {
-			a.done(j)
-		}
-	})
+	a.threadByHand()
 	fill(a.mem, 3)
 	return a, b
+}
+
+// threadByHand gives h an I/O thread that is the test.
+func (h *host) threadByHand() {
+	th := h.dev.newThreads(1)
+	h.t.Cleanup(func() { // Close would wait for it
+		th.done.Run()
+		if j := th.jobs[0]; j.q != nil {
+			h.done(j)
+		}
+	})
 }
 
 // bulkWrite writes n bytes to b.
@@ -256,10 +261,10 @@ func TestAsideGone(t *testing.T) {
 	defer func() { _ = unix.Munmap(mem) }()
 	b := make([]byte, 1<<17)
 	from := []byte("whole")
-	if !readAside(b[:5], []piece{{from[:2], nil}, {from[2:], nil}}) || string(b[:5]) != "whole" {
+	if !moveAside(unix.SYS_PROCESS_VM_READV, b[:5], []piece{{from[:2], nil}, {from[2:], nil}}) || string(b[:5]) != "whole" {
 		t.Skipf("process_vm_readv is not allowed here: %q", b[:5])
 	}
-	if readAside(b, []piece{{make([]byte, 1<<16), nil}, {mem, nil}}) {
+	if moveAside(unix.SYS_PROCESS_VM_READV, b, []piece{{make([]byte, 1<<16), nil}, {mem, nil}}) {
 		t.Error("memory that is not there")
 	}
 }

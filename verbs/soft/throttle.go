@@ -8,16 +8,8 @@ package soft
 // was read is handled, sending goes on, and a connection that the peer breaks off
 // is noticed; its orderly end is not. Owner only.
 func (q *qp) Hold(on bool) {
-	if q.held == on {
-		return
-	}
 	q.held = on
-	switch {
-	case on:
-		q.interest(q.events &^ unixIn)
-	case q.intake.reads() && q.state < terminating:
-		q.interest(q.events | unixIn)
-	}
+	q.listen()
 }
 
 // Meter has f told of every read from the connection, how many bytes it brought:

@@ -56,6 +56,15 @@ func (p *Pair) dereg(mr verbs.MR) {
 	}
 }
 
+// deregUntouched is dereg, until no thread of the device touches the memory.
+func (p *Pair) deregUntouched(mr verbs.MR) {
+	p.Helper()
+	p.dereg(mr)
+	free := false
+	verbs.Untouched(mr, func() { free = true })
+	p.Until("a region untouched", func() bool { return free })
+}
+
 // foreignMR registers memory in another PD of s's device.
 func (p *Pair) foreignMR(s *Side) verbs.MR {
 	p.Helper()

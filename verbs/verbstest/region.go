@@ -81,7 +81,7 @@ func testDeregTarget(p *Pair) {
 		for range steps {
 			p.Step()
 		}
-		p.dereg(mr)
+		p.deregUntouched(mr)
 		clear(mem)
 		p.A.SendsDone(3)
 		p.Settle()
@@ -107,7 +107,7 @@ func testDeregSink(p *Pair) {
 		for range steps {
 			p.Step()
 		}
-		p.dereg(mr)
+		p.deregUntouched(mr)
 		done := len(p.A.Sends) > 0
 		clear(mem)
 		p.A.SendsDone(1)

@@ -1,0 +1,332 @@
+package soft
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+)
+
+// followPair is byHand with the thread at b, which receives.
+func followPair(t *testing.T) (a, b *host) {
+	a, b = pair(t, attrs(), attrs())
+	b.threadByHand()
+	fill(a.mem, 3)
+	return a, b
+}
+
+// begun has b receive the beginning of a WRITE of n bytes, and returns its thread's job.
+func begun(a, b *host, n int) *job {
+	a.t.Helper()
+	a.bulkWrite(b, n)
+	run(a.t, "a job", func() bool { return len(b.dev.threads.work) > 0 }, a, b)
+	return <-b.dev.threads.work
+}
+
+// TestFollow: a WRITE goes on in a thread, nothing behind it is delivered meanwhile, and its region is not free.
+func TestFollow(t *testing.T) {
+	a, b := followPair(t)
+	b.recv(verbs.RecvWR{})
+	j := begun(a, b, 3*bulk)
+	a.send(verbs.SendWR{Op: verbs.OpSend})
+	q := b.qp.(*qp)
+	q.Hold(true)
+	if q.Hold(false); q.events&unixIn != 0 {
+		b.done(j)
+		t.Fatal("input that a thread has wakes the owner")
+	}
+	if err := b.mr.Rereg(b.mem, testIOVA, allAccess); err == nil {
+		t.Error("a region that a thread writes is registered anew")
+	}
+	for range 3 {
+		a.dev.Progress()
+		b.dev.Progress()
+		b.dev.trim()
+		b.collect()
+	}
+	if len(b.wc) > 0 {
+		t.Errorf("a thread has the input: completions %+v", b.wc)
+	}
+	b.done(j)
+	for len(b.wc) == 0 {
+		a.dev.Progress()
+		b.dev.Progress()
+		if b.collect(); len(b.dev.threads.work) > 0 {
+			b.done(b.taken())
+		}
+	}
+	if !bytes.Equal(b.mem[:3*bulk], a.mem[:3*bulk]) {
+		t.Error("what came is not what was written")
+	}
+	if n := b.mr.(*mr).used; n != 0 || q.events&unixIn == 0 {
+		t.Errorf("%d uses, events %#x", n, q.events)
+	}
+	if n := b.qp.Stats().Written; n != 3*bulk {
+		t.Errorf("%d bytes counted", n)
+	}
+}
+
+// TestFollowRevoked: a region that ends is free when the thread has let go, and what is missing of the WRITE is refused.
+func TestFollowRevoked(t *testing.T) {
+	a, b := followPair(t)
+	j := begun(a, b, 1<<20)
+	free := false
+	if err := b.mr.Dereg(); err != nil {
+		t.Fatal(err)
+	}
+	verbs.Untouched(b.mr, func() { free = true })
+	for range 3 {
+		b.dev.Progress()
+	}
+	if free {
+		t.Error("the thread has it")
+	}
+	b.done(j)
+	if b.dev.Progress(); !free {
+		t.Error("no thread has it")
+	}
+	if e := b.event(a); e.Type != verbs.CMDisconnected {
+		t.Errorf("event %+v", e)
+	}
+	if len(b.dev.threads.work) > 0 {
+		t.Error("a thread goes on")
+	}
+}
+
+// TestFollowFails: a queue pair fails when its thread has let go of it.
+func TestFollowFails(t *testing.T) {
+	a, b := followPair(t)
+	j := begun(a, b, 1<<20)
+	b.qp.ToError()
+	q := b.qp.(*qp)
+	if b.dev.Progress(); !q.Releasing() {
+		t.Errorf("state %v", q.state)
+	}
+	b.done(j)
+	if b.dev.Progress(); q.state != failed || b.mr.(*mr).used != 0 {
+		t.Errorf("state %v", q.state)
+	}
+}
+
+// TestFollowDestroy: Destroy waits for the thread, and not for all that the peer sends.
+func TestFollowDestroy(t *testing.T) {
+	b := newHost(t, Options{})
+	b.threadByHand()
+	p := newPuppet(t, b, attrs())
+	payload := make([]byte, 40_000)
+	f := writeFrame(b.mr.RKey(), testIOVA, false, payload)
+	f = append(f, writeFrame(b.mr.RKey(), testIOVA+40_000, true, payload)...)
+	f = append(f, writeFrame(b.mr.RKey(), testIOVA, true, payload)...)
+	p.write(f[:100])
+	if n, err := unix.SendmsgN(p.fd, f[100:], nil, nil, ioFlags); err != nil || n != len(f)-100 {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	j := b.taken()
+	stop, further := make(chan bool), make(chan int)
+	go func() {
+		b.done(j)
+		for n := 0; ; n++ {
+			select {
+			case j := <-b.dev.threads.work:
+				b.done(j)
+			case <-stop:
+				further <- n
+				return
+			}
+		}
+	}()
+	if err := b.qp.Destroy(); err != nil {
+		t.Fatal(err)
+	}
+	close(stop)
+	if n := <-further; n > 0 || b.mr.(*mr).used != 0 {
+		t.Errorf("%d more jobs, %d uses", n, b.mr.(*mr).used)
+	}
+}
+
+// TestFollowNot: small frames, memory windows and a connection that somebody looks at are the owner's.
+func TestFollowNot(t *testing.T) {
+	a, b := followPair(t)
+	b.dev.threads.idle = nil
+	a.bulkWrite(b, 1<<20)
+	a.take(1, b)
+	run(t, "the payload", func() bool { return bytes.Equal(b.mem[:1<<20], a.mem[:1<<20]) }, a, b)
+	q, x := b.qp.(*qp), &b.qp.(*qp).rx
+	b.dev.threads.idle = b.dev.threads.jobs
+	m := b.mr.(*mr)
+	x.placing, x.left, x.h, x.to = true, asideMin-1, iwarp.Header{Op: iwarp.OpWrite}, target{mr: m, key: m.key, addr: testIOVA}
+	if q.follow() {
+		t.Error("a little")
+	}
+	x.left = bulk
+	x.to.mr = &mr{mem: m.mem, iova: testIOVA, key: m.key, parent: m}
+	if q.follow() {
+		t.Error("a window")
+	}
+	x.placing, x.to = false, target{}
+}
+
+// outcome is what comes of a stream.
+type outcome struct {
+	mem         uint32
+	wc          []verbs.WC
+	stats       verbs.QPStats
+	frames, bad uint64
+	said        []byte // by the queue pair
+	byThread    uint64
+}
+
+func (o outcome) String() string {
+	done := 0
+	for _, wc := range o.wc {
+		if wc.Status == verbs.WCSuccess {
+			done++
+		}
+	}
+	return fmt.Sprintf("memory %08x, %d of %d completions, %+v, %d frames, %d bad, says %x", o.mem, done, len(o.wc), o.stats, o.frames, o.bad, o.said)
+}
+
+// TestFollowAsOwner: whatever a peer sends, and however it comes in pieces, has the same outcome with a thread.
+func TestFollowAsOwner(t *testing.T) {
+	threads := uint64(0)
+	for seed := range uint64(60) {
+		for _, crc := range []verbs.CRCMode{verbs.CRCOff, verbs.CRCOn} {
+			owner, thread := playStream(t, seed, crc, false), playStream(t, seed, crc, true)
+			threads += thread.byThread
+			thread.byThread = 0
+			if !reflect.DeepEqual(owner, thread) {
+				t.Fatalf("seed %d, CRC %v:\nowner  %v\nthread %v", seed, crc == verbs.CRCOn, owner, thread)
+			}
+		}
+	}
+	if threads < 200 {
+		t.Errorf("threads have made %d calls", threads)
+	}
+}
+
+const streamReads = 3
+
+// playStream sends a stream to a queue pair and returns what becomes of it.
+func playStream(t *testing.T, seed uint64, crc verbs.CRCMode, thread bool) outcome {
+	h := newHost(t, Options{})
+	at := attrs()
+	at.CRC = crc
+	p := newPuppet(t, h, at)
+	m, err := h.pd.(verbs.Keyed).RegMRKey(h.mem, testIOVA, allAccess, 0x12345601)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 64 {
+		h.recv(verbs.RecvWR{SGL: h.sge(memSize-128, 64)})
+	}
+	for i := range streamReads {
+		h.send(verbs.SendWR{Op: verbs.OpRDMARead, WRID: uint64(i), Flags: verbs.SendSignaled, RKey: 1, SGL: append(h.sge(2<<20+i<<19, 200_000), h.sge(3<<20+i<<18, 100_000)...)})
+	}
+	if thread {
+		h.threadByHand()
+	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	b := (&script{rng: rng, key: m.RKey(), crc: p.crc, msn: 1}).bytes()
+	pieces := rand.New(rand.NewPCG(seed, 2))
+	step := func() {
+		h.dev.Progress()
+		h.collect()
+		if th := h.dev.threads; th != nil && len(th.work) > 0 && pieces.IntN(3) > 0 {
+			h.done(<-th.work)
+		}
+		p.read()
+	}
+	for len(b) > 0 && !p.eof {
+		k := min(1+pieces.IntN(1<<pieces.IntN(18)), len(b))
+		n, err := unix.SendmsgN(p.fd, b[:k], nil, nil, ioFlags)
+		if err == unix.EPIPE {
+			break
+		}
+		b = b[max(n, 0):]
+		step()
+	}
+	_ = unix.Shutdown(p.fd, unix.SHUT_WR)
+	for n := 0; !p.eof; n++ {
+		if step(); n > 1e6 {
+			t.Fatalf("seed %d: the queue pair goes on", seed)
+		}
+	}
+	s := h.dev.Stats()
+	return outcome{crc32.ChecksumIEEE(h.mem), h.wc, h.qp.Stats(), s.FramesIn, s.CRCErrors, p.in, h.dev.Threads().Calls}
+}
+
+// script makes what a peer sends, of which some breaks a rule.
+type script struct {
+	rng  *rand.Rand
+	key  uint32
+	crc  bool
+	msn  uint32
+	read uint32
+	b    []byte
+}
+
+func (s *script) bytes() []byte {
+	for range 8 {
+		switch s.rng.IntN(4) {
+		case 0:
+			s.send()
+		case 1:
+			if s.read < streamReads {
+				s.read++
+				s.segments(sinkSTag(s.read), 0, 300_000, responseFrame)
+			}
+		default:
+			to := testIOVA + s.rng.Uint64N(1<<20)
+			if s.rng.IntN(16) == 0 {
+				to = testIOVA + memSize - 200_000
+			}
+			s.segments(s.key, to, 1+s.rng.IntN(600_000), writeFrame)
+		}
+	}
+	return s.b
+}
+
+func (s *script) send() {
+	s.b = append(s.b, sendFrame(s.msn, 0, true, make([]byte, s.rng.IntN(64)))...)
+	s.msn++
+}
+
+// segments makes a message of n bytes.
+func (s *script) segments(stag uint32, to uint64, n int, frame func(stag uint32, to uint64, last bool, payload []byte) []byte) {
+	size := []int{65_000, 65_000, 40_000, 33_000, 5000}[s.rng.IntN(5)]
+	for n > 0 {
+		k := min(n, size)
+		payload := make([]byte, k)
+		fill(payload[:min(k, 999)], s.rng.IntN(256))
+		last := n == k
+		at, key := to, stag
+		switch s.rng.IntN(200) {
+		case 0:
+			at++
+		case 1:
+			key ^= 0x100
+		case 2:
+			last = !last
+		case 3:
+			at += memSize
+		case 4:
+			payload = nil
+		case 5, 6, 7:
+			s.send() // between two segments
+		}
+		f := frame(key, at, last, payload)
+		if s.crc && s.rng.IntN(100) == 0 {
+			f[iwarp.TaggedLen+len(payload)/2]++
+		}
+		s.b = append(s.b, f...)
+		to += uint64(k)
+		n -= k
+	}
+}
