@@ -61,7 +61,7 @@ func (ps *peerTable) newQP(p *peer) {
 	} // else more may be promised than there are: idle peers use none
 	e.devices.recvLeft -= q.credits + 1 // one for HELLO
 	q.Conn = conn.New(conn.Config{
-		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Path: p.path, Paths: e.cfg.Paths, Instance: p.us, MaxSend: e.cfg.MaxSend, RecvCredits: q.credits,
+		Local: p.local.addr, Remote: p.addr, Lane: p.lane, Path: p.path, Paths: int(p.wantsPaths), Instance: p.us, MaxSend: e.cfg.MaxSend, RecvCredits: q.credits,
 		StartSeq: e.cfg.StartSeq(), Past: p.past[p.at()], MaxSendWR: qpSendWR, ReadDepth: depth,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: dialNs + 500_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Silence: e.cfg.Silence, Rand: e.cfg.Rand,

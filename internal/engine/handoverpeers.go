@@ -124,30 +124,19 @@ func (x *crossing) adoptRemote(local, addr netip.Addr, who verbs.PeerKey, us, in
 	return h
 }
 
-// pathsOffered is the number of paths of a host that may know it while this one does not.
-const pathsOffered = 0xff
-
-// handOverPaths has go over how many paths lead to h.
+// handOverPaths has go over how many paths lead to h, and how many this daemon wants, which stays for its instance whatever
+// the settings are now. h may know more of them than this one: if it wants several, they may be in use.
 func (x *crossing) handOverPaths(h *remote) {
 	s := x.s
 	switch {
 	case s.Version() >= 7:
-		n := h.paths
-		if h.offered {
-			n = pathsOffered
-		}
-		if s.U8(&n); s.Reads() {
-			if h.offered = n == pathsOffered; h.offered {
-				n = 0
-			}
-			h.paths = n
-		}
-		if h.paths > wire.MaxPaths || h.paths == 0 && h.instance != 0 {
-			s.Fail("%d paths to %v", h.paths, h.addr)
+		s.U8(&h.wantsPaths)
+		if s.U8(&h.paths); h.wantsPaths == 0 || h.wantsPaths > wire.MaxPaths || h.paths > h.wantsPaths || h.paths == 0 && h.instance != 0 {
+			s.Fail("%d paths to %v, of %d", h.paths, h.addr, h.wantsPaths)
 		}
 	case s.Reads():
-		h.paths = 1
-	case h.paths > 1 || h.offered:
+		h.oneWay()
+	case h.paths != 1:
 		s.Refuse(fmt.Errorf("%v: %w", h.addr, ErrPaths))
 	}
 }

@@ -118,7 +118,7 @@ func newParting(t *testing.T) *parting {
 
 // further gives host 1 a second path, and sequences of a connection there that was forgotten.
 func (x *parting) further() {
-	x.h.paths = 2
+	x.h.wantsPaths, x.h.paths = 3, 2
 	x.h.past[lanePath(7).in(1)] = conn.Past{Peer: x.h.instance, RxLast: 7, NextTx: 8}
 	p := x.old.peers.newPeer(x.h, lanePath(0).in(1))
 	p.c.Halt(x.old.now)

@@ -75,7 +75,6 @@ func (h *remote) has(path uint8) error {
 func (ps *peerTable) learnPaths(p *peer, n int) {
 	h := p.remote
 	was := h.paths
-	h.offered = false
 	switch h.paths = uint8(n); was {
 	case h.paths:
 		ps.endFurther(h)
@@ -224,7 +223,7 @@ func (ks *keyTable) exposeAnew(r *region, p *peer, port uint16) {
 // region's lane. What goes by another path than the GRANT waits until the GRANT is acked.
 
 // several reports whether p's lane has, or may get, more than one path.
-func (p *peer) several() bool { return p.paths != 1 || p.c.e.cfg.Paths > 1 }
+func (p *peer) several() bool { return p.wantsPaths > 1 }
 
 // holdsFor lists m, a GRANT by Expose that p's connection has, among those that messages wait for.
 func (p *peer) holdsFor(m *ctlMsg) {

@@ -242,8 +242,25 @@ func TestPathsOfferedToOlder(t *testing.T) {
 	if !errors.Is(s.Err(), ErrPaths) {
 		t.Errorf("an older daemon takes over: %v", s.Err())
 	}
-	w.succeed(0, func(d verbs.Device) verbs.Device { return d }, Config{Paths: 4}, &opSide{raw: c[0]})
-	if h := w.hostOfPeer(); h.paths != 0 && h.offered || h.paths == 0 && !h.offered {
-		t.Errorf("the next daemon knows %d paths and has told: %v", h.paths, h.offered)
+	w.succeed(0, func(d verbs.Device) verbs.Device { return d }, Config{Paths: 2}, &opSide{raw: c[0]})
+	if h := w.hostOfPeer(); h.wantsPaths != 4 {
+		t.Errorf("the next daemon wants %d paths, its peer may know of 4", h.wantsPaths)
+	}
+}
+
+// TestPathsAfterOlder: a daemon that takes over from one that knows one path wants one of the peers that may have met that one, as
+// the same instance. One of several sockets' paths would otherwise be one that the peer does not know.
+func TestPathsAfterOlder(t *testing.T) {
+	x := newParting(t)
+	cfg := partingConfig
+	cfg.Paths = 4
+	e, _ := x.heirOf(0, x.old, cfg)
+	if err := adoptPeers(e, peersIn(t, x.old, 6)); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range e.peers.hosts {
+		if h.wantsPaths != 1 || h.paths != 1 {
+			t.Errorf("%v: %d paths of %d", h.addr, h.paths, h.wantsPaths)
+		}
 	}
 }

@@ -188,7 +188,6 @@ func (ps *peerTable) peerDown(p *peer, news bool) {
 		p.isUp = false
 		e.st.C[stats.PeersUp]--
 	}
-	p.offered = p.offered || p.paths == 0
 	e.keys.revokeDown(p)
 	p.askAgain()
 	ps.sweepSoon()

@@ -28,9 +28,9 @@ type remote struct {
 
 	unfinished int // bytes of messages that it began and has not finished
 
-	paths    uint8 // in each lane, with the instance that was met last; 0: not known yet
-	offered  bool  // paths is 0, and the instance that was not met may have had our HELLO: it knows the number
-	exposing int   // GRANTs on the lists of its connections, see sharing.exposes
+	paths      uint8 // in each lane, with the instance that was met last; 0: not known yet
+	wantsPaths uint8 // how many us wants, as the peer may know
+	exposing   int   // GRANTs on the lists of its connections, see sharing.exposes
 
 	us       uint64                 // our instance, as it knows it
 	past     map[lanePath]conn.Past // of connections that were forgotten, for the instance that was met last
@@ -62,12 +62,15 @@ func (ps *peerTable) newRemote(l *localAddr, addr netip.Addr, who verbs.PeerKey,
 	e := ps.e
 	h := &remote{local: l, addr: addr, addr16: addr.As16(), who: who, allowance: e.keys.newAllowance(), us: us, grants: rdmaop.NewGrants(e.cfg.MaxGrants),
 		owed: map[uint32][]*peer{}, untoldOf: map[uint32]uint64{}}
-	if e.cfg.Paths <= 1 || e.tcpPeer(l, addr) {
-		h.paths = 1
+	if h.wantsPaths = uint8(e.cfg.Paths); h.wantsPaths <= 1 || e.tcpPeer(l, addr) {
+		h.oneWay()
 	}
 	ps.hosts[remoteKey{l.addr, addr}] = h
 	return h
 }
+
+// oneWay says that one path leads to h, whatever it wants.
+func (h *remote) oneWay() { h.wantsPaths, h.paths = 1, 1 }
 
 // peerTable is the hosts that have or had connections with this one.
 type peerTable struct {
