@@ -131,6 +131,10 @@ func (c *campaign) run(t *testing.T, net *network) {
 	if *paths > 0 {
 		c.plan.Paths = *paths
 	}
+	if *threads >= 0 {
+		c.plan.Threads = *threads
+	}
+	c.plan.TLS = c.plan.TLS || *overTLS
 	defer c.leave()
 	if c.book, err = book.Create(filepath.Join(dir, "faults.log")); err != nil {
 		t.Fatal(err)

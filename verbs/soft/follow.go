@@ -32,7 +32,7 @@ type following struct {
 // follow gives the input to a thread. It returns false if that is not worth it or none is idle.
 func (q *qp) follow() bool {
 	x, t := &q.rx, q.dev.threads
-	if t == nil || len(t.idle) == 0 || !x.bulk && !x.placing || x.placing && x.left < asideMin || !q.park.empty() || q.tap() != nil {
+	if !q.threaded() || !x.bulk && !x.placing || x.placing && x.left < asideMin || !q.park.empty() || q.tap() != nil {
 		return false
 	}
 	ps, ok := q.expected()

@@ -26,12 +26,19 @@ const (
 	asideMin   = directMin // payload of a frame that is worth a thread
 	maxThreads = 16
 	slowNs     = 1_000_000 // a job that takes longer is slow
+
+	// A thread that begins lateNs after it got its job, or later, had no CPU. Then the owner does without
+	// threads for restFor times as long: so it waits for them for a 64th of its time at most.
+	lateNs  = 25_000
+	restFor = 64
 )
 
 // threads is what the owner and the I/O threads share.
 type threads struct {
-	jobs  []*job // one for each thread. Owner only, as the next
+	jobs  []*job // one for each thread. Owner only, as what follows
 	idle  []*job
+	late  int64 // lateNs
+	rests int64 // until when none is used
 	stats verbs.ThreadStats
 	work  chan *job
 	wg    sync.WaitGroup
@@ -43,7 +50,8 @@ type threads struct {
 type job struct {
 	q      *qp
 	began  int64
-	slow   bool // and counted
+	taken  int64 // by its thread
+	slow   bool  // and counted
 	fd     int
 	crc    bool
 	pieces []piece // memory that it touches
@@ -79,7 +87,7 @@ func (d *Device) startThreads(n int) {
 
 // newThreads makes what n threads need.
 func (d *Device) newThreads(n int) *threads {
-	t := &threads{work: make(chan *job, n)}
+	t := &threads{work: make(chan *job, n), late: lateNs}
 	t.done.Wake = func() { ring(d.ctl.fd) }
 	for range n {
 		j := &job{}
@@ -93,6 +101,7 @@ func (d *Device) newThreads(n int) *threads {
 
 // do is what a thread does.
 func (j *job) do() {
+	j.taken = now()
 	if j.x != nil {
 		j.read()
 		return
@@ -180,8 +189,8 @@ func (q *qp) aside(ps []piece, n int) bool {
 	return true
 }
 
-// threaded reports whether threads may write the output: not that of TLS.
-func (q *qp) threaded() bool { return q.dev.threads != nil && q.tls == nil }
+// threaded reports whether a thread may have what q moves next: not with TLS.
+func (q *qp) threaded() bool { return q.dev.threads != nil && q.tls == nil && q.dev.threads.free() }
 
 // leave leaves the payload of the frame f, whose header has h bytes, to whoever writes it.
 func (o *output) leave(f []byte, h int, ps []piece) {
@@ -205,6 +214,9 @@ func (q *qp) fillFrom(m *mr) {
 		q.fill()
 	}
 }
+
+// owned reports whether p is memory of a region, not of the stage.
+func (p piece) owned() bool { return p.mr != nil }
 
 // forget drops what is known of frames that are not whole.
 func (o *output) forget() {
@@ -241,7 +253,7 @@ var _ verbs.Threaded = (*Device)(nil)
 // writeAside gives the output to a thread. It returns false if that is not worth it or none is idle.
 func (q *qp) writeAside() bool {
 	o, t := &q.out, q.dev.threads
-	if !o.bulk || o.pending < asideMin || len(t.idle) == 0 {
+	if !o.bulk || o.pending < asideMin || !t.free() || slices.ContainsFunc(o.segs[o.sh:o.st], piece.owned) {
 		return false
 	}
 	j := t.take(q)
@@ -261,6 +273,9 @@ func (q *qp) writeAside() bool {
 	return true
 }
 
+// free reports whether a thread is idle and is likely to begin soon.
+func (t *threads) free() bool { return len(t.idle) > 0 && (t.rests == 0 || now() >= t.rests) }
+
 // take takes a job of q for an idle thread.
 func (t *threads) take(q *qp) *job {
 	last := len(t.idle) - 1
@@ -274,6 +289,9 @@ func (t *threads) take(q *qp) *job {
 func (d *Device) takeBack(j *job) {
 	t, q := d.threads, j.q
 	t.time(j, now())
+	if wait := j.taken - j.began; wait >= t.late {
+		t.rests = j.taken + restFor*wait
+	}
 	j.q = nil
 	read := j.x != nil
 	if read {

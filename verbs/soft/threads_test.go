@@ -3,6 +3,8 @@ package soft
 import (
 	"bytes"
 	"errors"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,6 +27,7 @@ func byHand(t *testing.T) (a, b *host) {
 // threadByHand gives h an I/O thread that is the test.
 func (h *host) threadByHand() {
 	th := h.dev.newThreads(1)
+	th.late = math.MaxInt64
 	h.t.Cleanup(func() { // Close would wait for it
 		th.done.Run()
 		if j := th.jobs[0]; j.q != nil {
@@ -212,6 +215,49 @@ func TestAsideSlow(t *testing.T) {
 	}
 }
 
+// TestAsideLate: while CPUs are short the owner does without threads, and then tries again.
+func TestAsideLate(t *testing.T) {
+	a, b := byHand(t)
+	a.bulkWrite(b, bulk)
+	j, th := a.taken(), a.dev.threads
+	th.late = lateNs
+	j.began = now() - 2*lateNs
+	a.done(j)
+	a.take(1, b)
+	a.bulkWrite(b, bulk)
+	a.dev.Progress()
+	if left := th.rests - now(); len(th.work) > 0 || left <= 0 || left > restFor*failsafe.Nanoseconds() {
+		t.Fatalf("%d jobs, it rests for %d ns", len(th.work), left)
+	}
+	a.take(1, b)
+	th.rests = now()
+	a.bulkWrite(b, bulk)
+	a.done(a.taken())
+	a.take(1, b)
+}
+
+// TestAsideOwned: a thread gets no output that is still in a region, which would not wait for it.
+func TestAsideOwned(t *testing.T) {
+	a, b := byHand(t)
+	q, th := a.qp.(*qp), a.dev.threads
+	th.idle = nil
+	a.bulkWrite(b, bulk)
+	q.generate()
+	th.idle = th.jobs
+	a.bulkWrite(b, bulk)
+	q.generate()
+	if !slices.ContainsFunc(q.out.segs, piece.owned) || len(q.out.frames) == 0 {
+		t.Fatalf("output %+v, frames %+v", q.out.segs, q.out.frames)
+	}
+	if a.dev.Progress(); len(th.work) > 0 {
+		t.Fatal("a thread has it")
+	}
+	a.take(2, b)
+	if !bytes.Equal(b.mem[:bulk], a.mem[:bulk]) {
+		t.Error("what came is not what was written")
+	}
+}
+
 // TestControlRests: what the threads and the set-up ring for does not keep the device's descriptor readable when
 // it is taken.
 func TestControlRests(t *testing.T) {
@@ -244,6 +290,7 @@ func TestAsideBusy(t *testing.T) {
 	}
 	run(t, "the payload", func() bool { return bytes.Equal(b.mem[:1<<20], a.mem[:1<<20]) }, a, b)
 	q, m := a.qp.(*qp), a.mr.(*mr)
+	a.dev.threads.idle = a.dev.threads.jobs
 	if !q.aside([]piece{{a.mem, m}}, bulk) || q.aside([]piece{{a.mem, m}}, asideMin-1) || q.aside([]piece{{a.mem, m}, {a.mem, &mr{parent: m}}}, bulk) {
 		t.Error("which payload is for a thread")
 	}
