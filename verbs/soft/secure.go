@@ -47,9 +47,10 @@ func (d *Device) scratchOf() []byte {
 	return d.records
 }
 
-// seal makes records of the pending output in b, at most sealBatch, and returns the
-// lengths of both. A payload of a record or more begins one, so that the peer can open it into
-// its place. It is copied, because what is sealed ends in a byte for its type.
+// seal makes records of the pending output in b, of at most sealBatch, and returns the
+// lengths of both. b is what scratchOf returns. A payload of a record or more begins one, so that the peer can
+// open it into its place, and no record is shorter because the batch ends. The content is copied, because it has to end in
+// a byte for its type, and to memory that stays in the first cache.
 func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
 	if s.Out.Due() {
 		updates, err := s.Out.AppendUpdates(b[:0])
@@ -58,22 +59,22 @@ func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
 		}
 		sealed = len(updates)
 	}
+	content := b[sealedMax:][:tls13.MaxPlain]
 	seg, off := o.sh, 0
-	for records := 0; records < sealRecords && plain < sealBatch && seg < o.st; records++ {
-		rec := b[sealed:]
-		n, most := 0, min(tls13.MaxPlain, sealBatch-plain)
-		for n < most && seg < o.st {
+	for records := 0; records < sealRecords && plain <= sealBatch-tls13.MaxPlain && seg < o.st; records++ {
+		n := 0
+		for n < tls13.MaxPlain && seg < o.st {
 			mem := o.segs[seg].mem
 			if n > 0 && off == 0 && len(mem) >= tls13.MaxPlain {
 				break
 			}
-			k := copy(rec[tls13.HeaderLen+n:tls13.HeaderLen+most], mem[off:])
+			k := copy(content[n:], mem[off:])
 			n += k
 			if off += k; off == len(mem) {
 				seg, off = seg+1, 0
 			}
 		}
-		size, err := s.Out.Seal(rec, n)
+		size, err := s.Out.Seal(b[sealed:], content[:n])
 		if err != nil {
 			return 0, 0, err
 		}

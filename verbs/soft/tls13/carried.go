@@ -101,9 +101,9 @@ func (c *carried) failure(err error) *Error {
 }
 
 // seal is Sealer.Seal.
-func (c *carried) seal(b []byte, n int) (int, error) {
+func (c *carried) seal(b, p []byte) (int, error) {
 	c.to, c.n = b, 0
-	_, err := c.tc.Write(b[HeaderLen : HeaderLen+n])
+	_, err := c.tc.Write(p)
 	c.to = nil
 	return c.n, err
 }

@@ -23,8 +23,7 @@ type Raw struct {
 // SealRaw makes a record that Sealer does not make.
 func SealRaw(s *Session, r Raw) []byte {
 	b := make([]byte, len(r.Body)+Overhead)
-	copy(b[HeaderLen:], r.Body)
-	s.Out.seal(b, r.Type, len(r.Body))
+	s.Out.seal(b, r.Type, append(b[HeaderLen:HeaderLen], r.Body...))
 	return b
 }
 

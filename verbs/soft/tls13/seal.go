@@ -15,21 +15,21 @@ const (
 	MaxUpdates = (maxAnswers + 1) * UpdateLen
 )
 
-// Seal makes a record of application data in place. The data are the n bytes, from 1 to
-// MaxPlain, at b[HeaderLen:]. It returns the length of the record, n+Overhead,
-// for which b has room. Nothing may be due.
-func (s *Sealer) Seal(b []byte, n int) (int, error) {
+// Seal makes a record of application data in b. The data p are 1 to MaxPlain bytes. Seal writes to
+// the byte behind them, for which p has the capacity. p may be at b[HeaderLen:]; elsewhere it does
+// not overlap b. Seal returns the length of the record, len(p)+Overhead, for which b has room. Nothing may be due.
+func (s *Sealer) Seal(b, p []byte) (int, error) {
 	if s.by != nil {
-		return s.by.seal(b[:n+Overhead], n)
+		return s.by.seal(b[:len(p)+Overhead], p)
 	}
-	return s.seal(b, typeData, n), nil
+	return s.seal(b, typeData, p), nil
 }
 
-func (s *Sealer) seal(b []byte, typ byte, n int) int {
-	b[HeaderLen+n] = typ
+func (s *Sealer) seal(b []byte, typ byte, p []byte) int {
+	n := len(p)
+	p = append(p[:n:n+1], typ)
 	header(b, n+1+tagLen)
-	body := b[HeaderLen : HeaderLen+n+1]
-	s.aead.Seal(body[:0], s.next(), body, b[:HeaderLen])
+	s.aead.Seal(b[HeaderLen:HeaderLen], s.next(), p, b[:HeaderLen])
 	return n + Overhead
 }
 
@@ -54,8 +54,7 @@ func (s *Sealer) AppendUpdates(b []byte) ([]byte, error) {
 	}
 	n := len(b)
 	b = append(b, make([]byte, UpdateLen)...)
-	copy(b[n+HeaderLen:], []byte{msgKeyUpdate, 0, 0, 1, 0})
-	s.seal(b[n:], typeHandshake, 5)
+	s.seal(b[n:], typeHandshake, append(b[n+HeaderLen:n+HeaderLen], msgKeyUpdate, 0, 0, 1, 0))
 	s.answer = false
 	return b, s.update()
 }
@@ -71,8 +70,7 @@ func (s *Sealer) AppendAlert(b []byte, code uint8) []byte {
 	}
 	n := len(b)
 	b = append(b, make([]byte, 2+Overhead)...)
-	b[n+HeaderLen], b[n+HeaderLen+1] = level, code
-	s.seal(b[n:], typeAlert, 2)
+	s.seal(b[n:], typeAlert, append(b[n+HeaderLen:n+HeaderLen], level, code))
 	return b
 }
 
@@ -91,8 +89,7 @@ func (s *Sealer) Append(b, p []byte) ([]byte, error) {
 		k := min(len(p), MaxPlain)
 		n := len(b)
 		b = append(b, make([]byte, k+Overhead)...)
-		copy(b[n+HeaderLen:], p[:k])
-		if _, err := s.Seal(b[n:], k); err != nil {
+		if _, err := s.Seal(b[n:], append(b[n+HeaderLen:n+HeaderLen], p[:k]...)); err != nil {
 			return b[:n], err
 		}
 		p = p[k:]
