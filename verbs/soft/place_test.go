@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/verbs"
+	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+	"github.com/rdsd/rdsd/verbs/soft/tls13"
 )
 
 // TestSecurePlace: records that are opened into their place leave what is around it alone: their
@@ -44,5 +46,20 @@ func TestSecurePlace(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestSecureRecords: the payload of a segment begins a record and is in as few records as possible, also where one
+// system call ends and the next begins.
+func TestSecureRecords(t *testing.T) {
+	const size, segments = 1 << 20, 17
+	a, b := securePair(t, attrs(), nil)
+	before := a.dev.Stats().BytesOut
+	a.send(verbs.SendWR{Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: a.sge(0, size), RKey: b.mr.RKey(), RemoteAddr: testIOVA})
+	a.take(1, b)
+	plain := size + segments*(iwarp.TaggedLen+iwarp.CRCLen)
+	records := (int(a.dev.Stats().BytesOut-before) - plain) / tls13.Overhead
+	if want := 1 + segments*4; records != want { // the first header has one of its own
+		t.Errorf("%d records, want %d", records, want)
 	}
 }
