@@ -63,7 +63,7 @@ func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
 	seg, off := o.sh, 0
 	for records := 0; records < sealRecords && plain <= sealBatch-tls13.MaxPlain && seg < o.st; records++ {
 		n := 0
-		for n < tls13.MaxPlain && seg < o.st {
+		for n < len(content) && seg < o.st {
 			mem := o.segs[seg].mem
 			if n > 0 && off == 0 && len(mem) >= tls13.MaxPlain {
 				break
