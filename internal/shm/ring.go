@@ -3,7 +3,6 @@ package shm
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 )
 
 // ErrIndex says that the other side published a ring index that no correct program
@@ -14,9 +13,9 @@ var ErrIndex = errors.New("impossible ring index")
 // memory. The indices count entries without wrapping: entry i is at i mod size. Each index
 // has a cache line of its own, so that writing one does not disturb the other side.
 type ring[T any] struct {
-	entries []T            // a power of two
-	head    *atomic.Uint64 // written by the consumer: entries taken
-	tail    *atomic.Uint64 // written by the producer: entries published
+	entries []T       // a power of two
+	head    *position // written by the consumer: entries taken
+	tail    *position // written by the producer: entries published
 }
 
 func (r *ring[T]) at(i uint64) *T { return &r.entries[i&uint64(len(r.entries)-1)] }
@@ -260,17 +259,17 @@ const (
 // empty, and stores 0 when it is awake again. The same holds for a producer that sleeps
 // until there is room: the consumer releases before it calls WakeNeeded, and the producer's
 // last look is also at Free.
-func WakeNeeded(asleep *atomic.Uint32) bool {
+func WakeNeeded(asleep *Announcement) bool {
 	return asleep.Load() != Awake && asleep.Swap(Awake) != Awake
 }
 
 // WakeForRoom is WakeNeeded for a client that has published nothing, but has released
 // events so that at most half of the ring is left to take.
-func WakeForRoom(asleep *atomic.Uint32) bool {
+func WakeForRoom(asleep *Announcement) bool {
 	return asleep.Load() == AsleepForRoom && asleep.CompareAndSwap(AsleepForRoom, Awake)
 }
 
 // WakeForReturns is WakeNeeded for a producer that has published only returned message ids.
-func WakeForReturns(asleep *atomic.Uint32) bool {
+func WakeForReturns(asleep *Announcement) bool {
 	return asleep.Load() == Asleep && asleep.CompareAndSwap(Asleep, Awake)
 }

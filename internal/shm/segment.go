@@ -185,19 +185,6 @@ func newSegment(mem []byte, p Params) *Segment {
 	return s
 }
 
-// at views the memory at off as a T.
-func at[T any](mem []byte, off int) *T {
-	return (*T)(unsafe.Pointer(unsafe.SliceData(mem[off : off+int(unsafe.Sizeof(*new(T)))])))
-}
-
-// array views the memory at off as n T.
-func array[T any](mem []byte, off int, n uint32) []T {
-	end := off + int(n)*int(unsafe.Sizeof(*new(T)))
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem[off:end]))), n)
-}
-
-func index(mem []byte, off int) *atomic.Uint64 { return at[atomic.Uint64](mem, off) }
-
 // Params are the sizes the segment was made with.
 func (s *Segment) Params() Params { return s.params }
 
@@ -233,10 +220,10 @@ func (s *Segment) WantSlot(i uint32) *WantSlot { return &s.wantSlots[i] }
 func (s *Segment) WantCell(i uint32) *WantCell { return &s.wantCells[i] }
 
 // DaemonAsleep is the daemon's announcement of sleep.
-func (s *Segment) DaemonAsleep() *atomic.Uint32 { return at[atomic.Uint32](s.mem, offDaemonAsleep) }
+func (s *Segment) DaemonAsleep() *Announcement { return at[Announcement](s.mem, offDaemonAsleep) }
 
 // ClientAsleep is the client's announcement of sleep.
-func (s *Segment) ClientAsleep() *atomic.Uint32 { return at[atomic.Uint32](s.mem, offClientAsleep) }
+func (s *Segment) ClientAsleep() *Announcement { return at[Announcement](s.mem, offClientAsleep) }
 
 // SetRelief asks for an EvRelief when the destination is no longer congested. The caller
 // has to check Slot.LoadCongested afterwards: an earlier relief gives no event.
@@ -268,8 +255,8 @@ func (c *WantCell) LoadArmed() uint64 { return atomic.LoadUint64(&c.Armed) }
 
 // StoreArmed asks for an EvBarrier when the HWM reaches id. 0 withdraws the wish. The
 // caller has to check Cell.LoadHWM afterwards: an id that was reached earlier gives no
-// event.
-func (c *WantCell) StoreArmed(id uint64) { atomic.StoreUint64(&c.Armed, id) }
+// event. It is a Swap for the same reason as Announcement.Store.
+func (c *WantCell) StoreArmed(id uint64) { atomic.SwapUint64(&c.Armed, id) }
 
 // CompareAndClearArmed withdraws the wish for id unless it was replaced by another.
 func (c *WantCell) CompareAndClearArmed(id uint64) bool {

@@ -62,5 +62,6 @@ func (s *Slot) StoreUnreachable(v uint32) { atomic.StoreUint32(&s.Unreachable, v
 // LoadHWM is the barrier id up to which every operation is locally complete.
 func (c *Cell) LoadHWM() uint64 { return atomic.LoadUint64(&c.HWM) }
 
-// StoreHWM publishes the high-water mark.
-func (c *Cell) StoreHWM(v uint64) { atomic.StoreUint64(&c.HWM, v) }
+// StoreHWM publishes the high-water mark. The caller has to check WantCell.LoadArmed afterwards. It is a
+// Swap for the same reason as Announcement.Store.
+func (c *Cell) StoreHWM(v uint64) { atomic.SwapUint64(&c.HWM, v) }
