@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// meeting is two sides, each of which stores a word and then looks whether the other has done so. One of
-// them must see it, or both sleep for ever.
+// meeting is two sides, each of which stores a word and then looks whether the other has stored its word. If neither
+// sees the other, nobody wakes them.
 type meeting struct {
 	name  string
-	sides [2]func() bool // reports whether it sees the other's store
-	again func()         // before the next round
+	sides [2]func() bool // each stores, looks, and reports whether it sees the other's store
+	again func()         // runs before each round
 }
 
-// meetings are all such pairs of the memory contract.
+// meetings returns all such pairs of the memory contract.
 func meetings(daemon, client *Segment, table *Table) []meeting {
 	sub, taken := client.SubProducer(), daemon.SubConsumer()
 	ev, told := daemon.EventProducer(), client.EventConsumer()
@@ -62,8 +62,8 @@ func meetings(daemon, client *Segment, table *Table) []meeting {
 	}
 }
 
-// TestMeetings: in memory that is mapped, as between two processes, one of two sides that meet sees the
-// other, also under the race detector.
+// TestMeetings: in mapped memory at least one of two sides that meet sees the other, also under the race detector.
+// The test of the protocol takes that for granted, because it makes one access after the other.
 func TestMeetings(t *testing.T) {
 	p := smallParams
 	shared := make([][]byte, 3)
@@ -93,12 +93,14 @@ func TestMeetings(t *testing.T) {
 	}
 }
 
-// run has the two sides meet in mapped memory and returns how often neither saw the other. The stores of a
-// side pass through a queue of its processor in their order. So each side first writes memory that the
-// other one's processor has, which takes a while, and its store to the word waits for that.
+// run has the two sides meet and returns in how many rounds neither saw the other. mem is mapped memory for its own
+// use. A processor keeps stores in a queue and completes them in their order. So each side first writes memory that
+// is in the other processor's cache: that takes a while, and the store to the side's word waits behind it.
 func (m *meeting) run(rounds int, mem []byte, again func()) (lost int) {
 	var sees [2]bool
-	var begun, near [2]*atomic.Uint64 // steps that each side has begun: in Go's memory, and where the race detector takes no time
+	// The steps that each side has begun: begun in Go's memory, where the race detector sees the order of the steps, near in
+	// mapped memory, where it is fast.
+	var begun, near [2]*atomic.Uint64
 	var busy [2][]byte
 	for side := range 2 {
 		begun[side], near[side] = new(atomic.Uint64), at[atomic.Uint64](mem, side*lineSize)
