@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/netip"
-	"runtime"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/wait"
@@ -160,7 +159,6 @@ func Default() Config {
 		Port:        18634,
 		CRC:         CRCAuto,
 		Spin:        50 * time.Microsecond,
-		IOThreads:   min(max(runtime.GOMAXPROCS(0)-2, 0), 4),
 		RecvHardCap: 4 << 20,
 		Ping:        PingAnswer,
 		Congestion:  CongestionCubic,

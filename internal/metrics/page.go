@@ -24,8 +24,8 @@ var (
 	pageCSS []byte
 	//go:embed page.js
 	pageJS []byte
-	//go:embed uplot/uPlot.iife.min.js
-	plotJS []byte
+	//go:embed uplot/uPlot.iife.min.js.gz
+	plotJS []byte // compressed, as every browser takes it
 	//go:embed uplot/uPlot.min.css
 	plotCSS []byte
 	//go:embed uplot/LICENSE
@@ -85,7 +85,10 @@ func (p *pages) register(mux *http.ServeMux) {
 	mux.Handle("GET /{$}", local(file("text/html", pageHTML)))
 	mux.Handle("GET /page.css", local(file("text/css", pageCSS)))
 	mux.Handle("GET /page.js", local(file("text/javascript", pageJS)))
-	mux.Handle("GET /uplot.js", local(file("text/javascript", plotJS)))
+	mux.Handle("GET /uplot.js", local(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		file("text/javascript", plotJS)(w, r)
+	}))
 	mux.Handle("GET /uplot.css", local(file("text/css", plotCSS)))
 	mux.Handle("GET /uplot-license.txt", local(file("text/plain", plotLicense)))
 	mux.Handle("GET /page.json", local(p.data))

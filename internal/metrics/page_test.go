@@ -2,8 +2,10 @@ package metrics
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -39,6 +41,9 @@ func TestPage(t *testing.T) {
 		w := get(h, "127.0.0.1:9464", path)
 		if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), want) || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: status %d, %v", path, w.Code, w.Header())
+		}
+		if packed := w.Header().Get("Content-Encoding") == "gzip"; packed != (path == "/uplot.js") {
+			t.Errorf("%s: compressed %v", path, packed)
 		}
 		// A page of another site gets nothing, even if that site's name leads here.
 		if w := get(h, "evil.example:9464", path); w.Code != 403 {
@@ -187,8 +192,13 @@ func TestPageNames(t *testing.T) {
 	if m := regexp.MustCompile(`(?i)https?://[^"' ]*`).FindString(strings.ReplaceAll(string(pageHTML)+string(pageCSS)+js+string(plotCSS), "http://www.w3.org/2000/svg", "")); m != "" {
 		t.Errorf("an asset from elsewhere: %s", m)
 	}
-	if !strings.Contains(string(plotLicense), "MIT License") || !bytes.HasPrefix(plotJS, []byte("/*! https://github.com/leeoniya/uPlot (v")) {
-		t.Error("uPlot has lost its licence or its version")
+	z, err := gzip.NewReader(bytes.NewReader(plotJS))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plot, err := io.ReadAll(z)
+	if err != nil || !strings.Contains(string(plotLicense), "MIT License") || !bytes.HasPrefix(plot, []byte("/*! https://github.com/leeoniya/uPlot (v")) {
+		t.Errorf("uPlot has lost its licence or its version: %v", err)
 	}
 }
 

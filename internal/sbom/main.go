@@ -11,6 +11,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"debug/buildinfo"
 	"encoding/base64"
 	"encoding/hex"
@@ -31,7 +32,7 @@ import (
 )
 
 // uplot is the status page's part that is no Go module (docs/dependencies.md).
-const uplot = "internal/metrics/uplot/uPlot.iife.min.js"
+const uplot = "internal/metrics/uplot/uPlot.iife.min.js.gz"
 
 func main() {
 	if len(os.Args) < 3 {
@@ -130,9 +131,18 @@ func module(m *debug.Module) (cdx.Component, error) {
 
 // statusPage returns the component of uPlot, which rdsd embeds.
 func statusPage() (cdx.Component, error) {
-	b, err := os.ReadFile(uplot)
+	f, err := os.Open(uplot)
 	if err != nil {
 		return cdx.Component{}, fmt.Errorf("%w (run sbom at the top of the tree)", err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return cdx.Component{}, fmt.Errorf("%s: %w", uplot, err)
+	}
+	b, err := io.ReadAll(z)
+	if err != nil {
+		return cdx.Component{}, fmt.Errorf("%s: %w", uplot, err)
 	}
 	v := regexp.MustCompile(`uPlot \(v([0-9.]+)\)`).FindSubmatch(b)
 	if v == nil {

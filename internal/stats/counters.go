@@ -248,7 +248,7 @@ var table = [NumCounters]struct{ name, help string }{
 	PlacedBytes:     {"rdsd_placed_bytes", "Bytes that RDMA of others has written here."},
 	ServedBytes:     {"rdsd_served_bytes", "Bytes that RDMA of others has read here."},
 
-	IOThreadCalls: {"rdsd_io_thread_calls", "System calls in which I/O threads (io.threads) sent payload."},
+	IOThreadCalls: {"rdsd_io_thread_calls", "System calls in which I/O threads (io.threads) sent or received payload."},
 	IOThreadSlow:  {"rdsd_io_thread_slow", "Times an I/O thread took longer than a millisecond, as when a process takes pages away."},
 	PeerHolds:     {"rdsd_peer_holds", "Times a peer was over a limit of peers.*_per_s and read no further."},
 }

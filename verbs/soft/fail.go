@@ -375,27 +375,3 @@ func (q *qp) cut() {
 	}
 	q.rx.recv = nil
 }
-
-// Destroy implements verbs.QP.
-func (q *qp) Destroy() error {
-	if q.state == destroyed {
-		return errDestroyed
-	}
-	q.cut()
-	q.become(destroyed)
-	d := q.dev
-	if !d.closed {
-		d.events.forget(q)
-		d.async.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })
-		d.updateWake(false)
-	}
-	d.qps[q.slot] = nil
-	d.free = append(d.free, q.slot)
-	q.pd.users--
-	q.scq.users--
-	q.rcq.users--
-	if q.srq != nil {
-		q.srq.users--
-	}
-	return nil
-}

@@ -132,6 +132,30 @@ func (p *pd) CreateQP(a verbs.QPInitAttr) (verbs.QP, error) {
 	return q, nil
 }
 
+// Destroy implements verbs.QP.
+func (q *qp) Destroy() error {
+	if q.state == destroyed {
+		return errDestroyed
+	}
+	q.cut()
+	q.become(destroyed)
+	d := q.dev
+	if !d.closed {
+		d.events.forget(q)
+		d.async.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })
+		d.updateWake(false)
+	}
+	d.qps[q.slot] = nil
+	d.free = append(d.free, q.slot)
+	q.pd.users--
+	q.scq.users--
+	q.rcq.users--
+	if q.srq != nil {
+		q.srq.users--
+	}
+	return nil
+}
+
 // init gives q its queues as they are before a connection.
 func (q *qp) init() {
 	c := q.attr.Cap
