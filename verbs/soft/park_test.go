@@ -205,3 +205,23 @@ func TestDestroyStalled(t *testing.T) {
 		t.Errorf("%+v", h.wc)
 	}
 }
+
+// TestHoldMeets: what a throttle lets go of is read again though a message waited for its receive meanwhile, and what it holds is not.
+func TestHoldMeets(t *testing.T) {
+	h := newHost(t, Options{})
+	p := newPuppet(t, h, attrs())
+	q := h.qp.(*qp)
+	q.Meter(func(int) { q.Hold(true) })
+	p.write(sendFrame(1, 0, true, []byte("waits")))
+	if q.intake != pausing || q.events&unixIn != 0 {
+		t.Fatalf("intake %d, events %#x", q.intake, q.events)
+	}
+	if q.Hold(false); q.events&unixIn == 0 {
+		t.Error("it stays deaf")
+	}
+	q.Hold(true)
+	q.intake = full
+	if q.resume(); q.events&unixIn != 0 {
+		t.Error("it reads what it is to hold")
+	}
+}

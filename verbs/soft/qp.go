@@ -328,7 +328,8 @@ const unixIn = unix.EPOLLIN | unix.EPOLLRDHUP
 // listen has q wait for input exactly while it reads.
 func (q *qp) listen() {
 	ev := q.events &^ unixIn
-	if q.intake < full && !q.held && q.state < terminating && q.rx.job == nil {
+	takes := q.intake < full && q.state < terminating
+	if takes && !q.held && q.rx.job == nil {
 		ev |= unixIn
 	}
 	q.interest(ev)
