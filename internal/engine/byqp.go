@@ -143,7 +143,7 @@ func (ds *devices) emptied(r *rail) {
 			e.dirty.emptying = append(e.dirty.emptying, p)
 			continue
 		}
-		if of, ok := q.qp.(verbs.Releaser); ok && of.Releasing() {
+		if q.releasing() {
 			e.dirty.emptying = append(e.dirty.emptying, p) // the engine would wait in Destroy
 			continue
 		}

@@ -39,7 +39,9 @@ type crossing struct {
 	txs   handover.Records[txMsg, *txMsg]
 	parts handover.Records[piece, *piece]
 
-	flattened int // bytes of messages that go over from their arenas into overflow
+	flattened bool             // some messages go over from their arenas into overflow
+	overBytes int              // of all there
+	overOf    map[*account]int // what those of each user take of windows
 
 	// Of an engine that is made:
 	heir    Heir

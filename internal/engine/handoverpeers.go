@@ -24,7 +24,7 @@ import (
 var errNotStill = errors.New("engine: handed over with a peer that does not stand still")
 
 // ErrPaths says that a daemon that knows one path cannot take over.
-var ErrPaths = errors.New("it is reached by several paths, and the other daemon knows one: restart the daemon instead")
+var ErrPaths = errors.New("it is, or may be, reached by several paths, and the other daemon knows one: restart the daemon instead")
 
 const (
 	mostHosts = 1 << 24 // in a state

@@ -77,14 +77,24 @@ func (x *crossing) flattens(tail int) bool {
 var ErrTraced = errors.New("more messages of traces wait unread than the other daemon, which knows no traces, has memory for: " +
 	"read them first, or restart the daemon instead")
 
-// roomToFlatten refuses to hand over if the memory for messages that wait would not do for those that
-// are flattened up to m, which was in its client's arena.
-func (x *crossing) roomToFlatten(m *rxMsg) {
-	if m.inOver {
+// roomToFlatten refuses to hand over if some messages are flattened, and the memory for messages that wait would not do for those up
+// to m, with n bytes: in bytes, and in windows, of which each user needs some, and leaves a quarter unused by the lengths of its
+// messages.
+func (x *crossing) roomToFlatten(m *rxMsg, n int) {
+	if x.s.Reads() || x.s.Version() >= 6 {
 		return
 	}
-	o := &x.rx.overflow
-	if x.flattened += m.payload() + overCost; o.used+x.flattened > x.cfg.OverflowBytes {
+	if x.overOf == nil {
+		x.overOf = map[*account]int{}
+	}
+	x.flattened = x.flattened || !m.inOver
+	x.overBytes += n + overCost
+	x.overOf[m.sock.cl.acct] += shm.ChunkSize(n)
+	windows := 0
+	for _, n := range x.overOf {
+		windows += (n*4/3 + shm.WindowSize - 1) / shm.WindowSize
+	}
+	if have := x.cfg.OverflowBytes; x.flattened && (x.overBytes > have || windows > (have+shm.WindowSize-1)/shm.WindowSize+1) {
 		x.part(nil)
 		x.s.Refuse(ErrTraced)
 	}
@@ -186,8 +196,8 @@ func (x *crossing) handOverOver(so *socket, m *rxMsg) {
 		}
 		if x.flattens(m.tail) {
 			payload = payload[:m.payload()]
-			x.roomToFlatten(m)
 		}
+		x.roomToFlatten(m, len(payload))
 		s.Blob(&payload, abi.MaxMessage)
 	} else {
 		s.U32(&m.rxid)

@@ -145,10 +145,9 @@ func (u *qpHost) Instance(_ *conn.Conn, id uint64) bool {
 		return true
 	}
 	if h.instance != 0 {
-		if p.begun < h.met {
+		if p.begun < h.met || !e.peers.restarted(p) {
 			return false
 		}
-		e.peers.restarted(p)
 	}
 	h.instance, h.met = id, e.peers.tick()
 	h.past = nil
@@ -159,16 +158,31 @@ func (u *qpHost) Instance(_ *conn.Conn, id uint64) bool {
 // restarted ends what the old instance of a peer's daemon was granted, and had
 // granted. p is the lane that met the new one. The others break off first: then
 // nothing that the old one has sent on them can touch a region, whoever is
-// granted it next.
-func (ps *peerTable) restarted(p *peer) {
+// granted it next. It returns false if a thread of the device still places what came on one of them.
+func (ps *peerTable) restarted(p *peer) bool {
 	e := ps.e
-	e.st.C[stats.PeerRestarts]++
 	for _, q := range p.lanes {
 		if q != p && q.c.Ready() {
 			q.c.Reset(e.now, errRestarted)
 		}
 	}
+	if slices.ContainsFunc(p.lanes, func(q *peer) bool { return q != p && q.releasing() }) {
+		return false
+	}
+	e.st.C[stats.PeerRestarts]++
 	ps.voidGrants(p.remote)
+	return true
+}
+
+// releasing reports whether a thread of the device has something of p's queue pair, which has failed.
+func (p *peer) releasing() bool {
+	q, ok := p.c.to.(*byQP)
+	return ok && q.releasing()
+}
+
+func (q *byQP) releasing() bool {
+	of, ok := q.qp.(verbs.Releaser)
+	return ok && of.Releasing()
 }
 
 // voidGrants ends all grants between us and a peer. What has not been sent goes

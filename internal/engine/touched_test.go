@@ -8,6 +8,7 @@ import (
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs/sim"
 	"golang.org/x/sys/unix"
 )
@@ -176,6 +177,28 @@ func TestRetiredOnce(t *testing.T) {
 		t.Errorf("%d regions are to end for ever, %d chores open", n, e.chores.Open())
 	}
 	e.keys.retiring.Del(&r.inDead)
+	w.run()
+	w.clean2(a, b)
+}
+
+// TestRestartedReleasing: a new instance of a peer is not believed while a thread may still place what the old one has sent.
+func TestRestartedReleasing(t *testing.T) {
+	w, a, b := touching(t)
+	e := w.es[0]
+	a.endTouched()
+	p := e.peers.all[0]
+	other := e.peers.newPeer(p.remote, lanePath(1))
+	if e.peers.restarted(other) || p.c.State() != conn.Error || e.st.C[stats.PeerRestarts] != 0 {
+		t.Errorf("the connection is %v, %d restarts", p.c.State(), e.st.C[stats.PeerRestarts])
+	}
+	for p.c.State() == conn.Error {
+		if w.turnAll(); !w.net.Step() {
+			w.net.At(w.net.Now()+1e6, func() {})
+		}
+	}
+	if !e.peers.restarted(other) || e.st.C[stats.PeerRestarts] != 1 {
+		t.Error("it is not believed afterwards")
+	}
 	w.run()
 	w.clean2(a, b)
 }

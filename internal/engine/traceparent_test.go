@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
@@ -199,29 +200,47 @@ func TestTraceparentOlder(t *testing.T) {
 // TestTraceparentOlderFull: a daemon that knows no traceparents is not handed more messages than it has memory for, and this one goes on.
 func TestTraceparentOlderFull(t *testing.T) {
 	for version := uint16(5); version <= handover.Newest; version++ {
-		w := newWorld(t, 2, Config{OverflowBytes: 100_000})
-		c, b := w.opSide(1, 10), w.opSide(0, 20)
-		c.open(c.sock, 0, 0, hostAddr(0), b.port)
+		tracedOlderFull(t, version, 100_000, 1, 2) // bytes
+		tracedOlderFull(t, version, 1<<20, 3, 1)   // windows
+	}
+}
+
+// tracedOlderFull hands over a host that has each messages for users with so much memory for them.
+func tracedOlderFull(t *testing.T, version uint16, memory, users, each int) {
+	w := newWorld(t, 2, Config{OverflowBytes: memory})
+	c := w.opSide(1, 10)
+	var bs []*opSide
+	var at []*InProcess
+	for i := range users {
+		b := w.opSideAs(0, uint16(20+i), uint32(1+i))
+		bs, at = append(bs, b), append(at, b.at)
+		c.open(c.sock, uint32(i), 0, hostAddr(0), b.port)
 		w.run()
 		for b.cl.ev.Free() > 0 {
 			*b.cl.ev.Reserve() = shm.Entry{}
 		}
 		b.cl.ev.Publish()
-		for range 2 {
-			c.traced(shm.Sub{Len: 60_000})
+		for range each {
+			c.traced(shm.Sub{Len: 60_000, Slot: uint32(i)})
 		}
-		w.run()
-		w.still(0)
-		s := handover.Write(version)
-		err := w.es[0].Encode(s, NewInProcessHeirs([]*InProcess{b.at}).Number)
-		if errors.Is(err, ErrTraced) != (version < 6) {
-			t.Errorf("version %d: %v", version, err)
-		}
-		w.es[0].Resume()
+	}
+	w.run()
+	w.still(0)
+	s := handover.Write(version)
+	err := w.es[0].Encode(s, NewInProcessHeirs(at).Number)
+	if errors.Is(err, ErrTraced) != (version < 6) {
+		t.Errorf("version %d, %d users: %v", version, users, err)
+	}
+	w.es[0].Resume()
+	for _, b := range bs {
 		b.look()
 		b.at.RingDaemon()
-		w.run()
-		b.belongs(tracedLen{60_000, true}, tracedLen{60_000, true})
-		w.clean(b.raw, c.raw)
 	}
+	w.run()
+	raws := []*raw{c.raw}
+	for _, b := range bs {
+		b.belongs(slices.Repeat([]tracedLen{{60_000, true}}, each)...)
+		raws = append(raws, b.raw)
+	}
+	w.clean(raws...)
 }

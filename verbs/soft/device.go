@@ -218,9 +218,9 @@ func (d *Device) Progress() bool {
 	if d.closed {
 		return false
 	}
-	did := d.takeResults()
-	ready := d.ready
+	ready := d.ready // not what comes now: its owner has a round to post receives
 	d.ready = lists.List[qp]{}
+	did := d.takeResults()
 	for q := ready.Pop(); q != nil; q = ready.Pop() {
 		did = true
 		if q.state.connected() {
@@ -289,6 +289,9 @@ func (d *Device) dispatch(ev *unix.EpollEvent) bool {
 	if ev.Events&unix.EPOLLOUT != 0 {
 		q.interest(q.events &^ unix.EPOLLOUT)
 		d.markDirty(q)
+	}
+	if q.rx.job != nil {
+		return false // its thread sees it
 	}
 	if !q.intake.reads() || q.held {
 		if ev.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {

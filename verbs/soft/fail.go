@@ -227,6 +227,7 @@ func (q *qp) fail(ft *fault) {
 	if q.elsewhere() {
 		if q.state != releasing {
 			q.ending(ft, releasing)
+			q.enough()
 			_ = q.dev.watch(unix.EPOLL_CTL_DEL, q.fd, q.slot, 0) // it would report the end of the connection again and again
 		}
 		return
@@ -368,6 +369,7 @@ func (q *qp) Disconnect() {
 // cut ends the connection without completions. It waits for q's thread.
 func (q *qp) cut() {
 	q.held = true // until hangUp: else its thread would go on
+	q.enough()
 	q.await()
 	q.hangUp(nil, 0)
 	if w := q.rx.recv; w != nil && q.srq != nil {

@@ -27,6 +27,7 @@ type following struct {
 
 	segs, begun, placed, ended int  // segments that it began, their payload, what it placed, payload of those that ended
 	more                       bool // may be there
+	end                        bool // the peer sends no more
 }
 
 // follow gives the input to a thread. It returns false if that is not worth it or none is idle.
@@ -87,13 +88,13 @@ func (q *qp) expected() ([]piece, bool) {
 // read is what a thread does.
 func (j *job) read() {
 	x := j.x
-	for j.more = true; j.more && j.n < followMost; {
+	for j.more = true; j.more && j.n < followMost && !j.enough.Load(); {
 		x.w, x.r = copy(x.stage, x.stage[x.r:x.w]), 0
 		room := x.missing()
 		j.io.set(0, x.stage[x.w:x.w+room])
 		n, again, err := j.io.recvmsg(j.fd, 1)
 		if n == 0 {
-			j.err, j.more = err, !again // the owner sees the end of the stream
+			j.err, j.end, j.more = err, !again && err == nil, false
 			return
 		}
 		j.calls++
@@ -161,6 +162,9 @@ func (j *job) segment(b []byte) (begun, more bool) {
 		return false, false
 	}
 	n := h.Payload()
+	if !h.Last && n < asideMin {
+		return false, false // small ones are read many at a time
+	}
 	if n == 0 || uint64(n) > j.room || h.Op == iwarp.OpReadResponse && h.Last != (uint64(n) == j.room) {
 		return false, false
 	}
@@ -230,6 +234,16 @@ func (q *qp) followed(j *job) {
 		q.lost(j.err)
 	default:
 		q.parse()
+		if j.end && q.state.receives() && q.intake.reads() && !q.held {
+			q.ended()
+		}
+	}
+}
+
+// enough tells a thread that reads for q to begin nothing more.
+func (q *qp) enough() {
+	if j := q.rx.job; j != nil {
+		j.enough.Store(true)
 	}
 }
 

@@ -151,6 +151,108 @@ func TestFollowDestroy(t *testing.T) {
 	}
 }
 
+// stopped returns a host, a puppet that has sent 1000 bytes of f, and the thread's job that the rest is for.
+func stopped(t *testing.T, f []byte, of *host) (*puppet, *job) {
+	t.Helper()
+	of.threadByHand()
+	p := newPuppet(t, of, attrs())
+	for _, b := range [][]byte{f[:1000], f[1000:]} {
+		if n, err := unix.SendmsgN(p.fd, b, nil, nil, ioFlags); err != nil || n != len(b) {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		if len(of.dev.threads.work) == 0 {
+			of.dev.Progress()
+		}
+	}
+	return p, <-of.dev.threads.work
+}
+
+// TestFollowReset: a connection that breaks while a thread has the input is the thread's to notice.
+func TestFollowReset(t *testing.T) {
+	a, b := followPair(t)
+	j := begun(a, b, 3*bulk)
+	q := a.qp.(*qp)
+	_ = unix.SetsockoptLinger(q.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	q.hangUp(nil, 0)
+	a.dev.ctl.close()
+	in, x := b.dev.Stats().BytesIn, &b.qp.(*qp).rx
+	left := x.left
+	for range 3 {
+		b.dev.Progress()
+	}
+	if b.dev.Progress() || b.dev.Stats().BytesIn != in || x.left != left || x.job != j {
+		have := x.left
+		j.q, x.job = nil, nil // what the owner has left of it is not for a thread
+		t.Fatalf("the owner has read %d bytes, %d are left of %d", b.dev.Stats().BytesIn-in, have, left)
+	}
+	b.done(j)
+	if e := b.event(); e.Type != verbs.CMDisconnected {
+		t.Errorf("event %+v", e)
+	}
+}
+
+// TestFollowEnd: a stream that ends in the middle of a WRITE ends the connection.
+func TestFollowEnd(t *testing.T) {
+	b := newHost(t, Options{})
+	p, j := stopped(t, writeFrame(b.mr.RKey(), testIOVA, false, make([]byte, bulk))[:2000], b)
+	p.close()
+	b.done(j)
+	for n := 0; len(b.ev) == 0; n++ {
+		b.dev.Progress()
+		b.collect()
+		if len(b.dev.threads.work) > 0 {
+			b.done(<-b.dev.threads.work)
+		}
+		if n > 100 {
+			t.Fatal("nobody notices")
+		}
+	}
+	if e := b.ev[0]; e.Type != verbs.CMDisconnected {
+		t.Errorf("event %+v", e)
+	}
+}
+
+// TestFollowPause: a message behind what a thread has read leaves its owner a round to post a receive.
+func TestFollowPause(t *testing.T) {
+	b := newHost(t, Options{})
+	_, j := stopped(t, append(writeFrame(b.mr.RKey(), testIOVA, true, make([]byte, bulk)), sendFrame(1, 0, true, nil)...), b)
+	b.done(j)
+	b.dev.Progress()
+	if q := b.qp.(*qp); q.intake != pausing || b.dev.Stats().RNRWaits != 0 {
+		t.Errorf("intake %d, %d waits", q.intake, b.dev.Stats().RNRWaits)
+	}
+}
+
+// TestFollowEnough: a thread begins nothing more when its queue pair fails, its region ends or its owner holds the input, and small
+// segments are the owner's.
+func TestFollowEnough(t *testing.T) {
+	for name, end := range map[string]func(h *host){
+		"failed":   func(h *host) { h.qp.ToError() },
+		"held":     func(h *host) { h.qp.(*qp).Hold(true) },
+		"revoked":  func(h *host) { _ = h.mr.Dereg() },
+		"nothing":  func(*host) {},
+		"small":    func(*host) {},
+	} {
+		b := newHost(t, Options{})
+		n := 40_000
+		if name == "small" {
+			n = asideMin - 4
+		}
+		payload, f := make([]byte, n), []byte(nil)
+		f = append(f, writeFrame(b.mr.RKey(), testIOVA, false, make([]byte, bulk))...)
+		f = append(f, writeFrame(b.mr.RKey(), testIOVA+bulk, false, payload)...)
+		f = append(f, writeFrame(b.mr.RKey(), testIOVA+bulk+uint64(n), true, payload)...)
+		_, j := stopped(t, f, b)
+		end(b)
+		j.do()
+		if want := map[bool]int{true: 2}[name == "nothing"]; j.segs != want {
+			t.Errorf("%s: %d segments begun, want %d", name, j.segs, want)
+		}
+		b.dev.threads.done.Add(j.back)
+		b.dev.Progress()
+	}
+}
+
 // TestFollowNot: small frames, memory windows and a connection that somebody looks at are the owner's.
 func TestFollowNot(t *testing.T) {
 	a, b := followPair(t)
@@ -235,6 +337,10 @@ func playStream(t *testing.T, seed uint64, crc verbs.CRCMode, thread bool) outco
 	rng := rand.New(rand.NewPCG(seed, 1))
 	b := (&script{rng: rng, key: m.RKey(), crc: p.crc, msn: 1}).bytes()
 	pieces := rand.New(rand.NewPCG(seed, 2))
+	cut := seed%4 == 3 // somewhere; a thread then may have placed more than the owner, who waits for whole frames
+	if cut {
+		b = b[:rng.IntN(len(b))]
+	}
 	step := func() {
 		h.dev.Progress()
 		h.collect()
@@ -259,6 +365,9 @@ func playStream(t *testing.T, seed uint64, crc verbs.CRCMode, thread bool) outco
 		}
 	}
 	s := h.dev.Stats()
+	if cut {
+		return outcome{wc: h.wc, said: p.in, bad: s.CRCErrors, byThread: h.dev.Threads().Calls}
+	}
 	return outcome{crc32.ChecksumIEEE(h.mem), h.wc, h.qp.Stats(), s.FramesIn, s.CRCErrors, p.in, h.dev.Threads().Calls}
 }
 

@@ -4,6 +4,7 @@ import (
 	crand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -165,7 +166,7 @@ func (m *mr) Rereg(mem []byte, iova uint64, access verbs.Access) error {
 		return m.errBound()
 	}
 	if m.used > 0 {
-		return fmt.Errorf("soft: an I/O thread reads the region: %w", unix.EBUSY)
+		return fmt.Errorf("soft: an I/O thread touches the region: %w", unix.EBUSY)
 	}
 	if err := checkRegion(mem, iova, access); err != nil {
 		return err
@@ -184,6 +185,9 @@ func (d *Device) detach(m *mr) {
 		if q != nil {
 			q.fillFrom(m)
 			q.out.detach(m)
+			if j := q.rx.job; j != nil && slices.ContainsFunc(j.pieces, func(p piece) bool { return p.mr == m }) {
+				q.enough()
+			}
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (q *qp) Destroy() error {
 	if !d.closed {
 		d.events.forget(q)
 		d.async.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })
-		d.updateWake(false)
+		d.updateWake(d.dirty.N > 0)
 	}
 	d.qps[q.slot] = nil
 	d.free = append(d.free, q.slot)
@@ -221,7 +221,7 @@ func (q *qp) reset() {
 	}
 	q.dev.events.forget(q)
 	q.dev.async.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })
-	q.dev.updateWake(false)
+	q.dev.updateWake(q.dev.dirty.N > 0)
 	*q = qp{dev: q.dev, pd: q.pd, attr: q.attr, num: q.num, slot: q.slot, scq: q.scq, rcq: q.rcq, srq: q.srq,
 		on: q.on, stats: q.stats}
 	q.init()
@@ -325,11 +325,15 @@ func (q *qp) stall() {
 
 const unixIn = unix.EPOLLIN | unix.EPOLLRDHUP
 
-// listen has q wait for input exactly while it reads.
+// listen has q wait for input exactly while it reads. While a thread reads for it, the end of the connection is reported
+// once; when the thread has let go, again.
 func (q *qp) listen() {
-	ev := q.events &^ unixIn
+	ev := q.events &^ (unixIn | unix.EPOLLET)
 	takes := q.intake < full && q.state < terminating
-	if takes && !q.held && q.rx.job == nil {
+	switch {
+	case q.rx.job != nil:
+		ev |= unix.EPOLLET
+	case takes && !q.held:
 		ev |= unixIn
 	}
 	q.interest(ev)

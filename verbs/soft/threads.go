@@ -29,8 +29,9 @@ const (
 
 	// A thread that begins lateNs after it got its job, or later, had no CPU. Then the owner does without
 	// threads for restFor times as long: so it waits for them for a 64th of its time at most.
-	lateNs  = 25_000
-	restFor = 64
+	lateNs   = 25_000
+	mostLate = 1_000_000 // what counts of that
+	restFor  = 64
 )
 
 // threads is what the owner and the I/O threads share.
@@ -58,7 +59,8 @@ type job struct {
 	io     scratch
 	n      int // bytes that were written or read
 	err    error
-	back   func() // what the owner is to run then
+	back   func()      // what the owner is to run then
+	enough atomic.Bool // it is to begin nothing more
 
 	frames []frame // to be made whole, of pieces, and written with what io has
 	iovs   int
@@ -282,6 +284,7 @@ func (t *threads) take(q *qp) *job {
 	j := t.idle[last]
 	t.idle = t.idle[:last]
 	j.q, j.began, j.slow, j.fd, j.crc, j.n, j.err = q, now(), false, q.fd, q.crc, 0, nil
+	j.enough.Store(false)
 	return j
 }
 
@@ -290,7 +293,7 @@ func (d *Device) takeBack(j *job) {
 	t, q := d.threads, j.q
 	t.time(j, now())
 	if wait := j.taken - j.began; wait >= t.late {
-		t.rests = j.taken + restFor*wait
+		t.rests = j.taken + restFor*min(wait, mostLate)
 	}
 	j.q = nil
 	read := j.x != nil

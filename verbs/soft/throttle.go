@@ -8,7 +8,9 @@ package soft
 // was read is handled, sending goes on, and a connection that the peer breaks off
 // is noticed; its orderly end is not. Owner only.
 func (q *qp) Hold(on bool) {
-	q.held = on
+	if q.held = on; on {
+		q.enough()
+	}
 	q.listen()
 }
 

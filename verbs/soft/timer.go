@@ -23,9 +23,10 @@ const (
 func now() int64 { return monotonic + int64(time.Since(started)) }
 
 var started, monotonic = func() (time.Time, int64) {
+	at := time.Now() // first: now is not behind the clock, or timers would go off early
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return time.Now(), ts.Nano()
+	return at, ts.Nano()
 }()
 
 // startTimer sets or moves a timer of q, ns from now.
