@@ -227,11 +227,11 @@ func TestFollowPause(t *testing.T) {
 // segments are the owner's.
 func TestFollowEnough(t *testing.T) {
 	for name, end := range map[string]func(h *host){
-		"failed":   func(h *host) { h.qp.ToError() },
-		"held":     func(h *host) { h.qp.(*qp).Hold(true) },
-		"revoked":  func(h *host) { _ = h.mr.Dereg() },
-		"nothing":  func(*host) {},
-		"small":    func(*host) {},
+		"failed":  func(h *host) { h.qp.ToError() },
+		"held":    func(h *host) { h.qp.(*qp).Hold(true) },
+		"revoked": func(h *host) { _ = h.mr.Dereg() },
+		"nothing": func(*host) {},
+		"small":   func(*host) {},
 	} {
 		b := newHost(t, Options{})
 		n := 40_000

@@ -4,7 +4,6 @@ import (
 	crand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -185,8 +184,8 @@ func (d *Device) detach(m *mr) {
 		if q != nil {
 			q.fillFrom(m)
 			q.out.detach(m)
-			if j := q.rx.job; j != nil && slices.ContainsFunc(j.pieces, func(p piece) bool { return p.mr == m }) {
-				q.enough()
+			if m.used > 0 {
+				q.enough() // perhaps for it
 			}
 		}
 	}
