@@ -43,7 +43,7 @@ func (c *control) accept(l net.Listener) {
 			conn.Close()
 			continue
 		}
-		if !c.spawn(func() { c.greet(conn, cfg) }) {
+		if !c.spawn(func() { c.greet(conn, cfg, limit) }) {
 			c.slots.give(remote)
 			conn.Close()
 			return
@@ -54,7 +54,7 @@ func (c *control) accept(l net.Listener) {
 // greet reads the request of an incoming connection and hands the request to the
 // owner, who gives its place back when it is answered. cfg says how the connection
 // is secured; nil: it is plain.
-func (c *control) greet(tcp net.Conn, cfg *tls.Config) {
+func (c *control) greet(tcp net.Conn, cfg *tls.Config, limit *limiter) {
 	conn := &byteStream{Conn: tcp}
 	handed := false
 	defer func() {
@@ -74,6 +74,7 @@ func (c *control) greet(tcp net.Conn, cfg *tls.Config) {
 			c.insecure(tcp, err)
 			return
 		}
+		limit.succeeded(remote.Addr())
 	}
 	m, err := c.readMPA(conn, false)
 	switch {

@@ -1,10 +1,15 @@
 package soft
 
-import "net/netip"
+import (
+	"net/netip"
+	"sync"
+)
 
 // limiter limits the incoming connections that need a handshake of TLS. It has a
-// token bucket for all of them and one for each source. It belongs to one goroutine.
+// token bucket for all of them and one for each source. Handshakes that succeed give their tokens
+// back: they are limited by what their peers may have.
 type limiter struct {
+	mu      sync.Mutex // of what follows
 	all     bucket
 	sources map[netip.Prefix]*bucket
 	share   bucket // of a new source
@@ -18,17 +23,19 @@ type bucket struct {
 	at         int64 // ns
 }
 
+// atOnce is how many connections a source may begin at once: 64, in each lane and path, each from both ends.
+const atOnce = 128
+
 // maxSources limits the memory: further sources have only the common bucket.
 const maxSources = 4096
 
 // newLimiter allows rate connections per second in all, and as many at once. Each
-// source (of IPv6, a /64) may have a fortieth of that per second, and four times a
-// fortieth at once.
+// source (of IPv6, a /64) may have a fortieth of that per second, and atOnce at once.
 func newLimiter(rate int) *limiter {
 	r := float64(rate)
 	share := max(r/40, 1)
 	return &limiter{all: bucket{rate: r, size: r, tokens: r},
-		share:   bucket{rate: share, size: 4 * share, tokens: 4 * share},
+		share:   bucket{rate: share, size: atOnce, tokens: atOnce},
 		sources: map[netip.Prefix]*bucket{}}
 }
 
@@ -41,6 +48,8 @@ func (b *bucket) fill(now int64) {
 
 // allow takes a token for a, at the monotonic time now in ns.
 func (l *limiter) allow(now int64, a netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	src := sourceOf(a)
 	b := l.sources[src]
 	if b == nil {
@@ -62,6 +71,17 @@ func (l *limiter) allow(now int64, a netip.Addr) bool {
 	b.tokens--
 	l.all.tokens--
 	return true
+}
+
+// succeeded gives a's token back.
+func (l *limiter) succeeded(a netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range []*bucket{l.sources[sourceOf(a)], &l.all} {
+		if b != nil {
+			b.tokens = min(b.tokens+1, b.size)
+		}
+	}
 }
 
 // sweep drops sources whose bucket is full again, once a second.
