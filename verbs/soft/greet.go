@@ -17,7 +17,7 @@ import (
 
 // accept runs until the listener is closed.
 func (c *control) accept(l net.Listener) {
-	limit, denials := newLimiter(c.opt.HandshakeRate), newLimiter(c.opt.HandshakeRate)
+	limit, denials := newLimiter(c.opt.HandshakeRate, atOnce), newLimiter(c.opt.HandshakeRate, c.opt.HandshakeRate/10)
 	for {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {

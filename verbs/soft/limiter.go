@@ -30,12 +30,12 @@ const atOnce = 128
 const maxSources = 4096
 
 // newLimiter allows rate connections per second in all, and as many at once. Each
-// source (of IPv6, a /64) may have a fortieth of that per second, and atOnce at once.
-func newLimiter(rate int) *limiter {
+// source (of IPv6, a /64) may have a fortieth of that per second, and so many at once.
+func newLimiter(rate, atOnce int) *limiter {
 	r := float64(rate)
 	share := max(r/40, 1)
 	return &limiter{all: bucket{rate: r, size: r, tokens: r},
-		share:   bucket{rate: share, size: atOnce, tokens: atOnce},
+		share:   bucket{rate: share, size: float64(atOnce), tokens: float64(atOnce)},
 		sources: map[netip.Prefix]*bucket{}}
 }
 

@@ -35,7 +35,7 @@ func TestSecureManyAtOnce(t *testing.T) {
 }
 
 func TestLimiter(t *testing.T) {
-	l := newLimiter(200)
+	l := newLimiter(200, atOnce)
 	allowed := func(now int64, addr string, n int) (got int) {
 		for range n {
 			if l.allow(now, netip.MustParseAddr(addr)) {
