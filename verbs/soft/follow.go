@@ -33,7 +33,7 @@ type following struct {
 // follow gives the input to a thread. It returns false if that is not worth it or none is idle.
 func (q *qp) follow() bool {
 	x, t := &q.rx, q.dev.threads
-	if !q.threaded() || !x.bulk && !x.placing || x.placing && x.left < asideMin || !q.park.empty() || q.tap() != nil {
+	if !x.bulk && !x.placing || x.placing && x.left < asideMin || !q.threaded() || !q.park.empty() || q.tap() != nil {
 		return false
 	}
 	ps, ok := q.expected()
@@ -147,8 +147,8 @@ func (j *job) consume() bool {
 		case len(b) < iwarp.TaggedLen:
 			return true
 		default:
-			if goes, known := j.segment(b); !goes {
-				return known
+			if begun, more := j.segment(b); !begun {
+				return more
 			}
 		}
 	}

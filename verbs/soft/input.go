@@ -137,7 +137,7 @@ func (q *qp) keepRest(to []byte) {
 func (q *qp) readSize(direct int) int {
 	x := &q.rx
 	switch {
-	case q.crc && !q.threaded() || direct == 0 && !x.bulk:
+	case direct == 0 && !x.bulk || q.crc && !q.threaded():
 		return maxBurst
 	case direct > 0 && !x.h.Last:
 		return x.trailer + iwarp.TaggedLen // the next segment's header

@@ -7,7 +7,7 @@ import (
 
 // limiter limits the incoming connections that need a handshake of TLS. It has a
 // token bucket for all of them and one for each source. Handshakes that succeed give their tokens
-// back: they are limited by what their peers may have.
+// back: whoever shows a certificate may go on.
 type limiter struct {
 	mu      sync.Mutex // of what follows
 	all     bucket
@@ -30,12 +30,12 @@ const atOnce = 128
 const maxSources = 4096
 
 // newLimiter allows rate connections per second in all, and as many at once. Each
-// source (of IPv6, a /64) may have a fortieth of that per second, and so many at once.
-func newLimiter(rate, atOnce int) *limiter {
+// source (of IPv6, a /64) may have a fortieth of that per second, and burst at once.
+func newLimiter(rate, burst int) *limiter {
 	r := float64(rate)
 	share := max(r/40, 1)
 	return &limiter{all: bucket{rate: r, size: r, tokens: r},
-		share:   bucket{rate: share, size: float64(atOnce), tokens: float64(atOnce)},
+		share:   bucket{rate: share, size: float64(burst), tokens: float64(burst)},
 		sources: map[netip.Prefix]*bucket{}}
 }
 

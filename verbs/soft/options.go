@@ -22,7 +22,7 @@ type Options struct {
 	// leaves the one of the system. A refusal is not an error; see
 	// Device.Congestion.
 	Congestion string
-	// Threads is how many I/O threads, at most 16, copy, sum and write large payloads for the
+	// Threads is how many I/O threads, at most 16, move and sum large payloads for the
 	// owner's thread. Those of TLS connections stay with the owner's.
 	Threads int
 	// MaxReadDepth limits QPCap.ReadDepth; 0: 64.

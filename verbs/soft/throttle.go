@@ -5,8 +5,9 @@ package soft
 // RDMA that completes nothing here included.
 
 // Hold has nothing read from the connection until it is called with false. What
-// was read is handled, sending goes on, and a connection that the peer breaks off
-// is noticed; its orderly end is not. Owner only.
+// was read is handled, a thread ends the segment that it reads, sending goes on,
+// and a connection that the peer breaks off is noticed; its orderly end is not.
+// Owner only.
 func (q *qp) Hold(on bool) {
 	if q.held = on; on {
 		q.enough()
