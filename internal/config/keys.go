@@ -121,7 +121,7 @@ func (c *Config) keys() []key {
 			"CPUs that the engine's thread runs on. Empty: all.",
 			restart, list(&c.CPUs, parseCPUs)},
 		{"io.threads", "a number from 0 to 16",
-			"Threads that move and sum RDMA payload from 32 KiB on while CPUs are free, so that the engine's thread has less to do. Connections with TLS, on RDMA devices and by RDS/TCP do not use them.",
+			"Threads that move, sum and encrypt RDMA payload from 32 KiB on while CPUs are free, so that the engine's thread has less to do. Not on RDMA devices, by RDS/TCP, or for TLS in FIPS mode.",
 			restart, number(&c.IOThreads, 0, 16)},
 		{"recv_hard_cap", `bytes, from "1MiB" to "1GiB", as in 4194304 or "4MiB"`,
 			"Arrived payload kept for one socket over its receive buffer; beyond it the socket refuses.",

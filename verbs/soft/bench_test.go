@@ -202,18 +202,17 @@ func BenchmarkStream(b *testing.B) {
 func BenchmarkAside(b *testing.B) {
 	defer func(n int) { spinTurns = n }(spinTurns)
 	spinTurns = 0 // looks are not counted
-	for _, crc := range []verbs.CRCMode{verbs.CRCOff, verbs.CRCOn} {
+	for how := range sealed + 1 {
 		for _, threads := range []int{0, 2} {
-			b.Run(fmt.Sprintf("%s/threads%d", [...]string{"crc", "nocrc"}[crc], threads), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%v/threads%d", how, threads), func(b *testing.B) {
 				at := attrs()
-				at.CRC, at.Cap.MaxSendWR, at.Cap.MaxRecvWR = crc, 1024, 1024
-				x, y := newHost(b, Options{Congestion: "cubic", Threads: threads}), newHost(b, Options{Congestion: "cubic", Threads: threads})
+				at.Cap.MaxSendWR, at.Cap.MaxRecvWR = 1024, 1024
+				x, y := guardedPair(b, how, at, Options{Congestion: "cubic", Threads: threads})
 				for _, h := range []*host{x, y} {
 					if th := h.dev.threads; th != nil {
 						th.late = math.MaxInt64 // however late they are
 					}
 				}
-				link(b, x, y, at, at)
 				write1M(b, x, y)
 			})
 		}

@@ -7,23 +7,24 @@ import (
 
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+	"github.com/rdsd/rdsd/verbs/soft/tls13"
 )
 
 // An I/O thread reads, sums and places the segments of a WRITE or READ response of which the owner has
 // handled the beginning. It goes on until it finds what it does not know: the end of the message, another
 // message, a fault. That stays in the stage for the owner. It reads into the stage and not into place: if
-// somebody takes a page away, the thread waits for it without a lock of the socket.
+// somebody takes a page away, the thread waits for it without a lock of the socket. So it opens records of TLS there, too.
 
 // followMost is how much a thread reads before the owner looks at the queue pair again.
 const followMost = 1 << 20
 
 // following is what a thread knows of the input that it reads.
 type following struct {
-	x     *input
-	to    []piece // memory for what is missing of the message
-	room  uint64  // bytes of it for segments that have not begun
-	part  []piece // of to, for one call
-	calls uint64
+	x    *input
+	rest int     // of TLS: the beginning of a record, in records
+	to   []piece // memory for what is missing of the message
+	room uint64  // bytes of it for segments that have not begun
+	part []piece // of to, for one call
 
 	segs, begun, placed, ended int  // segments that it began, their payload, what it placed, payload of those that ended
 	more                       bool // may be there
@@ -51,6 +52,9 @@ func (q *qp) follow() bool {
 	}
 	if x.placing {
 		f.room -= uint64(x.left)
+	}
+	if q.tls != nil {
+		f.rest = copy(j.records, q.tls.rest)
 	}
 	x.job, j.iovs = j, 1
 	q.listen()
@@ -90,8 +94,13 @@ func (j *job) read() {
 	x := j.x
 	for j.more = true; j.more && j.n < followMost && !j.enough.Load(); {
 		x.w, x.r = copy(x.stage, x.stage[x.r:x.w]), 0
-		room := x.missing()
-		j.io.set(0, x.stage[x.w:x.w+room])
+		to := x.stage[x.w:]
+		if j.tls != nil {
+			to = j.records[j.rest:j.recordsMissing()]
+		} else {
+			to = to[:x.missing()]
+		}
+		j.io.set(0, to)
 		n, again, err := j.io.recvmsg(j.fd, 1)
 		if n == 0 {
 			j.err, j.end, j.more = err, !again && err == nil, false
@@ -99,12 +108,43 @@ func (j *job) read() {
 		}
 		j.calls++
 		j.n += n
-		j.more = n == room
-		x.w += n
-		if !j.consume() {
+		j.more = n == len(to)
+		if j.tls != nil {
+			j.open(j.rest + n)
+		} else {
+			x.w += n
+		}
+		if !j.consume() || j.err != nil {
 			return
 		}
 	}
+}
+
+// open opens the whole records among n bytes.
+func (j *job) open(n int) {
+	x, b := j.x, j.records[:n]
+	for j.err == nil {
+		size, err := tls13.RecordLen(b)
+		if err == nil && (size == 0 || len(b) < size) {
+			break
+		}
+		if err == nil {
+			if n, err = j.tls.In.Open(x.stage[x.w:], b[:size]); err == nil {
+				x.w += n
+				b = b[size:]
+			}
+		}
+		j.err = err
+	}
+	j.rest = copy(j.records, b)
+}
+
+// recordsMissing is missing with what records add, and with what is there of them. It is at least a record.
+func (j *job) recordsMissing() int {
+	n := j.x.missing()
+	n += (n/tls13.MaxPlain + 2) * tls13.Overhead
+	size, _ := tls13.RecordLen(j.records[:j.rest])
+	return max(n, size)
 }
 
 // missing returns how much a thread reads: the rest of the frame at hand and the next header, or, behind
@@ -158,6 +198,9 @@ func (j *job) consume() bool {
 // needed to know.
 func (j *job) segment(b []byte) (begun, more bool) {
 	x, h := j.x, iwarp.Header{}
+	if j.enough.Load() {
+		return false, false
+	}
 	if iwarp.ParseHeader(b, &h) != nil || h.Op != x.h.Op || h.STag != x.h.STag || h.TO != x.h.TO+uint64(x.h.Payload()) {
 		return false, false
 	}
@@ -213,7 +256,7 @@ func (q *qp) followed(j *job) {
 	x.job = nil
 	clear(j.part)
 	d.stats.BytesIn += uint64(j.n)
-	d.stats.CallsIn += j.calls
+	d.stats.CallsIn += uint64(j.calls)
 	d.stats.FramesIn += uint64(j.segs)
 	x.to.off += uint64(j.placed)
 	if x.h.Op == iwarp.OpWrite {
@@ -227,16 +270,25 @@ func (q *qp) followed(j *job) {
 		q.heard = true
 		q.metered(j.n)
 	}
-	switch {
-	case q.state == releasing:
+	if j.tls != nil {
+		j.tls.keep(d, j.records[:j.rest])
+	}
+	if q.state == releasing {
 		q.fail(q.fault)
+		return
+	}
+	q.parse()
+	switch {
+	case !q.state.connected():
+	case j.err != nil && j.tls != nil:
+		q.insecure(j.err)
 	case j.err != nil:
 		q.lost(j.err)
+	case !j.end || !q.state.receives() || !q.intake.reads() || q.held:
+	case j.tls != nil:
+		q.lost(errCutOff)
 	default:
-		q.parse()
-		if j.end && q.state.receives() && q.intake.reads() && !q.held {
-			q.ended()
-		}
+		q.ended()
 	}
 }
 

@@ -249,6 +249,24 @@ func TestFollowEnough(t *testing.T) {
 	}
 }
 
+// TestFollowEnoughMeanwhile: a thread that has read two segments begins none of them when it is told that it is enough.
+func TestFollowEnoughMeanwhile(t *testing.T) {
+	b := newHost(t, Options{})
+	f := writeFrame(b.mr.RKey(), testIOVA, false, make([]byte, bulk))
+	next := writeFrame(b.mr.RKey(), testIOVA+bulk, false, make([]byte, bulk))
+	_, j := stopped(t, append(f, next...), b)
+	j.enough.Store(true)
+	if begun, more := j.segment(next); begun || more {
+		t.Errorf("begun %v, more %v", begun, more)
+	}
+	j.enough.Store(false)
+	was, f0 := *j.x, j.following
+	if begun, _ := j.segment(next); !begun {
+		t.Error("not begun")
+	}
+	*j.x, j.following = was, f0
+}
+
 // TestFollowNot: small frames, memory windows and a connection that somebody looks at are the owner's.
 func TestFollowNot(t *testing.T) {
 	a, b := followPair(t)

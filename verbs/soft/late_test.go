@@ -139,3 +139,23 @@ func TestLateTap(t *testing.T) {
 		})
 	}
 }
+
+// TestLateTapInput: a tap that comes with input sees it once, with TLS as without.
+func TestLateTapInput(t *testing.T) {
+	for _, how := range []guarded{bare, sealed} {
+		late := &lateRecorder{}
+		a, b := guardedPair(t, how, attrs(), Options{Late: late})
+		for range 2 {
+			b.recv(verbs.RecvWR{SGL: b.sge(0, 8)})
+		}
+		for n := range 2 {
+			a.send(verbs.SendWR{Op: verbs.OpSend, SGL: a.sge(0, 8)})
+			a.dev.Progress()
+			late.on.Store(uint32(n)) // with guardedPair both ends have it
+			b.take(1)
+		}
+		if got := frames(t, late.in, false); len(got) != 1 {
+			t.Errorf("%v: %d frames", how, len(got))
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+	"github.com/rdsd/rdsd/verbs/soft/tls13"
 )
 
 // output is what a QP has to send: FPDUs in pieces, which are bytes of the stage
@@ -165,7 +166,11 @@ func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 		}
 	}
 	staged, refs := h+trailer, len(ps)
-	if copied {
+	apart := copied && q.tls != nil && n >= tls13.MaxPlain // so that it begins a record
+	switch {
+	case apart:
+		staged, refs = staged+n, 1
+	case copied:
 		staged, refs = staged+n, 0
 	}
 	if !q.outRoom(staged, refs) {
@@ -180,7 +185,15 @@ func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 			gather(b, ps)
 			iwarp.Seal(f, q.crc)
 		}
-		o.commit(staged)
+		if apart {
+			o.commit(h)
+			o.lastStaged = false
+			o.commit(n)
+			o.lastStaged = false
+			o.commit(trailer)
+		} else {
+			o.commit(staged)
+		}
 		return true
 	}
 	copy(o.reserve(h), hdr)
@@ -261,10 +274,10 @@ func (q *qp) flush() bool {
 // write makes one system call and returns how many bytes of the output are done. It
 // returns false if the connection is gone.
 func (q *qp) write() (int, bool) {
+	q.fill()
 	if q.tls != nil {
 		return q.writeSealed()
 	}
-	q.fill()
 	o, io := &q.out, &q.dev.io
 	iovs := 0
 	for i := o.sh; i < o.st; i++ {

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"bytes"
+	"crypto/fips140"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rdsd/rdsd/verbs"
 	"github.com/rdsd/rdsd/verbs/soft/iwarp"
+	"github.com/rdsd/rdsd/verbs/soft/tls13"
 )
 
 // TestPark: a SEND without a receive is put aside, also when its sender has
@@ -223,5 +225,37 @@ func TestHoldMeets(t *testing.T) {
 	q.intake = full
 	if q.resume(); q.events&unixIn != 0 {
 		t.Error("it reads what it is to hold")
+	}
+}
+
+// TestParkClosed: a message that waits for its receive is not lost when the peer ends its direction, with TLS as without.
+func TestParkClosed(t *testing.T) {
+	for _, tls := range []bool{false, !fips140.Enabled()} {
+		h := newHost(t, Options{})
+		var sec *secure
+		var far *tls13.Session
+		if tls {
+			sec = &secure{}
+			sec.Session, far = sessions(t)
+		}
+		p := newPuppetOver(t, h, attrs(), sec)
+		b := sendFrame(1, 0, true, []byte("hello"))
+		if tls {
+			r, err := far.Out.Append(nil, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = far.Out.AppendAlert(r, tls13.AlertCloseNotify)
+		}
+		if n, err := unix.SendmsgN(p.fd, b, nil, nil, ioFlags); err != nil || n != len(b) {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		_ = unix.Shutdown(p.fd, unix.SHUT_WR)
+		h.dev.Progress()
+		h.recv(verbs.RecvWR{SGL: h.sge(0, 64)})
+		p.until("the end", func() bool { h.collect(); return len(h.ev) > 0 })
+		if len(h.wc) != 1 || h.wc[0].Status != verbs.WCSuccess || !errors.Is(h.ev[0].Err, verbs.ErrEnded) {
+			t.Errorf("TLS %v: %+v, %+v", tls, h.wc, h.ev)
+		}
 	}
 }

@@ -25,18 +25,24 @@ type puppet struct {
 // RTR not sent.
 func newPuppet(t testing.TB, h *host, at verbs.QPInitAttr) *puppet {
 	t.Helper()
+	return newPuppetOver(t, h, at, nil)
+}
+
+// newPuppetOver is newPuppet with TLS.
+func newPuppetOver(t testing.TB, h *host, at verbs.QPInitAttr, sec *secure) *puppet {
+	t.Helper()
 	sp, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &puppet{t: t, h: h, fd: sp[1], crc: at.CRC == verbs.CRCOn}
+	p := &puppet{t: t, h: h, fd: sp[1], crc: at.CRC == verbs.CRCOn && sec == nil}
 	t.Cleanup(p.close)
 	q := h.newQP(at).(*qp)
 	h.qp = q
 	q.become(connecting)
 	depth := uint16(at.Cap.ReadDepth)
 	q.negotiate(&iwarp.MPA{Rev: 2, Enhanced: true, IRD: depth, ORD: depth})
-	if err := q.establish(sp[0], netip.AddrPort{}, netip.AddrPort{}, &iwarp.MPA{}, nil); err != nil {
+	if err := q.establish(sp[0], netip.AddrPort{}, netip.AddrPort{}, &iwarp.MPA{}, sec); err != nil {
 		t.Fatal(err)
 	}
 	return p

@@ -13,16 +13,18 @@ import (
 
 // secure is the protection of a connection's bytes: TLS 1.3 records. A plain
 // connection has none. It belongs to whoever has the descriptor: the goroutine
-// that sets the connection up, then the owner.
+// that sets the connection up, then the owner. An I/O thread that writes has Out and what
+// was sealed meanwhile, one that reads has In.
 type secure struct {
 	*tls13.Session
 
 	// What was sealed and not written; batch bytes of the pending output are
 	// in it. Only when all of it is written, the batch counts as sent.
-	sealed []byte // lent by the device, nil: nothing waits
+	sealed []byte // lent by the device while something waits, or a thread writes
 	batch  int
 
-	rest []byte // a part of a record that came last, lent by the device
+	rest   []byte // a part of a record that came last, lent by the device
+	closed bool   // nothing comes behind that: close_notify did
 }
 
 const (
@@ -36,22 +38,24 @@ const (
 	sealedMax = sealBatch + sealRecords*tls13.Overhead + tls13.MaxUpdates
 	// openMin is the content from which on a record is opened into its place.
 	openMin = 4 << 10
+	// recordsSize is a burst and what came of a record before.
+	recordsSize = tls13.MaxRecord + maxBurst
 )
 
 // scratchOf returns the device's memory for records. Its content does not outlive a
 // call of flush or receive.
 func (d *Device) scratchOf() []byte {
 	if d.records == nil {
-		d.records = make([]byte, tls13.MaxRecord+maxBurst)
+		d.records = make([]byte, recordsSize)
 	}
 	return d.records
 }
 
-// seal makes records of the pending output in b, of at most sealBatch, and returns the
-// lengths of both. b is what scratchOf returns. A payload of a record or more begins one, so that the peer can
+// seal makes records of segs, from byte off on, in b, of at most sealBatch, and returns the
+// lengths of both. content is memory for a record's. A payload of a record or more begins one, so that the peer can
 // open it into its place, and no record is shorter because the batch ends. The content is copied, because it has to end in
 // a byte for its type, and to memory that stays in the first cache.
-func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
+func (s *secure) seal(b, content []byte, segs []piece, off int) (sealed, plain int, err error) {
 	if s.Out.Due() {
 		updates, err := s.Out.AppendUpdates(b[:0])
 		if err != nil {
@@ -59,19 +63,22 @@ func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
 		}
 		sealed = len(updates)
 	}
-	content := b[sealedMax:][:tls13.MaxPlain]
-	seg, off := o.sh, 0
-	for records := 0; records < sealRecords && plain <= sealBatch-tls13.MaxPlain && seg < o.st; records++ {
+	for len(segs) > 0 && off >= len(segs[0].mem) {
+		off -= len(segs[0].mem)
+		segs = segs[1:]
+	}
+	content = content[:tls13.MaxPlain]
+	for records := 0; records < sealRecords && plain <= sealBatch-tls13.MaxPlain && len(segs) > 0; records++ {
 		n := 0
-		for n < len(content) && seg < o.st {
-			mem := o.segs[seg].mem
+		for n < len(content) && len(segs) > 0 {
+			mem := segs[0].mem
 			if n > 0 && off == 0 && len(mem) >= tls13.MaxPlain {
 				break
 			}
 			k := copy(content[n:], mem[off:])
 			n += k
 			if off += k; off == len(mem) {
-				seg, off = seg+1, 0
+				segs, off = segs[1:], 0
 			}
 		}
 		size, err := s.Out.Seal(b[sealed:], content[:n])
@@ -84,52 +91,70 @@ func (s *secure) seal(b []byte, o *output) (sealed, plain int, err error) {
 	return sealed, plain, nil
 }
 
+// write writes what waits, or else a batch of segs from byte off on. It returns how many bytes the kernel took,
+// and how much content is now written with them. content is memory as of seal.
+func (s *secure) write(io *scratch, fd int, content []byte, segs []piece, off int) (took, plain int, err error) {
+	if len(s.sealed) == 0 {
+		n, plain, err := s.seal(s.sealed[:sealedMax], content, segs, off)
+		if err != nil {
+			return 0, 0, err
+		}
+		s.sealed, s.batch = s.sealed[:n], plain
+	}
+	io.set(0, s.sealed)
+	took, err = io.sendmsg(fd, 1)
+	io.forget(1)
+	s.sealed = s.sealed[:copy(s.sealed, s.sealed[took:])]
+	if len(s.sealed) == 0 {
+		plain, s.batch = s.batch, 0
+	}
+	return took, plain, err
+}
+
 // writeSealed is write for a connection with TLS.
 func (q *qp) writeSealed() (int, bool) {
-	d, s := q.dev, q.tls
-	b := s.sealed
-	if b == nil {
-		b = d.scratchOf()
-		n, plain, err := s.seal(b, &q.out)
-		if err != nil {
-			q.lost(err)
-			return 0, false
-		}
-		b, s.batch = b[:n], plain
-	}
-	d.io.set(0, b)
-	n, err := d.io.sendmsg(q.fd, 1)
-	d.io.forget(1)
+	d, o := q.dev, &q.out
+	q.tls.borrow(d)
+	took, plain, err := q.tls.write(&d.io, q.fd, d.scratchOf(), o.segs[o.sh:o.st], 0)
 	if err != nil {
 		q.lost(err)
 		return 0, false
 	}
-	if n > 0 {
-		d.stats.BytesOut += uint64(n)
-		d.stats.CallsOut++
+	q.wroteSealed(took, 1, plain)
+	return plain, true
+}
+
+// wroteSealed notes that calls of the kernel took so many bytes of records, and that so much content is written.
+func (q *qp) wroteSealed(took, calls, plain int) {
+	d, s := q.dev, q.tls
+	if took > 0 {
+		d.stats.BytesOut += uint64(took)
+		d.stats.CallsOut += uint64(calls)
 	}
-	if n < len(b) {
-		if s.sealed == nil {
-			keep := d.lent.getBatch()
-			s.sealed = keep[:copy(keep, b[n:])]
-		} else {
-			s.sealed = s.sealed[:copy(s.sealed, b[n:])]
-		}
+	if len(s.sealed) > 0 {
 		q.interest(q.events | unix.EPOLLOUT)
-		return 0, true
+	} else {
+		s.giveBack(d)
 	}
+	if t := q.tap(); t != nil {
+		q.tapOut(t, plain)
+	}
+	q.out.sent(plain)
+}
+
+// borrow takes memory for a batch of records.
+func (s *secure) borrow(d *Device) {
+	if s.sealed == nil {
+		s.sealed = d.lent.getBatch()[:0]
+	}
+}
+
+func (s *secure) giveBack(d *Device) {
 	if s.sealed != nil {
 		d.lent.putBatch(s.sealed)
 		s.sealed = nil
 		d.trimSoon()
 	}
-	n = s.batch
-	s.batch = 0
-	if t := q.tap(); t != nil {
-		q.tapOut(t, n)
-	}
-	q.out.sent(n)
-	return n, true
 }
 
 // receiveSealed is receive for a connection with TLS. It opens all whole records at
@@ -140,9 +165,19 @@ func (q *qp) receiveSealed() bool {
 	did := false
 	q.busy = true
 	for budget := maxBurst; budget > 0 && q.state.receives() && q.intake.reads() && !q.held; {
+		if s.closed {
+			q.ended()
+			return true
+		}
+		if q.follow() {
+			return true
+		}
 		b := d.scratchOf()
 		w := copy(b, s.rest)
 		room := maxBurst - w
+		if x.bulk && q.threaded() {
+			room = bulkTail // the rest is for a thread
+		}
 		d.io.set(0, b[w:w+room])
 		n, again, err := d.io.recvmsg(q.fd, 1)
 		d.io.forget(1)
@@ -200,7 +235,7 @@ func (q *qp) open(b []byte) ([]byte, error) {
 		if !ok {
 			return b, nil
 		}
-		n := 0
+		n, t := 0, q.tap()
 		if to != nil {
 			n, err = s.In.OpenPlace(to, b[:size])
 			x.left -= n
@@ -216,7 +251,7 @@ func (q *qp) open(b []byte) ([]byte, error) {
 		if err != nil {
 			return b, err
 		}
-		if t := q.tap(); t != nil && n > 0 {
+		if t != nil && n > 0 {
 			q.saw(t, false, to[:n])
 		}
 		b = b[size:]
@@ -276,7 +311,9 @@ func (q *qp) insecure(err error) {
 	var e *tls13.Error
 	switch {
 	case err == tls13.ErrClosed:
-		q.ended()
+		if q.tls.closed = true; q.intake.reads() && !q.held {
+			q.ended()
+		}
 	case errors.As(err, &e):
 		q.dev.stats.TLSErrors++
 		q.fail(&fault{err: fmt.Errorf("soft: connection lost: %w", err), sq: verbs.WCRetryExcErr, alert: e.Alert})
@@ -302,14 +339,8 @@ func (s *secure) lastSealed(plain []byte, alert uint8) []byte {
 
 // release gives back borrowed memory.
 func (s *secure) release(d *Device) {
-	if s.sealed != nil {
-		d.lent.putBatch(s.sealed)
-	}
-	if s.rest != nil {
-		d.lent.putRest(s.rest)
-	}
-	s.sealed, s.rest = nil, nil
-	d.trimSoon()
+	s.giveBack(d)
+	s.keep(d, nil)
 }
 
 // TLS returns the name of the connection's cipher suite, "" if it is plain or

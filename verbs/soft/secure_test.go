@@ -41,6 +41,35 @@ func securePair(t testing.TB, at verbs.QPInitAttr, edit func(i int, o *Options))
 	return h[0], h[1]
 }
 
+// guarded is what bytes on their way are guarded by.
+type guarded int
+
+const (
+	bare   guarded = iota
+	summed         // checksums
+	sealed         // TLS
+)
+
+func (g guarded) String() string { return [...]string{"bare", "summed", "sealed"}[g] }
+
+// guardedPair is two hosts linked so.
+func guardedPair(t testing.TB, how guarded, at verbs.QPInitAttr, opt Options) (a, b *host) {
+	at.CRC = verbs.CRCOff
+	switch how {
+	case summed:
+		at.CRC = verbs.CRCOn
+	case sealed:
+		return securePair(t, at, func(_ int, o *Options) {
+			with := *o
+			*o = opt
+			o.TLS, o.HandshakeRate = with.TLS, with.HandshakeRate
+		})
+	}
+	a, b = newHost(t, opt), newHost(t, opt)
+	link(t, a, b, at, at)
+	return a, b
+}
+
 // TestSecureTraffic: everything arrives whole, the tap sees it plain, nothing of
 // it is on the wire.
 func TestSecureTraffic(t *testing.T) {

@@ -2,6 +2,7 @@ package soft_test
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -34,11 +35,16 @@ func TestConformanceThreads(t *testing.T) {
 	}
 }
 
-// TestConformanceTLS runs it over TLS.
+// TestConformanceTLS runs it over TLS, and with I/O threads.
 func TestConformanceTLS(t *testing.T) {
 	cfg := tlstest.NewCA(t).Config(t, tlstest.IPs("127.0.0.1", "127.0.0.2"))
-	opt := soft.Options{CRC: verbs.CRCOff, HandshakeRate: 1 << 20, TLS: func(netip.Addr) (*tls.Config, error) { return cfg, nil }}
-	verbstest.Run(t, nil, func(t *testing.T) verbstest.Env { return openPairWith(t, opt) })
+	for _, threads := range []int{0, 2} {
+		opt := soft.Options{CRC: verbs.CRCOff, Threads: threads, HandshakeRate: 1 << 20, TLS: func(netip.Addr) (*tls.Config, error) { return cfg, nil }}
+		t.Run(fmt.Sprint(threads), func(t *testing.T) {
+			t.Parallel()
+			verbstest.Run(t, nil, func(t *testing.T) verbstest.Env { return openPairWith(t, opt) })
+		})
+	}
 }
 
 func openPair(t *testing.T, mode verbs.CRCMode) verbstest.Env {

@@ -18,7 +18,7 @@ import (
 // writes the output, or reads input (see follow.go). The owner makes the headers before and counts what was written behind, and
 // touches neither the stage nor the socket's output meanwhile. If no thread is idle, the owner does
 // the same at once. So no output waits for a thread that waits for a page of somebody's memory, and
-// a thread does that without a lock of the socket.
+// a thread does that without a lock of the socket. With TLS it seals what it writes, and opens what it reads.
 //
 // A queue pair fails, and is destroyed, when its thread has let go of it. A region ends at once, and its
 // memory may go when Untouched says so.
@@ -57,7 +57,8 @@ type job struct {
 	crc    bool
 	pieces []piece // memory that it touches
 	io     scratch
-	n      int // bytes that were written or read
+	n      int // bytes that were written, of TLS their content, or read
+	calls  int
 	err    error
 	back   func()      // what the owner is to run then
 	enough atomic.Bool // it is to begin nothing more
@@ -65,6 +66,11 @@ type job struct {
 	frames []frame // to be made whole, of pieces, and written with what io has
 	iovs   int
 	size   int // bytes that are to be written
+
+	tls     *secure // nil: without TLS
+	records []byte  // memory of the thread for records
+	content []piece // what is to be sealed
+	took    int     // bytes of records that were written
 
 	following // x is nil: it writes
 }
@@ -109,7 +115,28 @@ func (j *job) do() {
 		return
 	}
 	finish(j.frames, j.pieces, j.crc, true)
+	if j.tls != nil {
+		j.writeSealed()
+		return
+	}
 	j.n, j.err = j.io.sendmsg(j.fd, j.iovs)
+	j.calls = 1
+}
+
+// writeSealed seals and writes what the kernel takes.
+func (j *job) writeSealed() {
+	for j.n < j.size && j.err == nil {
+		var took, plain int
+		took, plain, j.err = j.tls.write(&j.io, j.fd, j.records, j.content, j.n)
+		if took > 0 {
+			j.calls++
+		}
+		j.took += took
+		j.n += plain
+		if len(j.tls.sealed) > 0 {
+			return
+		}
+	}
 }
 
 // stop ends the threads. They have no jobs.
@@ -191,8 +218,10 @@ func (q *qp) aside(ps []piece, n int) bool {
 	return true
 }
 
-// threaded reports whether a thread may have what q moves next: not with TLS.
-func (q *qp) threaded() bool { return q.dev.threads != nil && q.tls == nil && q.dev.threads.free() }
+// threaded reports whether a thread may have what q moves next.
+func (q *qp) threaded() bool {
+	return q.dev.threads != nil && (q.tls == nil || q.tls.Halves()) && q.dev.threads.free()
+}
 
 // leave leaves the payload of the frame f, whose header has h bytes, to whoever writes it.
 func (o *output) leave(f []byte, h int, ps []piece) {
@@ -259,16 +288,21 @@ func (q *qp) writeAside() bool {
 		return false
 	}
 	j := t.take(q)
-	j.size = o.pending
+	j.size, o.lastStaged = o.pending, false // what is added meanwhile is in pieces of its own
 	j.frames, o.frames = o.frames, j.frames
 	j.pieces, o.pieces = o.pieces, j.pieces
 	for i := range j.pieces {
 		j.pieces[i].mr.used++
 	}
 	j.iovs = 0
-	for _, p := range o.segs[o.sh:o.st] {
-		j.io.set(j.iovs, p.mem)
-		j.iovs++
+	if q.tls != nil {
+		q.tls.borrow(q.dev)
+		j.content = o.segs[o.sh:o.st]
+	} else {
+		for _, p := range o.segs[o.sh:o.st] {
+			j.io.set(j.iovs, p.mem)
+			j.iovs++
+		}
 	}
 	o.job = j
 	t.work <- j // has room for all threads
@@ -283,8 +317,12 @@ func (t *threads) take(q *qp) *job {
 	last := len(t.idle) - 1
 	j := t.idle[last]
 	t.idle = t.idle[:last]
-	j.q, j.began, j.slow, j.fd, j.crc, j.n, j.err = q, now(), false, q.fd, q.crc, 0, nil
+	j.q, j.began, j.slow, j.fd, j.crc, j.n, j.calls, j.err = q, now(), false, q.fd, q.crc, 0, 0, nil
 	j.enough.Store(false)
+	j.tls, j.took = q.tls, 0
+	if j.tls != nil && j.records == nil {
+		j.records = make([]byte, recordsSize)
+	}
 	return j
 }
 
@@ -297,11 +335,10 @@ func (d *Device) takeBack(j *job) {
 	}
 	j.q = nil
 	read := j.x != nil
+	t.stats.Calls += uint64(j.calls)
 	if read {
-		t.stats.Calls += j.calls
 		q.followed(j)
 	} else {
-		t.stats.Calls++
 		q.wroteAside(j)
 	}
 	for i := range j.pieces {
@@ -311,7 +348,7 @@ func (d *Device) takeBack(j *job) {
 	clear(j.pieces)
 	j.frames, j.pieces = j.frames[:0], j.pieces[:0]
 	j.io.forget(j.iovs)
-	j.x = nil
+	j.x, j.tls, j.content = nil, nil, nil
 	t.idle = append(t.idle, j)
 	if read {
 		q.readOn(j.more)
@@ -321,8 +358,13 @@ func (d *Device) takeBack(j *job) {
 // wroteAside goes on where the thread of j has stopped.
 func (q *qp) wroteAside(j *job) {
 	q.out.job = nil
-	if j.err == nil {
+	switch {
+	case j.tls != nil:
+		q.wroteSealed(j.took, j.calls, j.n)
+	case j.err == nil:
 		q.wrote(j.n, j.size)
+	}
+	if j.err == nil {
 		q.dev.markDirty(q)
 	}
 	switch {

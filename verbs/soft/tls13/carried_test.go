@@ -38,6 +38,9 @@ func TestCarried(t *testing.T) {
 	if a.Suite() != b.Suite() || b.Suite() == "" {
 		t.Errorf("suites %q and %q", a.Suite(), b.Suite())
 	}
+	if b.Halves() || !a.Halves() {
+		t.Errorf("which sessions have two halves: %v, %v", a.Halves(), b.Halves())
+	}
 	for range 40 {
 		tls13.WantUpdate(a)
 		for _, text := range []string{"", "there"} {

@@ -19,6 +19,9 @@ type Session struct {
 	State tls.ConnectionState
 }
 
+// Halves reports whether In and Out may be used at the same time: not if crypto/tls carries the records.
+func (s *Session) Halves() bool { return s.Out.by == nil }
+
 // NewSession makes one end of a connection from its traffic secrets.
 func NewSession(suiteID uint16, client bool, clientSecret, serverSecret []byte) (*Session, error) {
 	su, err := suiteOf(suiteID)

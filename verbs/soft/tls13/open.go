@@ -180,7 +180,9 @@ func (o *Opener) handshake(p []byte) error {
 			if o.updates++; o.updates > maxUpdates {
 				return broken(AlertUnexpectedMessage, "%w", ErrUpdates)
 			}
-			o.out.answer = o.out.answer || o.msg[4] == 1
+			if o.msg[4] == 1 {
+				o.out.answer.Store(true)
+			}
 			if err := o.update(); err != nil {
 				return &Error{AlertInternal, err}
 			}

@@ -1,12 +1,16 @@
 package tls13
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"sync/atomic"
+)
 
-// Sealer makes the records of one direction. It is not safe for concurrent use.
+// Sealer makes the records of one direction. Its methods are not for concurrent use, but an Opener of the same
+// session may be used meanwhile, see Session.Halves.
 type Sealer struct {
 	half
-	by     *carried // nil: the half does it
-	answer bool     // the peer wants a new key of us
+	by     *carried    // nil: the half does it
+	answer atomic.Bool // the peer wants a new key of us. The Opener says so, also meanwhile
 }
 
 // UpdateLen is the length of the record of a KeyUpdate, MaxUpdates that of all that are due.
@@ -43,7 +47,7 @@ func (s *Sealer) Due() bool {
 	if s.by != nil {
 		return len(s.by.out) > 0
 	}
-	return s.answer || s.seq >= s.suite.limit
+	return s.answer.Load() || s.seq >= s.suite.limit
 }
 
 // AppendUpdates appends the KeyUpdate records that are due, at most MaxUpdates bytes, or one.
@@ -52,10 +56,10 @@ func (s *Sealer) AppendUpdates(b []byte) ([]byte, error) {
 	if s.by != nil {
 		return s.by.answers(b), nil
 	}
+	s.answer.Store(false) // before: the peer may want another one from now on
 	n := len(b)
 	b = append(b, make([]byte, UpdateLen)...)
 	s.seal(b[n:], typeHandshake, append(b[n+HeaderLen:n+HeaderLen], msgKeyUpdate, 0, 0, 1, 0))
-	s.answer = false
 	return b, s.update()
 }
 

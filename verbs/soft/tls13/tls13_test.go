@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -213,6 +215,35 @@ func TestLimit(t *testing.T) {
 	}
 	if updates != 3 {
 		t.Errorf("%d updates in 10 records of 3 each", updates)
+	}
+}
+
+// TestHalves: one goroutine seals while another opens, and what the peer wants meanwhile is answered.
+func TestHalves(t *testing.T) {
+	a, b := pair(t, tls.TLS_AES_128_GCM_SHA256, 32)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 30 {
+			tls13.WantUpdate(a)
+			if err := carry(a, b, "there"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var sealed []byte
+	for range 30 {
+		var err error
+		if sealed, err = b.Out.Append(sealed, []byte("back")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+	sealed, err := b.Out.Append(sealed, []byte("."))
+	if err != nil || b.Out.Due() {
+		t.Fatalf("an answer is due: %v, %v", b.Out.Due(), err)
+	}
+	if got, err := openAll(a, sealed); err != nil || string(got) != strings.Repeat("back", 30)+"." {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 
