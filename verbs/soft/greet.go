@@ -74,7 +74,7 @@ func (c *control) greet(tcp net.Conn, cfg *tls.Config, limit *limiter) {
 			c.insecure(tcp, err)
 			return
 		}
-		limit.succeeded(remote.Addr())
+		limit.succeeded(now(), remote.Addr())
 	}
 	m, err := c.readMPA(conn, false)
 	switch {

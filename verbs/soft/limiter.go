@@ -6,14 +6,20 @@ import (
 )
 
 // limiter limits the incoming connections that need a handshake of TLS. It has a
-// token bucket for all of them and one for each source. Handshakes that succeed give their tokens
-// back: whoever shows a certificate may go on.
+// token bucket for all of them and one for each source. A handshake that succeeds gives its tokens
+// back, the source's only while the source has good ones left.
 type limiter struct {
 	mu      sync.Mutex // of what follows
 	all     bucket
-	sources map[netip.Prefix]*bucket
+	sources map[netip.Prefix]*source
 	share   bucket // of a new source
 	swept   int64
+}
+
+// source is what one address has left, or a /64 of IPv6.
+type source struct {
+	tries bucket // of handshakes that fail, or whose good ones are used up
+	good  bucket // of handshakes that succeed
 }
 
 // bucket holds up to size tokens and gets rate tokens per second.
@@ -26,6 +32,13 @@ type bucket struct {
 // atOnce is how many connections a source may begin at once: 64, in each lane and path, each from both ends.
 const atOnce = 128
 
+// goodRate is how many handshakes a source may complete in a second, and goodAtOnce how many at once. A peer whose
+// daemon restarts each second, with 4 lanes in 8 paths, makes 64 a second.
+const (
+	goodRate   = 128
+	goodAtOnce = 2 * goodRate
+)
+
 // maxSources limits the memory: further sources have only the common bucket.
 const maxSources = 4096
 
@@ -36,62 +49,71 @@ func newLimiter(rate, burst int) *limiter {
 	share := max(r/40, 1)
 	return &limiter{all: bucket{rate: r, size: r, tokens: r},
 		share:   bucket{rate: share, size: float64(burst), tokens: float64(burst)},
-		sources: map[netip.Prefix]*bucket{}}
+		sources: map[netip.Prefix]*source{}}
 }
 
 func (b *bucket) fill(now int64) {
 	if now > b.at {
 		b.tokens = min(b.size, b.tokens+b.rate*float64(now-b.at)/1e9)
+		b.at = now
 	}
-	b.at = now
 }
+
+func (b *bucket) full() bool { return b.tokens >= b.size }
+
+func (b *bucket) back() { b.tokens = min(b.tokens+1, b.size) }
 
 // allow takes a token for a, at the monotonic time now in ns.
 func (l *limiter) allow(now int64, a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	src := sourceOf(a)
-	b := l.sources[src]
-	if b == nil {
+	s := l.sources[src]
+	if s == nil {
 		if len(l.sources) >= maxSources {
 			l.sweep(now)
 		}
-		x := l.share
-		x.at = now
-		b = &x
+		s = &source{tries: l.share, good: bucket{rate: goodRate, size: goodAtOnce, tokens: goodAtOnce, at: now}}
+		s.tries.at = now
 		if len(l.sources) < maxSources {
-			l.sources[src] = b
+			l.sources[src] = s
 		}
 	}
-	b.fill(now)
+	s.tries.fill(now)
 	l.all.fill(now)
-	if b.tokens < 1 || l.all.tokens < 1 {
+	if s.tries.tokens < 1 || l.all.tokens < 1 {
 		return false
 	}
-	b.tokens--
+	s.tries.tokens--
 	l.all.tokens--
 	return true
 }
 
-// succeeded gives a's token back.
-func (l *limiter) succeeded(a netip.Addr) {
+// succeeded gives back the tokens of a's handshake. A source without buckets has spent the common one's.
+func (l *limiter) succeeded(now int64, a netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, b := range []*bucket{l.sources[sourceOf(a)], &l.all} {
-		if b != nil {
-			b.tokens = min(b.tokens+1, b.size)
-		}
+	s := l.sources[sourceOf(a)]
+	if s == nil {
+		return
+	}
+	l.all.back()
+	if s.good.fill(now); s.good.tokens >= 1 {
+		s.good.tokens--
+		s.tries.back()
 	}
 }
 
-// sweep drops sources whose bucket is full again, once a second.
+// sweep drops sources whose buckets are full again, once a second.
 func (l *limiter) sweep(now int64) {
 	if l.swept != 0 && now-l.swept < 1e9 {
 		return
 	}
 	l.swept = now
-	for src, b := range l.sources {
-		if b.fill(now); b.tokens >= b.size {
+	for src, s := range l.sources {
+		s.tries.fill(now)
+		s.good.fill(now)
+		if s.tries.full() && s.good.full() {
 			delete(l.sources, src)
 		}
 	}
