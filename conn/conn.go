@@ -30,7 +30,7 @@ type Conn struct {
 	link    link
 	request request
 	redial  timer.Redial
-	crossed int64 // since when the peer says that its own request is on its way, 0: it does not
+	later   int64 // since when the peer rejects for a while only, 0: it does not
 	halt    halting
 	quiet   silence
 	narrow  narrowed

@@ -141,7 +141,7 @@ func (c *Conn) attemptFailed(err error) {
 	c.why = err
 	c.stats.ConnectFailed++
 	c.host.Trace(c, EventConnectFailed, err)
-	if !errors.Is(err, ErrCrossed) && c.halt.missed() {
+	if !errors.Is(err, ErrLater) && c.halt.missed() {
 		c.clearCong()
 	}
 	c.reconnect()

@@ -2,9 +2,11 @@ package conn
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/rdsd/rdsd/conn/wire"
+	"github.com/rdsd/rdsd/verbs"
 )
 
 // TestHalt: a connection that is halted connects for nothing, keeps the peer's map and its
@@ -82,6 +84,19 @@ func TestResumeConnects(t *testing.T) {
 // reject for good, however often it says so. If no request comes for the time of an attempt,
 // it does.
 func TestCrossedRejections(t *testing.T) {
+	laterFor(t, nil, func(s *script) { s.peer.rejectReq(s.request(), wire.Crossed()) })
+}
+
+// TestBusyRejections: so does a peer that takes no more TLS handshakes, and its error says it.
+func TestBusyRejections(t *testing.T) {
+	laterFor(t, verbs.ErrBusy, func(s *script) {
+		s.request()
+		s.c.HandleCM(s.now, &verbs.CMEvent{Type: verbs.CMRejected, QP: s.c.link.qp, Err: fmt.Errorf("a test: %w", verbs.ErrBusy)})
+	})
+}
+
+// laterFor has a peer reject each attempt for a while only. Each error has why, if that is not nil.
+func laterFor(t *testing.T, why error, reject func(*script)) {
 	s := newScript(t, func(c *Config) { c.MaxBackoff = 1e8 }).up()
 	s.cong(9)
 	s.c.Halt(s.now)
@@ -90,13 +105,13 @@ func TestCrossedRejections(t *testing.T) {
 	s.run()
 	since, tries := s.now, 0
 	for {
-		s.peer.rejectReq(s.request(), wire.Crossed())
+		reject(s)
 		s.run()
 		err := s.c.Info().LastError
-		if !errors.Is(err, ErrRejected) {
+		if !errors.Is(err, ErrRejected) || why != nil && !errors.Is(err, why) {
 			t.Fatalf("try %d: %v", tries, err)
 		}
-		if late := s.now-since >= s.c.cfg.ConnectTimeout; late != !errors.Is(err, ErrCrossed) {
+		if late := s.now-since >= s.c.cfg.ConnectTimeout; late != !errors.Is(err, ErrLater) {
 			t.Fatalf("try %d after %d ns: %v", tries, s.now-since, err)
 		} else if late {
 			break

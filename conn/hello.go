@@ -78,7 +78,7 @@ func (c *Conn) becomeReady() {
 	c.link.ready, c.link.readyAt = true, c.now
 	c.link.deadline = 0
 	c.watchFrom()
-	c.redial.Ceiling, c.halt.again, c.crossed = 0, 0, 0
+	c.redial.Ceiling, c.halt.again, c.later = 0, 0, 0
 	c.link.agree(&c.cfg)
 	c.credits.left = h.Credits
 

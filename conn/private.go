@@ -75,23 +75,28 @@ func otherVersion(ext uint8) error {
 }
 
 // rejected says what the private data of a rejection tells. A daemon of another
-// extension version names its version there. A peer whose own request should have come long
-// ago rejects for good: its request has no way to this side. why is what the provider knows, or nil.
+// extension version names its version there. A peer that has said for the time of an attempt that its
+// own request comes rejects for good, because that request has no way to this side. So does one that was
+// too busy for as long. why is what the provider knows, or nil.
 func (c *Conn) rejected(private []byte, why error) error {
 	r, ok := wire.ParseReject(private)
-	if !ok || !r.Crossed {
-		c.crossed = 0
-	} else if c.crossed == 0 {
-		c.crossed = max(c.now, 1)
+	busy := errors.Is(why, verbs.ErrBusy)
+	if !busy && (!ok || !r.Crossed) {
+		c.later = 0
+	} else if c.later == 0 {
+		c.later = max(c.now, 1)
 	}
+	later := c.later != 0 && c.now-c.later < c.cfg.ConnectTimeout
 	switch {
+	case busy && later:
+		return fmt.Errorf("%w: %w", ErrLater, why)
 	case errors.Is(why, verbs.ErrForbidden):
 		return ErrForbidden
-	case !ok && errors.Is(why, verbs.ErrIdentity):
+	case busy || !ok && errors.Is(why, verbs.ErrIdentity):
 		return fmt.Errorf("%w: %w", ErrRejected, why)
 	case !ok:
 		return ErrRejected
-	case c.crossed != 0 && c.now-c.crossed < c.cfg.ConnectTimeout:
+	case later:
 		return ErrCrossed
 	case c.cfg.Path != 0 && r.Why == wire.NotSaid:
 		return fmt.Errorf("%w: %w", ErrRejected, ErrPath)

@@ -138,11 +138,12 @@ const (
 // ErrEnded is the Err of a CMDisconnected of a connection that the peer ended in order.
 var ErrEnded = errors.New("the peer ended the connection")
 
-// ErrForbidden is part of the Err of a CMRejected if the peer's policy forbids this host, and ErrIdentity if the peer does
-// not accept what this host has proved to be.
+// ErrForbidden is part of the Err of a CMRejected if the peer's policy forbids this host, ErrIdentity if the peer does
+// not accept what this host has proved to be, and ErrBusy if the peer is to be asked again later.
 var (
 	ErrForbidden = errors.New("the peer does not allow this host")
 	ErrIdentity  = errors.New("the peer does not accept this host's certificate")
+	ErrBusy      = errors.New("the peer takes no more TLS handshakes now")
 )
 
 // CMEvent is one event of the connection manager. Its Private is a copy of its own.

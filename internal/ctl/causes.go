@@ -24,6 +24,7 @@ const (
 var causes = []struct{ text, who, fix string }{
 	{"not in peers.allow", here, "add ADDR to peers.allow, then rdsctl config reload"},
 	{"its peers.allow does not name", there, "add this host to peers.allow there, then rdsctl config reload there"},
+	{"no more tls handshakes", bothHosts, "the connection comes by itself; if not, rdsctl errors names the hosts that connect too often"},
 	{"without a word", there, "rdsctl doctor there; mostly its peers.allow does not name this host"},
 	{"is no rdsd", there, "see what listens at that port there, and that port is the same on both hosts"},
 	{"version", bothHosts, "install the same release on both hosts"},

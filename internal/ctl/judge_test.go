@@ -133,6 +133,8 @@ func TestCauses(t *testing.T) {
 		"the peer has no TLS for our address (its tls.mode, tls.cert)":                                           bothHosts,
 		"the peer begins with TLS, which is off here for its address (tls.mode, tls.cert)":                       bothHosts,
 		"TLS: the peer does not accept this host's certificate: it is not for this host's address: bad":          bothHosts,
+		"the peer takes no more TLS handshakes now":                                                              bothHosts,
+		"no more TLS handshakes now: too many want one":                                                          bothHosts,
 		"TLS: the peer does not accept this host's certificate: tls.ca there does not have its authority: alert": bothHosts,
 	} {
 		f := Finding{Error: text}

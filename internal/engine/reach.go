@@ -33,6 +33,8 @@ func reachOf(err error) uint8 {
 	switch {
 	case is(ErrNotAllowed):
 		return shm.ReachForbidden
+	case is(verbs.ErrBusy): // it has nothing against this host
+		return shm.ReachOther
 	case is(conn.ErrRejected, conn.ErrIncompatible):
 		return shm.ReachRejected
 	case is(unix.ECONNREFUSED):
@@ -54,8 +56,8 @@ func (ps *peerTable) unreached(p *peer, err error) {
 	if err == nil || errors.Is(err, conn.ErrNoBuffer) {
 		return // ours
 	}
-	if errors.Is(err, conn.ErrCrossed) {
-		return // the peer is on its way here
+	if errors.Is(err, conn.ErrLater) {
+		return // the peer is on its way here, or is to be asked again
 	}
 	if p.c.retries() {
 		return // the other device is tried

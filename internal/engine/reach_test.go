@@ -147,6 +147,7 @@ func TestReachOf(t *testing.T) {
 		"no answer to a request":    {fmt.Errorf("no MPA reply: %w", os.ErrDeadlineExceeded), shm.ReachTimeout},
 		"large packets do not pass": {fmt.Errorf("no MPA reply: %w", errors.Join(verbs.ErrLarge, os.ErrDeadlineExceeded)), shm.ReachOther},
 		"turned away":               {conn.ErrRejected, shm.ReachRejected},
+		"too busy for long":         {fmt.Errorf("%w: %w", conn.ErrRejected, verbs.ErrBusy), shm.ReachOther},
 		"another":                   {unix.EPROTO, shm.ReachOther},
 	} {
 		if got := reachOf(c.err); got != c.want {
@@ -155,7 +156,7 @@ func TestReachOf(t *testing.T) {
 	}
 }
 
-// A host whose own request is on its way is reached, however often it says so. One that
+// A host whose own request is on its way, or that is too busy, is reached, however often it says so. One that
 // rejects otherwise is not.
 func TestCrossedUntold(t *testing.T) {
 	w := newWorld(t, 2, Config{})
@@ -167,6 +168,7 @@ func TestCrossedUntold(t *testing.T) {
 	e := w.es[0]
 	for range 5 {
 		e.peers.unreached(e.peers.all[0], conn.ErrCrossed)
+		e.peers.unreached(e.peers.all[0], fmt.Errorf("%w: %w", conn.ErrLater, verbs.ErrBusy))
 	}
 	r.wantReason(0, 0, 0)
 	for range 2 {

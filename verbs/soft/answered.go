@@ -40,8 +40,11 @@ var alerts = map[tls.AlertError]string{
 
 // alertError is the error of a peer that has answered with alert.
 func alertError(alert tls.AlertError) error {
-	if alert == tls13.AlertAccessDenied {
+	switch alert {
+	case tls13.AlertAccessDenied:
 		return fmt.Errorf("TLS: %w: %w", verbs.ErrForbidden, alert)
+	case tls13.AlertUserCanceled:
+		return verbs.ErrBusy
 	}
 	if text := alerts[alert]; text != "" {
 		return fmt.Errorf("TLS: %w: %s: %w", verbs.ErrIdentity, text, alert)
@@ -74,5 +77,5 @@ func replyFailure(err error) error {
 
 // byPeer reports whether err is the peer's decision about this host.
 func byPeer(err error) bool {
-	return errors.Is(err, verbs.ErrForbidden) || errors.Is(err, verbs.ErrIdentity)
+	return errors.Is(err, verbs.ErrForbidden) || errors.Is(err, verbs.ErrIdentity) || errors.Is(err, verbs.ErrBusy)
 }

@@ -27,24 +27,64 @@ func silentOf(o Options) Options {
 	return o
 }
 
+// busyOf is o of a host that takes one TLS handshake a second.
+func busyOf(o Options) Options {
+	o.HandshakeRate = 1
+	return o
+}
+
 // TestDenials: a source that is turned away again and again is neither answered nor reported each time.
 func TestDenials(t *testing.T) {
-	opt := forbids(Options{HandshakeRate: 40}) // one a second for a source, four at once
-	told := make(chan error, 100)
-	opt.Refused = func(_, _ netip.Addr, err error) { told <- err }
-	b := newHost(t, opt)
-	l := listen(t, b)
-	const dials = 50
-	for range dials {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+	const dials = 200
+	for name, c := range map[string]struct {
+		opt    Options
+		counts func(*Stats) uint64
+	}{
+		"not allowed": {forbids(Options{HandshakeRate: 40}), failedAllow}, // one a second for a source, four at once
+		"too many":    {busyOf(secured(t, tlstest.NewCA(t))), func(s *Stats) uint64 { return s.HandshakeLimited }},
+	} {
+		told := make(chan error, dials)
+		c.opt.Refused = func(_, _ netip.Addr, err error) { told <- err }
+		b := newHost(t, c.opt)
+		l := listen(t, b)
+		for range dials {
+			dialRaw(t, l.Addr())
 		}
-		defer c.Close()
+		eventually(t, "refusals", b, func() bool { s := b.dev.Stats(); return c.counts(&s) >= dials*3/4 })
+		if n := len(told); n == 0 || n > dials/2 {
+			t.Errorf("%s: %d of %d refusals are reported", name, n, dials)
+		}
 	}
-	eventually(t, "refusals", b, func() bool { return b.dev.Stats().HandshakeRefused == dials })
-	if n := len(told); n == 0 || n > dials/2 {
-		t.Errorf("%d of %d refusals are reported", n, dials)
+}
+
+// TestBusy: a host that takes no more TLS handshakes says so, and not that it does not allow the dialer.
+func TestBusy(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	for name, opt := range map[string]Options{"TLS": secured(t, ca), "plain": {}} {
+		busy := busyOf(secured(t, ca))
+		said := make(chan error, 1000)
+		busy.Refused = func(_, _ netip.Addr, err error) { said <- err }
+		a, b := newHost(t, opt), newHost(t, busy)
+		l := listen(t, b)
+		var e verbs.CMEvent
+		for range 100 {
+			dialRaw(t, l.Addr()) // takes the handshake that a second gives
+			a.ev, b.ev = nil, nil
+			if err := a.dev.Connect(a.newQP(attrs()), verbs.ConnectParam{Remote: l.Addr()}); err != nil {
+				t.Fatal(err)
+			}
+			run(t, "an answer", func() bool { return len(a.ev)+len(b.ev) > 0 }, a, b)
+			if len(a.ev) > 0 && !errors.Is(a.ev[0].Err, errNeedsTLS) {
+				e = a.ev[0]
+				break
+			}
+		}
+		if e.Type != verbs.CMRejected || !errors.Is(e.Err, verbs.ErrBusy) || errors.Is(e.Err, verbs.ErrForbidden) {
+			t.Errorf("%s: %v: %v", name, e.Type, e.Err)
+		}
+		if s := b.dev.Stats(); s.HandshakeLimited == 0 || s.HandshakeRefused != 0 || <-said != errTooMany {
+			t.Errorf("%s: %+v", name, s)
+		}
 	}
 }
 

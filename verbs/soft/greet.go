@@ -17,7 +17,9 @@ import (
 
 // accept runs until the listener is closed.
 func (c *control) accept(l net.Listener) {
-	limit, denials := newLimiter(c.opt.HandshakeRate, atOnce), newLimiter(c.opt.HandshakeRate, c.opt.HandshakeRate/10)
+	rate := c.opt.HandshakeRate
+	limit, denials := newLimiter(rate, atOnce), newLimiter(rate, rate/10)
+	later := newLimiter(10*rate, atOnce) // what is said of limit: a peer that does not hear it takes this host for one that is gone
 	for {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -27,15 +29,14 @@ func (c *control) accept(l net.Listener) {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		local, remote := addrOf(conn.LocalAddr()).Addr(), addrOf(conn.RemoteAddr()).Addr()
+		remote := addrOf(conn.RemoteAddr()).Addr()
 		cfg, err := c.tlsFor(remote)
 		if err != nil {
 			c.deny(conn, denials.allow(now(), remote), err)
 			continue
 		}
 		if cfg != nil && !limit.allow(now(), remote) {
-			c.refuse(&c.stats.HandshakeLimited, local, remote, errTooMany)
-			conn.Close()
+			c.deny(conn, later.allow(now(), remote), errTooMany)
 			continue
 		}
 		if !c.slots.take(remote) {

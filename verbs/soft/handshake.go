@@ -152,7 +152,7 @@ var (
 	errNoTLS    = errors.New("the peer has no TLS for our address (its tls.mode, tls.cert)")
 	errNeedsTLS = fmt.Errorf("the peer wants TLS, which is off here for its address (tls.mode, tls.cert): %w", unix.ECONNREFUSED)
 	errPlain    = errors.New("the peer begins without TLS (its tls.mode, tls.cert)")
-	errTooMany  = errors.New("too many connections that want a TLS handshake")
+	errTooMany  = errors.New("no more TLS handshakes now: too many want one")
 )
 
 // refuse counts an incoming connection that is turned away.
@@ -163,19 +163,22 @@ func (c *control) refuse(n *uint64, local, remote netip.Addr, why error) {
 	}
 }
 
-// deny turns an incoming connection away before anything of it was read. heard is false if its host
-// was turned away too often lately: then nobody is notified.
+// deny turns an incoming connection away before anything of it was read: its host is not allowed, or why is errTooMany.
+// heard is false if the host was turned away too often lately: then nobody is notified.
 func (c *control) deny(conn net.Conn, heard bool, why error) {
+	defer conn.Close()
+	n, alert := &c.stats.HandshakeRefused, uint8(tls13.AlertAccessDenied)
+	if why == errTooMany {
+		n, alert = &c.stats.HandshakeLimited, tls13.AlertUserCanceled
+	}
 	if !heard {
-		atomic.AddUint64(&c.stats.HandshakeRefused, 1)
-		conn.Close()
+		atomic.AddUint64(n, 1)
 		return
 	}
-	c.refuse(&c.stats.HandshakeRefused, addrOf(conn.LocalAddr()).Addr(), addrOf(conn.RemoteAddr()).Addr(), why)
-	if c.opt.Silent == nil || !c.opt.Silent() {
-		c.part(conn, tls13.PlainAlert(tls13.AlertAccessDenied))
+	c.refuse(n, addrOf(conn.LocalAddr()).Addr(), addrOf(conn.RemoteAddr()).Addr(), why)
+	if why == errTooMany || c.opt.Silent == nil || !c.opt.Silent() {
+		c.part(conn, tls13.PlainAlert(alert))
 	}
-	conn.Close()
 }
 
 // insecure ends an incoming connection whose handshake failed.

@@ -45,6 +45,7 @@ const (
 	AlertRecordOverflow    = 22
 	AlertDecodeError       = 50
 	AlertInternal          = 80
+	AlertUserCanceled      = 90
 )
 
 // Error ends a connection: the peer broke a rule of TLS, or reported that this side
