@@ -65,7 +65,9 @@ type Options struct {
 	Silent func() bool
 	// HandshakeRate limits how many incoming connections that are to be secured are
 	// accepted per second; 0: 200. Each address (of IPv6: each /64) may have a
-	// fortieth of it, and 128 at once. Those whose handshake succeeds do not count.
+	// fortieth of it, and 128 at once. Of those whose handshake succeeds only what an
+	// address has beyond 128 a second, and 256 at once, counts. A peer that is refused gets
+	// the alert user_canceled, and its error is verbs.ErrBusy.
 	HandshakeRate int
 	// Refused, if not nil, is called for incoming connections that TLS or its limits
 	// turned away, with the reason. It is called by several goroutines.
