@@ -349,7 +349,7 @@ func TestSecureRate(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	run(t, "refusals", func() bool { return b.dev.Stats().HandshakeLimited > 0 }, b)
+	eventually(t, "refusals", b, func() bool { return b.dev.Stats().HandshakeLimited > 0 })
 }
 
 // TestSecureAllocs: records cost no allocation.
