@@ -159,6 +159,9 @@ func homelessClosedGoesOn(x *played) {
 	x.es[0].Turn(x.net.Now(), Wall(x.net.Now()))
 	a.put(func(e *shm.Entry) { *e.SubDest() = shm.SubDest{Kind: shm.KindCloseDest, Sock: a.sock, Slot: 1} })
 	x.es[0].Turn(x.net.Now(), Wall(x.net.Now()))
+	if at := x.es[0].dests.nowhere.at(); at != 0 {
+		x.t.Errorf("room is looked for at %d", at)
+	}
 	x.pause()
 	x.send(a, 0, 20, shm.Sub{})
 	x.settle()

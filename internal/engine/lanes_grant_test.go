@@ -6,6 +6,7 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/verbs/sim"
 )
 
@@ -99,6 +100,9 @@ func TestReleaseWhileAway(t *testing.T) {
 	}
 	if statuses != 120 {
 		t.Errorf("%d operations were refused, want 120", statuses)
+	}
+	if n := w.es[1].st.C[stats.GrantsReceived]; n != 0 {
+		t.Errorf("%d GRANTs of a region that was released arrived", n)
 	}
 	for i, lane := range []uint8{0, 5} {
 		if now := laneConn(t, e, lane).Stats.ConnReset; now != resets[i] {

@@ -67,14 +67,19 @@ func (cs *clientTable) writePending(c *Client) bool {
 		c.full = false
 		n := cs.writeMarks(c) + cs.writeStatuses(c) + cs.writeNotices(c) + cs.e.rx.writeSockets(c)
 		if n == 0 {
-			c.noRoom = c.full
-			c.again = c.untried > 0 && !c.noRoom
+			c.passed()
 			return done > 0 || c.again
 		}
 		done += n
 	}
 	c.again = c.waits()
 	return true
+}
+
+// passed notes that a pass wrote nothing, and why.
+func (c *Client) passed() {
+	c.noRoom = c.full
+	c.again = c.untried > 0 && !c.noRoom
 }
 
 // writeStatuses writes statuses and returns how many.

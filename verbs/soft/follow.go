@@ -92,7 +92,7 @@ func (q *qp) expected() ([]piece, bool) {
 // read is what a thread does.
 func (j *job) read() {
 	x := j.x
-	for j.more = true; j.more && j.n < followMost && !j.enough.Load(); {
+	for j.more = true; j.more && j.n < followMost; {
 		x.w, x.r = copy(x.stage, x.stage[x.r:x.w]), 0
 		to := x.stage[x.w:]
 		if j.tls != nil {

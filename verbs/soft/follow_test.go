@@ -255,16 +255,17 @@ func TestFollowEnoughMeanwhile(t *testing.T) {
 	f := writeFrame(b.mr.RKey(), testIOVA, false, make([]byte, bulk))
 	next := writeFrame(b.mr.RKey(), testIOVA+bulk, false, make([]byte, bulk))
 	_, j := stopped(t, append(f, next...), b)
+	was, following := *j.x, j.following
+	defer func() { *j.x, j.following = was, following }()
 	j.enough.Store(true)
 	if begun, more := j.segment(next); begun || more {
 		t.Errorf("begun %v, more %v", begun, more)
+		return
 	}
 	j.enough.Store(false)
-	was, f0 := *j.x, j.following
 	if begun, _ := j.segment(next); !begun {
 		t.Error("not begun")
 	}
-	*j.x, j.following = was, f0
 }
 
 // TestFollowNot: small frames, memory windows and a connection that somebody looks at are the owner's.
