@@ -22,8 +22,8 @@ type Options struct {
 	// leaves the one of the system. A refusal is not an error; see
 	// Device.Congestion.
 	Congestion string
-	// Threads is how many I/O threads, at most 16, move and sum large payloads for the
-	// owner's thread. Those of TLS connections stay with the owner's.
+	// Threads is how many I/O threads, at most 16, move, sum and encrypt large payloads for the
+	// owner's thread. Where crypto/tls encrypts (FIPS mode), that stays with the owner's.
 	Threads int
 	// MaxReadDepth limits QPCap.ReadDepth; 0: 64.
 	MaxReadDepth int
