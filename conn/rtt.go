@@ -42,6 +42,7 @@ func (r *rtt) acked(seq uint64, now int64) {
 func (c *Conn) Probe() bool {
 	c.calls.Note()
 	if !c.Ready() || c.wanted() || c.own.N > 0 || c.quiet.probe != nil {
+		c.out.untilAsk = 0 // the next message asks
 		return false
 	}
 	c.quiet.probe = c.ask()

@@ -150,5 +150,8 @@ func (c *Conn) handleAck(ack uint64) {
 		if !c.settling.on {
 			c.settle()
 		}
+		if c.out.unacked.N == 0 {
+			c.out.untilAsk = askEvery
+		}
 	}
 }
