@@ -227,6 +227,7 @@ func (d *Device) Progress() bool {
 			q.unpark()
 		}
 	}
+	did = d.flushDirty() || did // ahead of a system call that does not hurry
 	n := d.poll()
 	for i := range d.io.ev[:n] {
 		did = d.dispatch(&d.io.ev[i]) || did
