@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -17,10 +18,8 @@ const ioFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 // sendmsg writes iov to fd. It returns how many bytes the kernel took; 0 and nil if
 // the kernel has no room.
 func (s *scratch) sendmsg(fd, iovs int) (int, error) {
-	s.msg = unix.Msghdr{Iov: &s.iov[0]}
-	s.msg.SetIovlen(iovs)
 	for {
-		n, _, e := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&s.msg)), ioFlags)
+		n, e := s.call(unix.SYS_SENDMSG, unix.SYS_SENDTO, fd, iovs)
 		switch e {
 		case 0:
 			return int(n), nil
@@ -39,10 +38,8 @@ func (s *scratch) sendmsg(fd, iovs int) (int, error) {
 // recvmsg reads into iov. again says that nothing is there. Otherwise an n of 0 is
 // the end of the stream.
 func (s *scratch) recvmsg(fd, iovs int) (n int, again bool, err error) {
-	s.msg = unix.Msghdr{Iov: &s.iov[0]}
-	s.msg.SetIovlen(iovs)
 	for {
-		n, _, e := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&s.msg)), ioFlags)
+		n, e := s.call(unix.SYS_RECVMSG, unix.SYS_RECVFROM, fd, iovs)
 		switch e {
 		case 0:
 			return int(n), false, nil
@@ -56,6 +53,20 @@ func (s *scratch) recvmsg(fd, iovs int) (n int, again bool, err error) {
 			return 0, false, e
 		}
 	}
+}
+
+// call is the call many, or one if a single piece of memory is all: then the kernel has no
+// vector to read.
+func (s *scratch) call(many, one uintptr, fd, iovs int) (uintptr, syscall.Errno) {
+	if iovs == 1 {
+		v := &s.iov[0]
+		n, _, e := unix.RawSyscall6(one, uintptr(fd), uintptr(unsafe.Pointer(v.Base)), uintptr(v.Len), ioFlags, 0, 0)
+		return n, e
+	}
+	s.msg = unix.Msghdr{Iov: &s.iov[0]}
+	s.msg.SetIovlen(iovs)
+	n, _, e := unix.RawSyscall(many, uintptr(fd), uintptr(unsafe.Pointer(&s.msg)), ioFlags)
+	return n, e
 }
 
 func (s *scratch) set(i int, b []byte) {
