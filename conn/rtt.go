@@ -36,13 +36,13 @@ func (r *rtt) acked(seq uint64, now int64) {
 	r.Last, r.At = d, now
 }
 
-// Probe asks an idle peer for an ack, so that RTT is not much older than now. It does
-// nothing and returns false while something is outstanding, or the connection is not
-// ready. Nothing is posted before Flush.
+// Probe asks an idle peer for an ack, so that RTT is not much older than now. While something
+// is outstanding, or the connection is not ready, it returns false, and the next message asks.
+// Nothing is posted before Flush.
 func (c *Conn) Probe() bool {
 	c.calls.Note()
 	if !c.Ready() || c.wanted() || c.own.N > 0 || c.quiet.probe != nil {
-		c.out.untilAsk = 0 // the next message asks
+		c.out.untilAsk = 0
 		return false
 	}
 	c.quiet.probe = c.ask()

@@ -81,3 +81,29 @@ func TestRTTOfABrokenConnection(t *testing.T) {
 		t.Error("it is still measured")
 	}
 }
+
+// TestAnsweredDoesNotAsk: a message asks for no ack if answers have acked all before it, but for the
+// first of a connection, and one behind a Probe that found something outstanding.
+func TestAnsweredDoesNotAsk(t *testing.T) {
+	s := newScript(t).up()
+	for i := range 5 * askEvery {
+		asks := i == 0
+		if i == 3*askEvery {
+			asks = true
+			s.msg("outstanding")
+			s.run()
+			s.frames()
+			s.c.Probe()
+		}
+		s.msg("x")
+		s.run()
+		fs := s.frames()
+		if len(fs) != 1 || fs[0].Flags&wire.FlagAckRequired != 0 != asks {
+			t.Fatalf("message %d: %+v, asks: %v", i, fs, asks)
+		}
+		s.send(s.data("answer", func(h *wire.Header) { h.Ack = s.c.out.nextTx - 1 }))
+		if fs = s.frames(); len(fs) != 0 {
+			t.Fatalf("the answer to message %d is acked by itself: %+v", i, fs)
+		}
+	}
+}
