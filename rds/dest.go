@@ -61,6 +61,11 @@ func (t *tx) unknown(d *dest) bool {
 // congested.
 func (d *dest) congested() bool { return d.shared.LoadCongested() != 0 && d.isOpen() }
 
+// clear reports whether d, which is open, is reached and not congested, and was not at the last look.
+func (d *dest) clear() bool {
+	return !d.parked && d.shared.LoadCongested()|d.shared.LoadUnreachable() == 0
+}
+
 // takesCookie returns errNoRDMA if the daemon has said that d takes no cookies.
 func (d *dest) takesCookie() error {
 	if d.isOpen() && d.shared.LoadLimits()&shm.SlotNoRDMA != 0 {

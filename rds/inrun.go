@@ -71,17 +71,35 @@ func (r *rx) pass(s *Socket, rest []byte) {
 func (r *rx) takeMore(s *Socket, ms []Received) (n int, err error) {
 	in := &s.in
 	for ; n < len(ms) && in.rest != nil; n++ {
-		m := &ms[n]
 		f, rest, err := s.first()
 		if err != nil {
 			return n, err
 		}
-		k := copy(m.Payload, f)
-		m.N, m.Len = k, len(f)
-		m.Addr, m.SrcInc, m.Cookie, m.Time, m.Traceparent = in.from, in.ev.SrcInc, 0, in.at, ""
+		in.copyTo(&ms[n], f)
 		r.pass(s, rest)
 	}
 	return n, nil
+}
+
+// copyTo sets m to the datagram with the payload f.
+func (in *inRun) copyTo(m *Received, f []byte) {
+	m.N, m.Len = copy(m.Payload, f), len(f)
+	m.Addr, m.SrcInc, m.Cookie, m.Time, m.Traceparent = in.from, in.ev.SrcInc, 0, in.at, ""
+}
+
+// recvAgain takes the next datagram of the run that is being received, and reports whether it has.
+// It does so where the datagram only has to be copied. As others are left behind it, and its caller
+// has woken for none of them, nobody has to be woken in its place. It leaves everything else to recv.
+func (s *Socket) recvAgain(m *Received) (ok bool) {
+	r, in := &s.c.rx, &s.in
+	r.mu.Lock()
+	f, rest, whole := frames.Next(in.rest)
+	if whole && len(rest) > in.told && !s.closed.Load() && !s.rdl.expired.Load() {
+		in.copyTo(m, f)
+		in.rest, ok = rest, true
+	}
+	r.mu.Unlock()
+	return ok
 }
 
 // takeNext takes the next message of s if there is one: its event into e, and as much of

@@ -43,9 +43,12 @@ func (s *Socket) WriteTo(p []byte, to net.Addr) (int, error) {
 //
 // Source: net/rds/send.c rds_sendmsg; rds(7) "Message Transmission".
 func (s *Socket) SendTo(p []byte, to netip.AddrPort) (int, error) {
+	if s.sendAgain(p, to) {
+		return len(p), nil
+	}
 	var m outMsg // filled field by field: see sendBatch
 	m.p, m.to = p, to
-	if err := s.send(context.Background(), &m); err != nil {
+	if err := s.send(context.Background(), &m, false); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -69,12 +72,18 @@ func (s *Socket) SendTo(p []byte, to netip.AddrPort) (int, error) {
 // becomes the operation's status.
 func (s *Socket) Send(ctx context.Context, m *Message) (opID uint64, err error) {
 	m.OpID, m.AtomicID = 0, 0
+	dontWait, err := impatient(ctx)
+	if err != nil {
+		return 0, opErr("send", m.Addr, err)
+	}
 	var o outMsg // filled field by field: see sendBatch
 	o.p, o.to = m.Payload, m.Addr
 	if !m.plain() {
 		o.x = m
+	} else if s.sendAgain(m.Payload, m.Addr) {
+		return 0, nil
 	}
-	if err := s.send(ctx, &o); err != nil {
+	if err := s.send(ctx, &o, dontWait); err != nil {
 		return 0, err
 	}
 	return max(m.OpID, m.AtomicID), nil
@@ -111,21 +120,17 @@ func (s *Socket) sendBatch(ms []Message) (n int) {
 	done := 0 // of those n so many are no part of a run, or committed
 	t.mu.Lock()
 	for n < len(ms) && len(ms[n].Payload) <= inlineCopy {
+		if t.cur != nil {
+			n, done = t.commitBatch(n, done)
+			continue
+		}
 		m := &ms[n]
 		m.OpID, m.AtomicID = 0, 0
 		o.p, o.to, o.x, o.id, o.copied = m.Payload, m.Addr, nil, noID, false
 		if !m.plain() {
 			o.x = m
 		}
-		err := errOtherRun
-		if t.cur == nil || t.cur.to == o.to {
-			err = t.submit(s, &o, false)
-		}
-		if err == errOtherRun {
-			n, done = t.commitBatch(n, done)
-			continue
-		}
-		if err != nil {
+		if err := t.submit(s, &o, false); err != nil {
 			if t.drop(&o); err == errOpening {
 				t.openAhead(s, ms[n+1:])
 			}

@@ -218,6 +218,10 @@ func describe(m *Received, e *shm.Event, n int) {
 //
 // Source: recvmsg(2); net/rds/recv.c rds_recvmsg.
 func (s *Socket) RecvFrom(p []byte) (n int, from netip.AddrPort, err error) {
+	m := Received{Payload: p}
+	if s.recvAgain(&m) {
+		return m.N, m.Addr, nil
+	}
 	var e shm.Event
 	if n, err = s.recv(context.Background(), receive{p: p, e: &e}); err != nil {
 		return 0, netip.AddrPort{}, err
@@ -230,6 +234,9 @@ func (s *Socket) RecvFrom(p []byte) (n int, from netip.AddrPort, err error) {
 // has ended already, it takes no message. With DontWait it does not wait: ErrWouldBlock. It
 // allocates only if it has to wait and ctx can end.
 func (s *Socket) Recv(ctx context.Context, m *Received) error {
+	if _, err := impatient(ctx); err == nil && s.recvAgain(m) {
+		return nil
+	}
 	_, err := s.recvInto(ctx, m, false)
 	return err
 }

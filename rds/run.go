@@ -1,7 +1,7 @@
 package rds
 
 import (
-	"errors"
+	"net/netip"
 
 	"github.com/rdsd/rdsd/conn/frames"
 	"github.com/rdsd/rdsd/internal/shm"
@@ -26,10 +26,6 @@ const (
 	// runsToReap is how many runs are opened before a sender takes in returned messages.
 	runsToReap = 8
 )
-
-// errOtherRun says that frames for another destination, or ahead of something that is no
-// part of a run, have to be committed first.
-var errOtherRun = errors.New("datagrams of a run are not committed")
 
 // inRun reports whether m goes into a run. A ping, which is for port 0, does not. tx.mu is
 // held.
@@ -71,15 +67,12 @@ func (r *outRun) takes(s *Socket, n int) bool {
 	return true
 }
 
-// append writes the frame of m into the run of its destination. It is uncommitted then.
-// The errors are those of submit, and errOtherRun. mu is held.
+// append writes the frame of m into the run of its destination. It is uncommitted then, and
+// nothing else is. The errors are those of submit. mu is held.
 func (t *tx) append(s *Socket, m *outMsg, arm bool) error {
 	d, err := t.toward(s, m, arm)
 	if err != nil {
 		return err
-	}
-	if t.cur != nil && t.cur != d {
-		return errOtherRun
 	}
 	if !s.room() {
 		t.reap()
@@ -89,20 +82,36 @@ func (t *tx) append(s *Socket, m *outMsg, arm bool) error {
 	}
 	r := &d.run
 	if !r.takes(s, len(m.p)) {
-		if t.cur != nil {
-			return errOtherRun
-		}
 		r.mem = nil
 		if err := t.openRun(s, d, m); err != nil {
 			return err
 		}
 	}
-	frames.Put(r.mem[shm.RunHead+r.next.Len():], m.p)
-	r.next = r.next.Append(len(m.p))
-	r.fresh += min(len(m.p), 1)
-	d.charge(frames.Sum{Datagrams: 1, NonEmpty: min(len(m.p), 1), Bytes: len(m.p)})
+	r.put(m.p)
 	t.cur = d
 	return nil
+}
+
+// put writes the frame of p into r, which takes it, and of which nothing is uncommitted.
+func (r *outRun) put(p []byte) {
+	frames.Put(r.mem[shm.RunHead+r.next.Len():], p)
+	r.next = r.next.Append(len(p))
+	r.fresh = min(len(p), 1)
+}
+
+// sendAgain sends a plain datagram to where the last one went, and reports whether it has. It does
+// so where the datagram needs no more than its frame and a new state of the run that is there. It
+// leaves everything else to send.
+func (s *Socket) sendAgain(p []byte, to netip.AddrPort) (ok bool) {
+	t := &s.c.tx
+	t.mu.Lock()
+	d, may := s.lastDest, !s.closed.Load() && s.state() == nil && !s.wdl.expired.Load() && len(p) <= min(runMax, s.sndbuf) && s.room()
+	if may && d != nil && d.to == to && d.clear() && d.run.takes(s, len(p)) {
+		d.run.put(p)
+		ok = t.commitTo(d)
+	}
+	t.mu.Unlock()
+	return ok
 }
 
 // appendMore goes on with ms where the last append of this call of the application ended: it
@@ -116,22 +125,26 @@ func (t *tx) appendMore(s *Socket, ms []Message, n, done int) (int, int) {
 			return n, done
 		}
 		d := s.nearest(&ms[n].Addr)
-		if d == nil || d == t.cur || len(ms[n].Payload) > runMax || !d.run.takes(s, len(ms[n].Payload)) || t.hinders(s, d) != nil {
+		if d == nil || d == t.cur || len(ms[n].Payload) > runMax || !d.run.takes(s, len(ms[n].Payload)) {
 			return n, done
 		}
 		if !t.commitRun() {
 			return done, done // as in commitBatch
 		}
+		done = n
+		if t.hinders(s, d) != nil { // it may take in messages, so nothing is uncommitted
+			return n, done
+		}
 		d.used = true
-		done, t.cur, s.lastDest = n, d, d
+		t.cur, s.lastDest = d, d
 	}
 }
 
 // appendSame appends those of ms that are to d as well, for which there is room, and returns how many.
 func (d *dest) appendSame(ms []Message) (n int) {
 	s, r := d.sock, &d.run
+	sum := r.uncommitted()
 	bytes, count := s.sndbuf-s.charged(), shm.MaxMsgs(s.sndbuf)-s.msgs // may be charged
-	var sum frames.Sum
 	for ; n < len(ms); n++ {
 		m := &ms[n]
 		k := len(m.Payload)
@@ -141,12 +154,10 @@ func (d *dest) appendSame(ms []Message) (n int) {
 		m.OpID, m.AtomicID = 0, 0
 		frames.Put(r.mem[shm.RunHead+r.next.Len():], m.Payload)
 		r.next = r.next.Append(k)
-		sum.Datagrams++
 		sum.NonEmpty += min(k, 1)
 		sum.Bytes += k
 	}
-	r.fresh += sum.NonEmpty
-	d.charge(sum)
+	r.fresh = sum.NonEmpty
 	return n
 }
 
@@ -181,7 +192,6 @@ func (t *tx) openRun(s *Socket, d *dest, m *outMsg) error {
 	x.sock, x.dest, x.chunk, x.size, x.mem, x.sent = s, d, chunk, uint32(size), uint32(t.arena.InUse()-before), true
 	d.mem += int(x.mem)
 	*r = outRun{mem: t.arena.Bytes(chunk, size), id: id, size: size, opened: t.published, notices: s.noticed.Load()}
-	shm.RunWord(r.mem).Open(0)
 	sub := t.sub.Reserve().Sub()
 	*sub = shm.Sub{}
 	sub.Kind, sub.Sock, sub.Slot, sub.MsgID, sub.Chunk, sub.Len = shm.KindRun, s.handle, d.slot, id, chunk, uint32(size)
@@ -196,26 +206,27 @@ func (t *tx) commitRun() bool {
 		return true
 	}
 	t.cur = nil
+	return t.commitTo(d)
+}
+
+// commitTo is commitRun for the run of d.
+func (t *tx) commitTo(d *dest) bool {
 	r := &d.run
+	sum := r.uncommitted()
+	d.charge(sum)
 	if d.sock.halfFull() {
 		r.next |= shm.RunAckNow
 	}
-	if r.mem != nil {
-		w := shm.RunWord(r.mem)
-		if r.opened == t.published {
-			w.Open(r.next)
-		} else if !w.Replace(r.state, r.next) {
-			r.shrink()
-			r.mem = nil
-		}
-	}
-	sum := r.uncommitted()
-	r.fresh = 0
-	if r.mem == nil {
+	w := shm.RunWord(r.mem)
+	if r.opened == t.published {
+		w.Open(r.next)
+	} else if !w.Replace(r.state, r.next) {
+		r.shrink()
+		r.mem = nil
 		d.uncharge(sum)
 		return false
 	}
-	r.state = r.next
+	r.state, r.fresh = r.next, 0
 	t.msgs[r.id].sum = t.msgs[r.id].sum.Plus(sum)
 	return true
 }

@@ -88,28 +88,26 @@ func TestRunTakenInBatch(t *testing.T) {
 	d.recording(t)
 	tx, to := &a.c.tx, b.LocalAddrPort()
 	mustSend(t, a, "1", b)
-	for name, meanwhile := range map[string]func(){
-		"taken":    func() { d.keepIDs = true; wantTaken(t, d, 1) },
-		"returned": func() { d.keepIDs = false; wantTaken(t, d, 1); tx.reap() },
-	} {
+	for range 2 {
+		d.keepIDs = true
 		tx.mu.Lock()
-		n, done := 0, 0
-		for _, p := range []string{"2", "", "3"} {
-			if err := tx.submit(a, &outMsg{p: []byte(p), to: to, id: noID}, false); err != nil {
-				t.Fatal(err)
-			}
-			n++
+		if err := tx.submit(a, &outMsg{p: []byte("2"), to: to, id: noID}, false); err != nil {
+			t.Fatal(err)
 		}
-		meanwhile()
+		n, done := tx.appendMore(a, batchOf(to, "2", "", "3"), 1, 0)
+		if n != 3 {
+			t.Fatal(n)
+		}
+		wantTaken(t, d, 1)
 		if n, done = tx.commitBatch(n, done); n != 0 || done != 0 {
-			t.Errorf("%s: %d datagrams count as sent, %d as committed", name, n, done)
+			t.Errorf("%d datagrams count as sent, %d as committed", n, done)
 		}
 		tx.mu.Unlock()
 		if n, err := a.SendBatch(context.Background(), batchOf(to, "2", "", "3", "1")); n != 4 || err != nil {
 			t.Fatal(n, err)
 		}
 		if x := a.dests[to]; x.datagrams-len(d.unacked) != 4 || x.queued-len(d.unacked) != 3 {
-			t.Errorf("%s: %d datagrams of %d bytes are charged, with %d of another run", name, x.datagrams, x.queued, len(d.unacked))
+			t.Errorf("%d datagrams of %d bytes are charged, with %d of another run", x.datagrams, x.queued, len(d.unacked))
 		}
 		wantTaken(t, d, 4)
 		wantReceived(t, b, "1", "2", "", "3", "1")
@@ -122,38 +120,6 @@ func TestRunTakenInBatch(t *testing.T) {
 		mustSend(t, a, "1", b)
 	}
 	wantTaken(t, d, 1)
-}
-
-// TestSlotOfUncommitted: a destination whose run has come back may lose its slot to
-// another one although a batch has written frames for it. The frames are sent again.
-func TestSlotOfUncommitted(t *testing.T) {
-	d, a, b := pair(t, Options{Params: Params{Slots: 2}})
-	d.recording(t)
-	tx, to := &a.c.tx, b.LocalAddrPort()
-	mustSend(t, a, "1", b)
-	tx.mu.Lock()
-	tx.nslots = 2 // one of two, and the other one is in use
-	tx.slots[1] = &dest{sock: a, pending: 1}
-	err := tx.submit(a, &outMsg{p: []byte("2"), to: to, id: noID}, false)
-	wantTaken(t, d, 1)
-	other := tx.submit(a, &outMsg{p: []byte("3"), to: stuckAt(1), id: noID}, false)
-	n, done := tx.commitBatch(1, 0)
-	tx.slots[1] = nil
-	tx.publish()
-	tx.mu.Unlock()
-	if err != nil || !errors.Is(other, errOtherRun) || n != 0 || done != 0 {
-		t.Errorf("%v, %v, %d datagrams sent", err, other, n)
-	}
-	if a.dests[to] != nil || a.dests[stuckAt(1)] == nil {
-		t.Error("the idle destination has kept its slot")
-	}
-	d.step()
-	if n, err := a.SendBatch(context.Background(), batchOf(to, "2", "4")); n != 2 || err != nil {
-		t.Error(n, err)
-	}
-	wantTaken(t, d, 2)
-	wantReceived(t, b, "1", "2", "4")
-	wantIdle(t, a.c, a, b)
 }
 
 // TestRunOvertaken: nothing that is sent behind a message of another kind goes into the

@@ -42,14 +42,10 @@ type outMsg struct {
 	windows int // arena windows when it was found exhausted
 }
 
-// send queues m, waiting as the socket's deadline and ctx say.
-func (s *Socket) send(ctx context.Context, m *outMsg) error {
+// send queues m. It waits as the socket's deadline and ctx say, unless dontWait is set.
+func (s *Socket) send(ctx context.Context, m *outMsg, dontWait bool) error {
 	c, t := s.c, &s.c.tx
 	m.id = noID
-	dontWait, err := impatient(ctx)
-	if err != nil {
-		return opErr("send", m.to, err)
-	}
 	var w *waiter
 	for {
 		t.mu.Lock()
@@ -135,9 +131,6 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 	}
 	if m.inRun() {
 		return t.append(s, m, arm)
-	}
-	if t.cur != nil {
-		return errOtherRun
 	}
 	if m.id != noID && m.x.freed() { // while the ring was full
 		t.drop(m)
