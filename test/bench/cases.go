@@ -111,7 +111,9 @@ func allCases() []testCase {
 	in("rtt", trip("model", 64), trip("rds", 64).against("tcp-rtt"), trip("embedded", 64).against("rds-rtt"), trip("tcp", 64), trip("udp", 64), trip("seq", 64), trip("zmq", 64), trip("nats", 64), trip("aeron", 64), trip("ofi", 64), trip("ucx", 64))
 	modelSingle, single := singleCalls()
 	in("rate", flow("model", 64), flow("rds", 64).against("model-rate"), flow("embedded", 64).against("rds-rate"), flow("zmq", 64), flow("tcp", 64),
-		modelSingle, single,
+		modelSingle, modelSingle.with("model-rate-1-lock", "64 B one way, model, the same for threads at the same time: with a lock", func(c *testCase) {
+			c.args = []string{"single=locked"}
+		}), single,
 		flow("tcp", 64).with("tcp-batch", "64 B one way, TCP, 64 KiB a write", func(c *testCase) { c.client = "net-batch" }),
 		flow("udp", 64), flow("seq", 64), flow("nats", 64), flow("aeron", 64), flow("ofi", 64), flow("ucx", 64))
 	in("calls", callCases()...)

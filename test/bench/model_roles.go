@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/rdsd/rdsd/test/bench/model"
@@ -131,19 +132,32 @@ func modelRun(w *worker.Worker) int {
 	return batch(w.Int("size"))
 }
 
+// modelLock returns the lock that an application has to take and whether it has to: one that other
+// threads could use as well.
+func modelLock(w *worker.Worker) (mu *sync.Mutex, on bool) {
+	return new(sync.Mutex), w.Get("single") == "locked"
+}
+
 func modelSource(w *worker.Worker) error {
 	a, err := newModelApp(w)
 	if err != nil {
 		return err
 	}
 	p, n := make([]byte, w.Int("size")), modelRun(w)
+	mu, locked := modelLock(w)
 	return w.Serve(func() error {
 		runtime.LockOSThread()
 		for {
+			if locked {
+				mu.Lock()
+			}
 			for range n {
 				a.Send(p)
 			}
 			a.Publish()
+			if locked {
+				mu.Unlock()
+			}
 			w.Msgs.Add(uint64(n))
 		}
 	})
@@ -155,9 +169,13 @@ func modelSink(w *worker.Worker) error {
 		return err
 	}
 	p, n := make([]byte, w.Int("size")), modelRun(w)
+	mu, locked := modelLock(w)
 	return w.Count(func() error {
 		runtime.LockOSThread()
 		for {
+			if locked {
+				mu.Lock()
+			}
 			a.Wait()
 			k := 0
 			for ; k < n; k++ {
@@ -166,6 +184,9 @@ func modelSink(w *worker.Worker) error {
 				}
 			}
 			a.Release()
+			if locked {
+				mu.Unlock()
+			}
 			w.Msgs.Add(uint64(k))
 		}
 	})
