@@ -98,6 +98,28 @@ func (f *flow) sendApart() {
 	}
 }
 
+// sendByTurns sends to two destinations by turns, with a call for each message.
+func (f *flow) sendByTurns() {
+	to := [...]netip.AddrPort{f.to.LocalAddrPort(), f.from.LocalAddrPort()}
+	for i := range batch {
+		if _, err := f.from.SendTo(f.p, to[i%2]); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+func (f *flow) recvBoth() {
+	for i := range batch {
+		s := f.to
+		if i >= batch/2 {
+			s = f.from
+		}
+		if n, _, err := s.RecvFrom(f.buf); err != nil || n != len(f.p) {
+			f.t.Fatal(n, err)
+		}
+	}
+}
+
 // sendAround sends to two destinations by turns, in batches.
 func (f *flow) sendAround() {
 	for i := range f.out {
@@ -257,6 +279,8 @@ func benchmarkFlow(b *testing.B, n int, send, recv func(*flow)) {
 
 func BenchmarkSendToRecvFrom64(b *testing.B) { benchmarkFlow(b, 64, (*flow).send, (*flow).recv) }
 func BenchmarkSendToRecvFrom4K(b *testing.B) { benchmarkFlow(b, 4096, (*flow).send, (*flow).recv) }
+func BenchmarkByTurns64(b *testing.B)        { benchmarkFlow(b, 64, (*flow).sendByTurns, (*flow).recvBoth) }
+func BenchmarkApart64(b *testing.B)          { benchmarkFlow(b, 64, (*flow).sendApart, (*flow).recv) }
 func BenchmarkBatch64(b *testing.B) {
 	benchmarkFlow(b, 64, (*flow).sendMsgs, (*flow).recvMsgs)
 }

@@ -15,7 +15,9 @@ var _ = krds.Provide(func(s any) krds.Socket { return kernelSocket{s.(*Socket)} 
 type kernelSocket struct{ *Socket }
 
 func (s kernelSocket) Recv(m any, peek bool) (assembly time.Duration, err error) {
-	return s.recvInto(DontWait, m.(*Received), peek)
+	s.c.rx.mu.Lock()
+	assembly, err = s.recvInto(DontWait, m.(*Received), peek, true)
+	return assembly, recvError(err)
 }
 
 // congMonitor is what a socket knows about congestion that its sends met. Guarded by

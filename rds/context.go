@@ -51,7 +51,7 @@ func (s *Socket) wakeReceivers(ctx context.Context) (stop func() bool) {
 
 // recvError wraps err in an opError, unless it is one.
 func recvError(err error) error {
-	if _, is := err.(*opError); is {
+	if _, is := err.(*opError); is || err == nil {
 		return err
 	}
 	return opErr("recv", netip.AddrPort{}, err)
@@ -89,7 +89,8 @@ func (s *Socket) Messages(ctx context.Context) iter.Seq2[*Received, error] {
 		for {
 			n, err := 0, ctx.Err()
 			if err == nil {
-				n, err = s.recv(ctx, receive{p: buf, e: &e, trace: &m.Traceparent, whole: true, woken: true})
+				s.c.rx.mu.Lock()
+				n, err = s.recv(ctx, receive{p: buf, e: &e, trace: &m.Traceparent, whole: true, woken: true}, false)
 			}
 			switch {
 			case err == errLonger:

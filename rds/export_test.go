@@ -33,6 +33,10 @@ func tryRecv(s *Socket, p []byte) (int, netip.AddrPort, error) {
 func look(ctx context.Context, s *Socket, m *Received) error { return recvOr(ctx, s, m, true) }
 
 func recvOr(ctx context.Context, s *Socket, m *Received, peek bool) error {
-	_, err := s.recvInto(ctx, m, peek)
-	return err
+	dontWait, err := impatient(ctx)
+	if err == nil {
+		s.c.rx.mu.Lock()
+		_, err = s.recvInto(ctx, m, peek, dontWait)
+	}
+	return recvError(err)
 }

@@ -89,17 +89,19 @@ func (in *inRun) copyTo(m *Received, f []byte) {
 
 // recvAgain takes the next datagram of the run that is being received, and reports whether it has.
 // It does so where the datagram only has to be copied. As others are left behind it, and its caller
-// has woken for none of them, nobody has to be woken in its place. It leaves everything else to recv.
-func (s *Socket) recvAgain(m *Received) (ok bool) {
+// has woken for none of them, nobody has to be woken in its place. It leaves everything else to recv,
+// for which it keeps rx.mu locked.
+func (s *Socket) recvAgain(m *Received) bool {
 	r, in := &s.c.rx, &s.in
 	r.mu.Lock()
 	f, rest, whole := frames.Next(in.rest)
 	if whole && len(rest) > in.told && !s.closed.Load() && !s.rdl.expired.Load() {
 		in.copyTo(m, f)
-		in.rest, ok = rest, true
+		in.rest = rest
+		r.mu.Unlock()
+		return true
 	}
-	r.mu.Unlock()
-	return ok
+	return false
 }
 
 // takeNext takes the next message of s if there is one: its event into e, and as much of

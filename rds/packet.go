@@ -80,6 +80,7 @@ func (s *Socket) Send(ctx context.Context, m *Message) (opID uint64, err error) 
 	o.p, o.to = m.Payload, m.Addr
 	if !m.plain() {
 		o.x = m
+		s.c.tx.mu.Lock()
 	} else if s.sendAgain(m.Payload, m.Addr) {
 		return 0, nil
 	}

@@ -19,14 +19,11 @@ type receive struct {
 }
 
 // recv receives one message: its event into a.e, and as much of its payload as fits
-// into a.p. n is how much that was. It waits as the socket's deadline and ctx say.
-func (s *Socket) recv(ctx context.Context, a receive) (n int, err error) {
-	dontWait, err := impatient(ctx)
-	if err != nil {
-		return 0, err
-	}
+// into a.p. n is how much that was. It waits as the socket's deadline and ctx say, unless dontWait is
+// set. rx.mu is held, and released inside.
+func (s *Socket) recv(ctx context.Context, a receive, dontWait bool) (n int, err error) {
 	var w *waiter
-	for {
+	for ; ; s.c.rx.mu.Lock() {
 		n, done, err := s.tryRecv(a)
 		switch {
 		case done || err != nil:
@@ -65,10 +62,9 @@ func (s *Socket) endRecv(w **waiter) {
 
 // tryRecv takes one message if there is one. If a deadline, a close or the message's
 // length ends the receive instead, it wakes another receiver in place of this one. With
-// errLonger n is the length of the message.
+// errLonger n is the length of the message. rx.mu is held, and released inside.
 func (s *Socket) tryRecv(a receive) (n int, done bool, err error) {
 	r := &s.c.rx
-	r.mu.Lock()
 	if s.closed.Load() {
 		r.mu.Unlock()
 		return 0, false, errRecvClosed
@@ -223,7 +219,7 @@ func (s *Socket) RecvFrom(p []byte) (n int, from netip.AddrPort, err error) {
 		return m.N, m.Addr, nil
 	}
 	var e shm.Event
-	if n, err = s.recv(context.Background(), receive{p: p, e: &e}); err != nil {
+	if n, err = s.recv(context.Background(), receive{p: p, e: &e}, false); err != nil {
 		return 0, netip.AddrPort{}, err
 	}
 	return n, source(&e), nil
@@ -234,19 +230,20 @@ func (s *Socket) RecvFrom(p []byte) (n int, from netip.AddrPort, err error) {
 // has ended already, it takes no message. With DontWait it does not wait: ErrWouldBlock. It
 // allocates only if it has to wait and ctx can end.
 func (s *Socket) Recv(ctx context.Context, m *Received) error {
-	if _, err := impatient(ctx); err == nil && s.recvAgain(m) {
-		return nil
+	dontWait, err := impatient(ctx)
+	if err == nil && !s.recvAgain(m) {
+		_, err = s.recvInto(ctx, m, false, dontWait)
 	}
-	_, err := s.recvInto(ctx, m, false)
-	return err
+	return recvError(err)
 }
 
-// recvInto is Recv, of a message that stays in the queue if peek is set.
-func (s *Socket) recvInto(ctx context.Context, m *Received, peek bool) (assembly time.Duration, err error) {
+// recvInto is recv into m, of a message that stays in the queue if peek is set. rx.mu is held, and
+// released inside.
+func (s *Socket) recvInto(ctx context.Context, m *Received, peek, dontWait bool) (assembly time.Duration, err error) {
 	var e shm.Event
-	n, err := s.recv(ctx, receive{p: m.Payload, e: &e, trace: &m.Traceparent, peek: peek})
+	n, err := s.recv(ctx, receive{p: m.Payload, e: &e, trace: &m.Traceparent, peek: peek}, dontWait)
 	if err != nil {
-		return 0, recvError(err)
+		return 0, err
 	}
 	describe(m, &e, n)
 	return time.Duration(e.Assembly), nil

@@ -99,19 +99,26 @@ func (r *outRun) put(p []byte) {
 	r.fresh = min(len(p), 1)
 }
 
-// sendAgain sends a plain datagram to where the last one went, and reports whether it has. It does
-// so where the datagram needs no more than its frame and a new state of the run that is there. It
-// leaves everything else to send.
-func (s *Socket) sendAgain(p []byte, to netip.AddrPort) (ok bool) {
+// sendAgain sends a plain datagram and reports whether it has. It does so where the datagram needs
+// no more than its frame and a new state of the run that is there. It leaves everything else to send,
+// for which it keeps tx.mu locked.
+func (s *Socket) sendAgain(p []byte, to netip.AddrPort) bool {
 	t := &s.c.tx
 	t.mu.Lock()
 	d, may := s.lastDest, !s.closed.Load() && s.state() == nil && !s.wdl.expired.Load() && len(p) <= min(runMax, s.sndbuf) && s.room()
-	if may && d != nil && d.to == to && d.clear() && d.run.takes(s, len(p)) {
-		d.run.put(p)
-		ok = t.commitTo(d)
+	if d == nil || d.to != to {
+		if d = s.nearest(&to); d != nil {
+			d.used, s.lastDest = true, d
+		}
 	}
-	t.mu.Unlock()
-	return ok
+	if may && d != nil && d.clear() && d.run.takes(s, len(p)) {
+		d.run.put(p)
+		if t.commitTo(d) {
+			t.mu.Unlock()
+			return true
+		}
+	}
+	return false
 }
 
 // appendMore goes on with ms where the last append of this call of the application ended: it

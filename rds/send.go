@@ -42,13 +42,13 @@ type outMsg struct {
 	windows int // arena windows when it was found exhausted
 }
 
-// send queues m. It waits as the socket's deadline and ctx say, unless dontWait is set.
+// send queues m. It waits as the socket's deadline and ctx say, unless dontWait is set. tx.mu is
+// held, and released inside.
 func (s *Socket) send(ctx context.Context, m *outMsg, dontWait bool) error {
 	c, t := s.c, &s.c.tx
 	m.id = noID
 	var w *waiter
-	for {
-		t.mu.Lock()
+	for ; ; t.mu.Lock() {
 		err := t.submit(s, m, w != nil)
 		for !t.commitRun() { // the next run is not visible before it is committed
 			if err = t.submit(s, m, w != nil); err != nil {

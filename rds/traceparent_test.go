@@ -44,7 +44,7 @@ func TestTraceparent(t *testing.T) {
 		}
 	}
 	for i := range ms {
-		if _, err := b.recvInto(bg(), &one, true); err != nil {
+		if err := look(bg(), b, &one); err != nil {
 			t.Fatal(err)
 		}
 		check(i, &one)

@@ -20,6 +20,7 @@ func TestWakeUpForAnother(t *testing.T) {
 			w := b.enter(wantMessage, false)
 			v := b.enter(wantMessage, false)
 			for _, r := range []*waiter{w, v} { // both look again, and find nothing
+				b.c.rx.mu.Lock()
 				if _, done, err := b.tryRecv(receive{p: p, e: &e}); done || err != nil || r.signalled.Load() {
 					t.Fatal(done, err)
 				}
@@ -27,6 +28,7 @@ func TestWakeUpForAnother(t *testing.T) {
 			mustSend(t, a, "1", b)
 			synctest.Wait()
 			// w looks once more before it parks, and finds the first message.
+			b.c.rx.mu.Lock()
 			if n, done, err := b.tryRecv(receive{p: p, e: &e, peek: peek}); !done || err != nil || string(p[:n]) != "1" {
 				t.Fatal(n, done, err)
 			}
