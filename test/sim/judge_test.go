@@ -60,7 +60,7 @@ func (o *op) judge(s rds.Completion) {
 			fail("on one host all is known")
 		}
 	case rds.Dropped:
-		if o.writes() && o.fits() && !o.done && o.reachable() && !crashed && o.granted {
+		if o.writes() && o.r.words == nil && o.fits() && !o.done && o.reachable() && !crashed && o.granted {
 			o.spoil()
 		}
 	case rds.RemoteError:
