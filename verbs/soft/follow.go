@@ -244,12 +244,6 @@ func (j *job) place(b []byte) {
 	j.placed += len(b)
 }
 
-func scatter(b []byte, ps []piece) {
-	for i := range ps {
-		b = b[copy(ps[i].mem, b):]
-	}
-}
-
 // followed takes over where the thread of j has stopped.
 func (q *qp) followed(j *job) {
 	d, x := q.dev, &q.rx

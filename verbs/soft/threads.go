@@ -1,11 +1,9 @@
 package soft
 
 import (
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -168,41 +166,6 @@ func finish(frames []frame, ps []piece, crc, aside bool) {
 		ps = ps[f.pieces:]
 	}
 }
-
-func gather(b []byte, ps []piece) {
-	for i := range ps {
-		b = b[copy(b, ps[i].mem):]
-	}
-}
-
-// moveAside is gather or scatter by a system call: a thread that waits in it for a page keeps neither a processor
-// of the runtime nor the garbage collector. It returns false if it has not copied everything: memory
-// is gone, which a copy replaces (see package guard), or the system call is not allowed.
-func moveAside(trap uintptr, b []byte, ps []piece) bool {
-	if notAllowed.Load() {
-		return false
-	}
-	var iov [maxSGE + 1]unix.Iovec
-	n := 0
-	for i := range ps {
-		iov[1+i].Base = unsafe.SliceData(ps[i].mem)
-		iov[1+i].SetLen(len(ps[i].mem))
-		n += len(ps[i].mem)
-	}
-	iov[0].Base = unsafe.SliceData(b)
-	iov[0].SetLen(n)
-	got, _, e := unix.Syscall6(trap, self,
-		uintptr(unsafe.Pointer(&iov[0])), 1, uintptr(unsafe.Pointer(&iov[1])), uintptr(len(ps)), 0)
-	if e == unix.EPERM || e == unix.ENOSYS {
-		notAllowed.Store(true)
-	}
-	return e == 0 && int(got) == n
-}
-
-var (
-	self       = uintptr(os.Getpid())
-	notAllowed atomic.Bool // process_vm_readv was refused
-)
 
 // aside reports whether a frame with payload ps is for a thread. Those of memory windows are not: a
 // window ends at once.
