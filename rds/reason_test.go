@@ -13,6 +13,7 @@ import (
 // is so; one that failed does not.
 func TestTimeoutReason(t *testing.T) {
 	d, a, b := pair(t, Options{})
+	d.recording(t)
 	if err := a.sendOpening(d, b, new([]string)); err != nil {
 		t.Fatal(err)
 	}
