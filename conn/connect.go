@@ -141,6 +141,9 @@ func (c *Conn) attemptFailed(err error) {
 	c.why = err
 	c.stats.ConnectFailed++
 	c.host.Trace(c, EventConnectFailed, err)
+	if !errors.Is(err, ErrRejected) {
+		c.later = 0
+	}
 	if !errors.Is(err, ErrLater) && c.halt.missed() {
 		c.clearCong()
 	}

@@ -95,6 +95,32 @@ func TestBusyRejections(t *testing.T) {
 	})
 }
 
+// TestLaterEnds: a peer that rejected for a while, was away and then does so again has just begun to.
+func TestLaterEnds(t *testing.T) {
+	s := newScript(t).up()
+	s.c.Halt(s.now)
+	s.run()
+	s.c.Resume(s.now)
+	for _, err := range []error{verbs.ErrBusy, errors.New("no answer"), verbs.ErrBusy} {
+		s.run()
+		if s.c.State() != Connecting {
+			s.now = s.c.NextTimeout()
+			s.c.Tick(s.now)
+			s.run()
+		}
+		s.request()
+		s.now += s.c.cfg.ConnectTimeout - 1
+		typ := verbs.CMRejected
+		if err != verbs.ErrBusy {
+			typ = verbs.CMUnreachable
+		}
+		s.c.HandleCM(s.now, &verbs.CMEvent{Type: typ, QP: s.c.link.qp, Err: err})
+		if last := s.c.Info().LastError; errors.Is(last, ErrLater) != (err == verbs.ErrBusy) {
+			t.Errorf("%v: %v", err, last)
+		}
+	}
+}
+
 // laterFor has a peer reject each attempt for a while only. Each error has why, if that is not nil.
 func laterFor(t *testing.T, why error, reject func(*script)) {
 	s := newScript(t, func(c *Config) { c.MaxBackoff = 1e8 }).up()

@@ -107,3 +107,18 @@ func TestAnsweredDoesNotAsk(t *testing.T) {
 		}
 	}
 }
+
+// TestProbeOfEchoes: a Probe that finds something outstanding has the next message ask, also if that has been acked before.
+func TestProbeOfEchoes(t *testing.T) {
+	s := newScript(t).up()
+	for i := range 3 {
+		s.msg("x")
+		s.run()
+		if fs := s.frames(); len(fs) != 1 || fs[0].Flags&wire.FlagAckRequired == 0 {
+			t.Fatalf("message %d does not ask: %+v", i, fs)
+		}
+		s.c.Probe()
+		s.send(s.data("answer", func(h *wire.Header) { h.Ack = s.c.out.nextTx - 1 }))
+		s.frames()
+	}
+}

@@ -132,14 +132,15 @@ func (t *tx) appendMore(s *Socket, ms []Message, n, done int) (int, int) {
 			return n, done
 		}
 		d := s.nearest(&ms[n].Addr)
-		if d == nil || d == t.cur || len(ms[n].Payload) > runMax || !d.run.takes(s, len(ms[n].Payload)) {
+		if d == nil || d == t.cur || len(ms[n].Payload) > runMax {
 			return n, done
 		}
 		if !t.commitRun() {
 			return done, done // as in commitBatch
 		}
 		done = n
-		if t.hinders(s, d) != nil { // it may take in messages, so nothing is uncommitted
+		// The first may take in messages, d's run among them, so nothing is uncommitted.
+		if t.hinders(s, d) != nil || !d.run.takes(s, len(ms[n].Payload)) {
 			return n, done
 		}
 		d.used = true

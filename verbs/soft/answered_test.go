@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -121,3 +122,41 @@ func TestStranger(t *testing.T) {
 }
 
 func failedAllow(s *Stats) uint64 { return s.HandshakeRefused }
+
+// TestPartShares: hosts that are turned away and do not leave take no other host's last word.
+func TestPartShares(t *testing.T) {
+	h := newHost(t, Options{LingerTimeout: time.Minute})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	part := func(from string) (word string) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := d.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		in, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.dev.ctl.part(in, []byte("no"))
+		in.Close()
+		b, _ := io.ReadAll(c)
+		return string(b)
+	}
+	for _, from := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"} {
+		for range maxLinger / 2 {
+			part(from)
+		}
+	}
+	if got := part("127.0.0.5"); got != "no" {
+		t.Errorf("another host is told %q", got)
+	}
+	h.dev.Close()
+	if n := h.dev.ctl.parting.free; n != maxLinger/2 {
+		t.Errorf("%d of %d places are free at the end", n, maxLinger/2)
+	}
+}

@@ -363,7 +363,7 @@ func (d *Device) Reject(id verbs.RequestID, private []byte) error {
 		closeFD(r.fd)
 		return nil // the peer is gone; there is nobody left to refuse
 	}
-	d.ctl.lingerFor(r.fd, nil, true)
+	d.ctl.lingerFor(r.fd, nil, true, func() {})
 	return nil
 }
 

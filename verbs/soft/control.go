@@ -26,7 +26,9 @@ type control struct {
 	fd    int
 	stats Stats // only the Handshake counters, atomically
 	wg    sync.WaitGroup
-	slots *places // of incoming connections in set-up
+
+	slots   *places // of incoming connections in set-up
+	parting *places // of those that are turned away with a word
 
 	pending atomic.Bool // results is not empty
 
@@ -64,7 +66,7 @@ func newControl(opt *Options) (*control, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	return &control{opt: opt, fd: fd, slots: newPlaces(opt.MaxHandshakes),
+	return &control{opt: opt, fd: fd, slots: newPlaces(opt.MaxHandshakes), parting: newPlaces(maxLinger / 2),
 		conns: map[io.Closer]struct{}{}, dying: map[*os.File]struct{}{}}, nil
 }
 

@@ -207,17 +207,19 @@ func (c *control) answerPlain(tcp net.Conn, private []byte) {
 }
 
 // part closes tcp behind last, in a way that lets the peer read it, unless too many
-// connections are being closed that way.
+// connections, or too many of its source, are being closed that way.
 func (c *control) part(tcp net.Conn, last []byte) {
-	c.mu.Lock()
-	crowded := len(c.dying) >= maxLinger/2
-	c.mu.Unlock()
-	if crowded {
+	src := addrOf(tcp.RemoteAddr()).Addr()
+	if !c.parting.take(src) {
 		return
 	}
-	if fd, err := c.detach(tcp); err == nil {
-		c.linger(fd, last)
+	done := func() { c.parting.give(src) }
+	fd, err := c.detach(tcp)
+	if err != nil {
+		done()
+		return
 	}
+	c.lingerFor(fd, last, false, done)
 }
 
 // tlsFailure returns err of a failed handshake, with what to do about it.

@@ -14,12 +14,12 @@ const maxLinger = 256
 // linger delivers last and closes the connection in order: it sends a FIN and waits
 // for the peer's, and reads and drops what still arrives. Otherwise the kernel would
 // answer that with a reset, and the peer might lose what it has not read.
-func (c *control) linger(fd int, last []byte) { c.lingerFor(fd, last, false) }
+func (c *control) linger(fd int, last []byte) { c.lingerFor(fd, last, false, func() {}) }
 
 // lingerFor is linger. With peerFirst the FIN waits for the peer's, within the time
 // limit. After a rejection the peer closes anyway, and Linux siw loses the reply if
-// a FIN comes in the same segment.
-func (c *control) lingerFor(fd int, last []byte, peerFirst bool) {
+// a FIN comes in the same segment. It calls done at the end.
+func (c *control) lingerFor(fd int, last []byte, peerFirst bool, done func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || len(c.dying) >= maxLinger {
@@ -28,6 +28,7 @@ func (c *control) lingerFor(fd int, last []byte, peerFirst bool) {
 			_, _ = unix.SendmsgN(fd, last, nil, nil, ioFlags)
 		}
 		unix.Close(fd)
+		done()
 		return
 	}
 	_ = unix.SetNonblock(fd, true) // os.NewFile then uses the poller
@@ -40,6 +41,7 @@ func (c *control) lingerFor(fd int, last []byte, peerFirst bool) {
 			delete(c.dying, f)
 			c.mu.Unlock()
 			f.Close()
+			done()
 		}()
 		if _, err := f.Write(last); err != nil {
 			return

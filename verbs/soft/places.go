@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// places are for incoming connections in set-up. A source gets one more while it has
+// places are for incoming connections in set-up, or being turned away. A source gets one more while it has
 // fewer than are free. So one source alone has at most half of them, and the next
 // one finds some. Any goroutine may use it.
 type places struct {
