@@ -89,7 +89,7 @@ var olderScenario = &scenario{
 		o.halt, o.succeed, o.crash = pick(r, 5, 20), true, max(o.crash, 2)
 	},
 	play: func(w *world) { w.run() },
-	seen: []string{"a path rejected", "not taken over because of paths", "taken over by an older one", "an older one was taken over"},
+	seen: []string{"not taken over because of paths", "taken over by an older one", "an older one was taken over"},
 }
 
 // TestSimPathsOlder: beside daemons that know one path, and in their place, nothing is lost, doubled, put out of order or unknown
