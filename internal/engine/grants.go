@@ -268,6 +268,9 @@ func (ks *keyTable) grantAgain(t *txMsg) {
 func (ks *keyTable) regrant(p *peer, t *ctlMsg) {
 	r := t.region
 	if r == nil {
+		if t.m.Internal == wire.TypeRevoke && t.rkey != 0 { // the former instance may have heard the others of its request
+			(&wire.Revoke{RKey: t.rkey, Lanes: 1}).Append(t.m.Data[:0])
+		}
 		return
 	}
 	_, err := ks.grantTo(p, r, t.port)

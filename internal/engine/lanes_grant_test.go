@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
@@ -42,6 +43,21 @@ func TestGrantInItsLane(t *testing.T) {
 		}
 	}
 	w.clean(c[:]...)
+}
+
+// TestRevokeOfFormer: a REVOKE on several lanes that waits for a daemon which has gone is one by itself for the next: that
+// would wait for the others, which its predecessor has heard, and keep the key for ever.
+func TestRevokeOfFormer(t *testing.T) {
+	w, _, _ := lanePair(t, Config{})
+	e := w.es[0]
+	p := e.peers.all[0]
+	e.peers.sendRevoke(p, wire.TypeRevoke, 77, 2)
+	e.dirty.touch(p)
+	e.peers.voidGrants(p.remote)
+	w.run()
+	if n := w.es[1].peers.all[0].grants.Len(); n != 0 {
+		t.Errorf("the next daemon keeps %d keys", n)
+	}
 }
 
 // TestReleaseWhileAway: a GRANT that was posted on a connection that broke is not
