@@ -34,9 +34,10 @@ func (o *outbox) askAck(p *msg.Track, n int) {
 }
 
 // askEvery: the first message of a connection asks for an ack, then every one
-// behind askEvery others, as the kernel's (send.c, max_unacked_packets). The count starts
-// anew when the peer has acked every message: the peer's own messages have carried the acks,
-// so no frame is needed for an ack alone. Messages sent again always ask. A run counts as its datagrams, and asks if one of them would:
+// behind askEvery others, as the kernel's (send.c, max_unacked_packets). Other than there the count
+// starts anew when the peer has acked every message: as long as its own messages carry the acks, it
+// needs no frame for one alone. Messages sent again always ask. A run counts as its datagrams, and
+// asks if one of them would:
 // so acks are as frequent as if each had been sent by itself, but for those that one
 // ack of the whole run saves. Long datagrams are acked by Config.AckBytes, in runs or
 // not.

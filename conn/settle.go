@@ -150,7 +150,7 @@ func (c *Conn) handleAck(ack uint64) {
 		if !c.settling.on {
 			c.settle()
 		}
-		if c.out.unacked.N == 0 && c.out.untilAsk > 0 { // else the next message is to ask
+		if c.out.unacked.N == 0 && c.out.untilAsk > 0 { // 0: the next message asks, as Probe wants
 			c.out.untilAsk = askEvery
 		}
 	}

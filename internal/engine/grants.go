@@ -265,10 +265,11 @@ func (ks *keyTable) grantAgain(t *txMsg) {
 // operation with the key would cost both hosts the connection. t keeps its place,
 // because the peer may wait for it (conn.Conn.Withdraw), and becomes a REVOKE of the key.
 // If t was made for a message with the cookie, that comes next (grantAgain).
+// A REVOKE that waits is one by itself for the new instance, whose predecessor may have heard the others.
 func (ks *keyTable) regrant(p *peer, t *ctlMsg) {
 	r := t.region
 	if r == nil {
-		if t.m.Internal == wire.TypeRevoke && t.rkey != 0 { // the former instance may have heard the others of its request
+		if t.m.Internal == wire.TypeRevoke && t.rkey != 0 {
 			(&wire.Revoke{RKey: t.rkey, Lanes: 1}).Append(t.m.Data[:0])
 		}
 		return

@@ -20,7 +20,7 @@ func groupH() []statement {
 		{n: 135, kind: "k", by: byCodec, text: "a probe from port 1 with NPATHS 8 is answered to port 1 with NPATHS; none means 1", check: pathProbeIsAnswered},
 		{n: 136, kind: "r", by: byCodec, text: "NPATHS of 0, above 8 or no power of two is clamped", check: pathCountIsClamped},
 		{n: 137, kind: "k", by: byPeer, text: "no probe from port 1 is ever sent on IB", check: noProbeOnIB},
-		{n: 138, kind: "k", by: byPeer, text: "the first message has ACK_REQUIRED, then every 9th; retransmissions always", check: ackRequiredPattern},
+		{n: 138, kind: "k", by: byPeer, text: "the first message has ACK_REQUIRED, then every 9th while not all are acked; retransmissions always", check: ackRequiredPattern},
 		{n: 139, kind: "k", by: byPeer, text: "a frame with ACK_REQUIRED is acked at once, without reverse traffic", check: requiredAckAtOnce},
 		{n: 140, kind: "k", by: byPeer, text: "an ack frame has ports 0, length 48, sequence 0, the right h_ack; it is not delivered and not acked", check: ackFrameForm},
 		{n: 141, kind: "k", by: byPeer, text: "data frames carry the latest ack", check: dataCarriesAck},

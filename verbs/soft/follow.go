@@ -120,26 +120,27 @@ func (j *job) read() {
 	}
 }
 
-// open opens the whole records among n bytes.
+// open opens the whole records among the first n bytes of records into the stage.
 func (j *job) open(n int) {
 	x, b := j.x, j.records[:n]
-	for j.err == nil {
+	for {
 		size, err := tls13.RecordLen(b)
-		if err == nil && (size == 0 || len(b) < size) {
+		if err != nil || size == 0 || len(b) < size {
+			j.err = err
 			break
 		}
-		if err == nil {
-			if n, err = j.tls.In.Open(x.stage[x.w:], b[:size]); err == nil {
-				x.w += n
-				b = b[size:]
-			}
+		k, err := j.tls.In.Open(x.stage[x.w:], b[:size])
+		if err != nil {
+			j.err = err
+			break
 		}
-		j.err = err
+		x.w += k
+		b = b[size:]
 	}
 	j.rest = copy(j.records, b)
 }
 
-// recordsMissing is missing with what records add, and with what is there of them. It is at least a record.
+// recordsMissing is missing for TLS: up to where in records a thread reads. The record at hand ends there or before.
 func (j *job) recordsMissing() int {
 	n := j.x.missing()
 	n += (n/tls13.MaxPlain + 2) * tls13.Overhead

@@ -89,7 +89,7 @@ func (l *limiter) allow(now int64, a netip.Addr) bool {
 	return true
 }
 
-// succeeded gives back the tokens of a's handshake. A source without buckets has spent the common one's.
+// succeeded gives back the tokens of a's handshake. A source beyond maxSources gets none back.
 func (l *limiter) succeeded(now int64, a netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,7 +24,7 @@ type secure struct {
 	batch  int
 
 	rest   []byte // a part of a record that came last, lent by the device
-	closed bool   // nothing comes behind that: close_notify did
+	closed bool   // close_notify has come, and nothing behind it counts
 }
 
 const (
@@ -52,7 +52,7 @@ func (d *Device) scratchOf() []byte {
 }
 
 // seal makes records of segs, from byte off on, in b, of at most sealBatch, and returns the
-// lengths of both. content is memory for a record's. A payload of a record or more begins one, so that the peer can
+// lengths of both. content is memory for the content of one. A payload of a record or more begins one, so that the peer can
 // open it into its place, and no record is shorter because the batch ends. The content is copied, because it has to end in
 // a byte for its type, and to memory that stays in the first cache.
 func (s *secure) seal(b, content []byte, segs []piece, off int) (sealed, plain int, err error) {
@@ -311,7 +311,8 @@ func (q *qp) insecure(err error) {
 	var e *tls13.Error
 	switch {
 	case err == tls13.ErrClosed:
-		if q.tls.closed = true; q.intake.reads() && !q.held {
+		q.tls.closed = true
+		if q.intake.reads() && !q.held { // else behind what waits, see receiveSealed
 			q.ended()
 		}
 	case errors.As(err, &e):

@@ -56,7 +56,7 @@ type job struct {
 	pieces []piece // memory that it touches
 	io     scratch
 	n      int // bytes that were written, of TLS their content, or read
-	calls  int
+	calls  int // of the kernel
 	err    error
 	back   func()      // what the owner is to run then
 	enough atomic.Bool // it is to begin nothing more
