@@ -22,7 +22,7 @@ type Config struct {
 	Spin       time.Duration
 	Wait       wait.Strategy
 	CPUs       []CPURange // of the engine's thread; empty: all
-	IOThreads  int        // io.threads
+	IOThreads  int        // io.threads; AutoThreads: see Threads
 	// RecvHardCap is in bytes per socket.
 	RecvHardCap uint64
 	Ping        Ping
@@ -158,6 +158,7 @@ func Default() Config {
 		Listen:      []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})},
 		Port:        18634,
 		CRC:         CRCAuto,
+		IOThreads:   AutoThreads,
 		Spin:        50 * time.Microsecond,
 		RecvHardCap: 4 << 20,
 		Ping:        PingAnswer,

@@ -79,7 +79,7 @@ rules = ["allow uid=7 gid=9 address=127.0.0.0/8 port=4000-4999", "deny address=:
 	want := Config{
 		Socket: "/tmp/x.sock", SocketMode: 0o600,
 		Listen: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("fd00::1")},
-		Port:   1234, CRC: CRCOn, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff, Transport: TransportVerbs,
+		Port:   1234, CRC: CRCOn, IOThreads: AutoThreads, Spin: time.Millisecond, RecvHardCap: 2 << 20, Ping: PingIgnore, Congestion: CongestionSystem, Sandbox: SandboxOff, Transport: TransportVerbs,
 		TransportRules: []TransportRule{{Transport: TransportSoft, Local: netip.MustParsePrefix("127.0.0.2/32"), Peer: netip.MustParsePrefix("127.0.0.0/8")}, {Transport: TransportAuto}},
 		Stats:          "/tmp/x.stats",
 		Peers:          Peers{Allow: []Allowed{{Net: netip.MustParsePrefix("10.0.0.0/24")}, {Net: netip.MustParsePrefix("fd00::/64")}, {Name: "hostb"}}, Control: 5000, Messages: 0, Bytes: 100 << 20, Silence: 45 * time.Second, Paths: 4, Explain: ExplainOn, Kernel: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/32")}},
@@ -282,6 +282,31 @@ func TestSecured(t *testing.T) {
 			if got := c.WantsTLS(netip.MustParseAddr(addr)); got != want {
 				t.Errorf("%s, certificate %q: %s wants TLS: %v", tc.mode, tc.cert, addr, got)
 			}
+		}
+	}
+}
+
+// Without a number there are threads for the CPUs beyond two, which only help.
+func TestThreads(t *testing.T) {
+	for cpus, want := range map[int]int{1: 0, 2: 0, 3: 1, 6: 4, 64: 4} {
+		c := Default()
+		if n, spill := c.Threads(cpus); n != want || !spill {
+			t.Errorf("%d CPUs: %d threads, spill %v", cpus, n, spill)
+		}
+		if err := c.parse("f", []byte("io.threads = 3"), Origins{}); err != nil {
+			t.Fatal(err)
+		}
+		if n, spill := c.Threads(cpus); n != 3 || spill {
+			t.Errorf("%d CPUs, 3 threads wanted: %d threads, spill %v", cpus, n, spill)
+		}
+		if err := c.parse("f", []byte(`io.threads = "auto"`), Origins{}); err != nil || c.IOThreads != AutoThreads {
+			t.Errorf("auto: %d, %v", c.IOThreads, err)
+		}
+	}
+	for _, bad := range []string{"17", "-1", `"many"`} {
+		c := Default()
+		if err := c.parse("f", []byte("io.threads = "+bad), Origins{}); err == nil || !strings.Contains(err.Error(), `allowed: "auto" or a number from 0 to 16`) {
+			t.Errorf("%s: %v", bad, err)
 		}
 	}
 }

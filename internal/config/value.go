@@ -68,6 +68,9 @@ func text(p *string) value {
 	}, func() string { return *p })
 }
 
+// choice and number are not inlined, so that keys do not have a copy each.
+//
+//go:noinline
 func choice[T ~string](p *T, allowed ...T) value {
 	return scalar(quoted, func(s string) error {
 		for _, a := range allowed {
@@ -80,6 +83,7 @@ func choice[T ~string](p *T, allowed ...T) value {
 	}, func() string { return string(*p) })
 }
 
+//go:noinline
 func number[T ~uint16 | ~int | ~uint64](p *T, lo, hi uint64) value {
 	return scalar(integer, func(s string) error {
 		n, err := strconv.ParseUint(s, 0, 64)

@@ -27,6 +27,37 @@ func (r CPURange) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
+// AutoThreads is io.threads = auto.
+const AutoThreads = -1
+
+// Threads returns how many I/O threads a daemon has that may use so many CPUs, and whether they have only what
+// its engine has no time for.
+func (c *Config) Threads(cpus int) (n int, spill bool) {
+	if c.IOThreads != AutoThreads {
+		return c.IOThreads, false
+	}
+	return min(max(cpus-2, 0), 4), true
+}
+
+// threads is a key that has a number of I/O threads, or "auto".
+func threads(p *int, most uint64) value {
+	n := number(p, 0, most)
+	return scalar(quoted|integer, func(s string) error {
+		if s == auto {
+			*p = AutoThreads
+			return nil
+		}
+		return n.set([]string{s})
+	}, func() string {
+		if *p == AutoThreads {
+			return auto
+		}
+		return n.get()
+	})
+}
+
+const auto = "auto"
+
 // mostCPU is the highest number that the system call takes.
 const mostCPU = 1023
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/rdsd/rdsd/internal/config"
@@ -127,7 +128,8 @@ func (o *opening) openEngine() (err error) {
 	if err = failpoint.Hit(failpoint.Device); err != nil {
 		return err
 	}
-	if o.transport, err = openTransport(o.cfg, soft.Options{Congestion: o.congestionControl(), Listen: o.listeners.listen, Threads: o.cfg.IOThreads,
+	threads, spill := o.cfg.Threads(runtime.GOMAXPROCS(0))
+	if o.transport, err = openTransport(o.cfg, soft.Options{Congestion: o.congestionControl(), Listen: o.listeners.listen, Threads: threads, Spill: spill,
 		TLS: o.tlsFor, Silent: o.silent, Refused: o.tlsRefused, Late: &o.hub}); err != nil {
 		return err
 	}

@@ -131,8 +131,8 @@ func (c *campaign) run(t *testing.T, net *network) {
 	if *paths > 0 {
 		c.plan.Paths = *paths
 	}
-	if *threads >= 0 {
-		c.plan.Threads = *threads
+	if *threads != "" {
+		c.plan.IOThreads = *threads
 	}
 	c.plan.TLS = c.plan.TLS || *overTLS
 	defer c.leave()

@@ -51,7 +51,7 @@ func newHosts(t *testing.T, net *network, p *plan.Plan, log *book.Log, dir strin
 		}
 		h := &host{net: net, book: log, addr: a, sock: filepath.Join(d, "s")}
 		h.args = []string{"-socket", h.sock, "-listen", a.String(), "-quota-overrides", fmt.Sprintf("uid=%d operations=%d", os.Getuid(), p.Operations),
-			"-recv-hard-cap", strconv.Itoa(p.HardCap), "-peers-paths", strconv.Itoa(p.Paths), "-io-threads", strconv.Itoa(p.Threads)}
+			"-recv-hard-cap", strconv.Itoa(p.HardCap), "-peers-paths", strconv.Itoa(p.Paths), "-io-threads", p.IOThreads}
 		switch {
 		case p.TLS:
 			ca.Write(t, filepath.Join(d, "tls"), tlstest.IPs(a.String()))

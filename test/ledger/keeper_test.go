@@ -35,8 +35,8 @@ type daemon struct {
 // startDaemon starts a daemon and its keeper. follow has to follow when it serves.
 func (n *network) startDaemon(path string, args ...string) (*daemon, error) {
 	cmd := exec.Command(os.Args[0], append([]string{path}, args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // the keeper kills those that it keeps
-	p, err := n.startCommand([]string{envKeeper + "=1"}, cmd)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}        // the keeper kills those that it keeps
+	p, err := n.startCommand([]string{envKeeper + "=1", "GOMAXPROCS=4"}, cmd) // for io.threads = auto
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ var (
 	campaigns = flag.Int("ledger.campaigns", 1, "campaigns, of one seed after the other")
 	keep      = flag.String("ledger.keep", "", "folder in which the logs of failed campaigns stay; else one in the system's folder for temporary files")
 	paths     = flag.Int("ledger.paths", 0, "connections of two hosts in each lane, 1 to 8; 0: as the seed draws")
-	threads   = flag.Int("ledger.threads", -1, "I/O threads of each daemon; -1: as the seed draws")
+	threads   = flag.String("ledger.threads", "", "io.threads of each daemon; empty: as the seed draws")
 	overTLS   = flag.Bool("ledger.tls", false, "TLS, whatever the seed draws")
 	upgraded  = flag.Duration("ledger.upgrades", 0, "campaigns in which nothing ends and all daemons are replaced each `duration`; 0: the usual ones")
 )

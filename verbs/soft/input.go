@@ -82,6 +82,9 @@ func (q *qp) receive() bool {
 		q.dev.stats.BytesIn += uint64(n)
 		q.dev.stats.CallsIn++
 		q.metered(n)
+		if x.placing || x.bulk {
+			q.keeps(n)
+		}
 		inPlace := min(n, direct)
 		if t := q.tap(); t != nil {
 			q.tapIn(t, inPlace, n-inPlace)

@@ -25,6 +25,9 @@ type Options struct {
 	// Threads is how many I/O threads, at most 16, move, sum and encrypt large payloads for the
 	// owner's thread. Where crypto/tls encrypts (FIPS mode), that stays with the owner's.
 	Threads int
+	// With Spill they have only what the owner's thread has no time for: the payload of a queue pair while
+	// it moves that of another itself.
+	Spill bool
 	// MaxReadDepth limits QPCap.ReadDepth; 0: 64.
 	MaxReadDepth int
 	// MaxHandshakes limits incoming connections that are being set up, requests that

@@ -153,9 +153,12 @@ func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 	o := &q.out
 	h := len(hdr)
 	trailer := -(h+n)&3 + iwarp.CRCLen
-	copied := n <= copyLimit || q.threaded()
 	if q.markers {
 		return q.emitMarked(hdr, ps, n)
+	}
+	copied := n <= copyLimit || q.threaded()
+	if !copied {
+		q.keeps(n)
 	}
 	if !copied && q.crc {
 		for i := range ps {

@@ -140,6 +140,9 @@ func (q *qp) Destroy() error {
 	q.cut()
 	q.become(destroyed)
 	d := q.dev
+	if t := d.threads; t != nil && t.own == q {
+		t.own = nil
+	}
 	if !d.closed {
 		d.events.forget(q)
 		d.async.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })

@@ -198,6 +198,9 @@ func (q *qp) receiveSealed() bool {
 		d.stats.BytesIn += uint64(n)
 		d.stats.CallsIn++
 		q.metered(n)
+		if x.placing || x.bulk {
+			q.keeps(n)
+		}
 		q.wholeStage()
 		left, err := q.open(b[:w+n])
 		if !q.state.connected() {

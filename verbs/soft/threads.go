@@ -38,6 +38,8 @@ type threads struct {
 	idle  []*job
 	late  int64 // lateNs
 	rests int64 // until when none is used
+	spill bool  // see Options
+	own   *qp   // the last that the owner itself moved bulk of; nil: a job came back since
 	stats verbs.ThreadStats
 	work  chan *job
 	wg    sync.WaitGroup
@@ -93,7 +95,7 @@ func (d *Device) startThreads(n int) {
 
 // newThreads makes what n threads need.
 func (d *Device) newThreads(n int) *threads {
-	t := &threads{work: make(chan *job, n), late: lateNs}
+	t := &threads{work: make(chan *job, n), late: lateNs, spill: d.opt.Spill}
 	t.done.Wake = func() { ring(d.ctl.fd) }
 	for range n {
 		j := &job{}
@@ -183,7 +185,21 @@ func (q *qp) aside(ps []piece, n int) bool {
 
 // threaded reports whether a thread may have what q moves next.
 func (q *qp) threaded() bool {
-	return q.dev.threads != nil && (q.tls == nil || q.tls.Halves()) && q.dev.threads.free()
+	t := q.dev.threads
+	return t != nil && (q.tls == nil || q.tls.Halves()) && (!t.spill || t.spills(q)) && t.free()
+}
+
+// spills reports whether the owner itself moves bulk of another queue pair. When a job comes back, what the owner
+// moves next is its own: so queue pairs take turns, and one whose other has come to rest is soon the owner's.
+func (t *threads) spills(q *qp) bool {
+	return t.own != nil && t.own != q && !t.own.elsewhere()
+}
+
+// keeps notes that the owner moves n bytes of q itself.
+func (q *qp) keeps(n int) {
+	if t := q.dev.threads; t != nil && n >= asideMin {
+		t.own = q
+	}
 }
 
 // leave leaves the payload of the frame f, whose header has h bytes, to whoever writes it.
@@ -296,7 +312,7 @@ func (d *Device) takeBack(j *job) {
 	if wait := j.taken - j.began; wait >= t.late {
 		t.rests = j.taken + restFor*min(wait, mostLate)
 	}
-	j.q = nil
+	j.q, t.own = nil, nil
 	read := j.x != nil
 	t.stats.Calls += uint64(j.calls)
 	if read {

@@ -65,11 +65,11 @@ type Plan struct {
 	// smaller one it refuses more messages.
 	HardCap int
 	// Paths is how many connections two hosts have in each lane.
-	Paths   int
-	Threads int // I/O threads of a daemon
-	Mix     worker.Mix
-	Every   time.Duration // mean time between two faults
-	weights map[Fault]int
+	Paths     int
+	IOThreads string // of a daemon; with auto it has those of four CPUs
+	Mix       worker.Mix
+	Every     time.Duration // mean time between two faults
+	weights   map[Fault]int
 }
 
 // New draws a plan. Its hosts have the addresses 1 to 3 of the network net.
@@ -118,7 +118,7 @@ func New(seed uint64, net netip.Addr) *Plan {
 	if p.Paths = 1; rng.IntN(3) == 0 {
 		p.Paths = 4
 	}
-	p.Threads = 2 * rng.IntN(2)
+	p.IOThreads = [...]string{"0", "2", "auto"}[rng.IntN(3)]
 	return p
 }
 
@@ -156,7 +156,7 @@ func Upgrades(seed uint64, net netip.Addr) *Plan {
 // Calm returns a plan for daemons alone, without TLS and CRC.
 func Calm(net netip.Addr) *Plan {
 	p := New(0, net)
-	p.TLS, p.CRC, p.Paths, p.Threads = false, false, 1, 0
+	p.TLS, p.CRC, p.Paths, p.IOThreads = false, false, 1, "0"
 	return p
 }
 
@@ -240,5 +240,5 @@ func (p *Plan) String() string {
 			w = append(w, fmt.Sprintf("%s %d", f, n))
 		}
 	}
-	return fmt.Sprintf("seed %#x: TLS %v, CRC %v, paths %d, I/O threads %d, hard cap %d, %+v, a fault each %v: %s", p.Seed, p.TLS, p.CRC, p.Paths, p.Threads, p.HardCap, p.Mix, p.Every, strings.Join(w, ", "))
+	return fmt.Sprintf("seed %#x: TLS %v, CRC %v, paths %d, I/O threads %s, hard cap %d, %+v, a fault each %v: %s", p.Seed, p.TLS, p.CRC, p.Paths, p.IOThreads, p.HardCap, p.Mix, p.Every, strings.Join(w, ", "))
 }
