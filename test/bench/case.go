@@ -25,6 +25,7 @@ type testCase struct {
 	args      []string // of server and client
 	serverArg []string // of the server only
 	clientArg []string
+	paths     int // between the daemons; 0: one
 	idlePeers int // addresses of the server's daemon with which the client makes connections
 	busy      busy
 	beside    *besides // other applications that run at the same time
@@ -101,6 +102,7 @@ var roles = map[string]func(*worker.Worker) error{
 	"rds-sink-1": role(counts, rdsSinkOne), "rds-source-1": role(serves, rdsSourceOne),
 	"rds-fan-source": role(serves, rdsFanSource), "rds-fan-sink": role(counts, rdsFanSink),
 	"rdma-target": role(serves, rdmaTarget), "rdma-write": role(counts, rdmaBulk(abi.OpWrite)), "rdma-read": role(counts, rdmaBulk(abi.OpRead)),
+	"rdma-writes": role(counts, rdmaFlows(abi.OpWrite)), "rdma-reads": role(counts, rdmaFlows(abi.OpRead)),
 	"rdma-read-on": role(serves, rdmaBulk(abi.OpRead)), "rdma-write-trip": role(timesOf, rdmaTrip(abi.OpWrite)), "rdma-read-trip": role(timesOf, rdmaTrip(abi.OpRead)),
 	"idle-daemon":  role(idleDaemon, rdsPing),
 	"verbs-target": verbsTarget, "verbs-write": verbsWrite, "verbs-read": verbsRead,

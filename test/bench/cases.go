@@ -10,7 +10,7 @@ import (
 )
 
 // groups are the names for -groups, in the order of the table.
-var groups = []string{"rtt", "rate", "calls", "size", "rdma", "op", "rpc", "local", "fan", "fair", "engines", "idle", "busy", "gc", "tls", "verbs", "plot"}
+var groups = []string{"rtt", "rate", "calls", "size", "rdma", "flows", "op", "rpc", "local", "fan", "fair", "engines", "idle", "busy", "gc", "tls", "verbs", "plot"}
 
 // system is a way between two applications that can be measured with any size of message.
 type system struct {
@@ -127,6 +127,7 @@ func allCases() []testCase {
 		}
 	}
 	in("rdma", bulkCases()...)
+	in("flows", flowCases()...)
 	in("op",
 		testCase{name: "rdma-write-64", doc: "RDMA write of 64 B to settlement", topo: twoDaemons, metric: latency, server: "rdma-target", client: "rdma-write-trip", size: 64, footprint: 1, peer: "rds-rtt"},
 		testCase{name: "rdma-read-64", doc: "RDMA read of 64 B to settlement", topo: twoDaemons, metric: latency, server: "rdma-target", client: "rdma-read-trip", size: 64, footprint: 1, peer: "rds-rtt"},
@@ -198,6 +199,18 @@ func bulkCases() (cs []testCase) {
 			testCase{name: "rdma-write" + at, doc: doc("RDMA write of 1 MiB, 8 in flight"), topo: twoDaemons, metric: throughput, server: "rdma-target", client: "rdma-write", size: rdmaSize, footprint: mib, peer: tcp.name},
 			testCase{name: "rdma-read" + at, doc: doc("RDMA read of 1 MiB, 8 in flight"), topo: twoDaemons, metric: throughput, server: "rdma-target", client: "rdma-read", size: rdmaSize, footprint: mib, peer: tcp.name},
 			tcp)
+	}
+	return cs
+}
+
+// flowCases are operations of several sockets, each by a path of its own.
+func flowCases() (cs []testCase) {
+	const flows = 4
+	for _, v := range []struct{ name, doc, client string }{{"write", "writes", "rdma-writes"}, {"read", "reads", "rdma-reads"}} {
+		c := testCase{name: "flows-" + v.name, doc: fmt.Sprintf("RDMA %s of 1 MiB, %d sockets by %d paths, 8 in flight of each", v.doc, flows, flows), topo: twoDaemons, metric: throughput,
+			server: "rdma-target", serverArg: []string{fmt.Sprintf("flows=%d", flows)}, client: v.client, clientArg: []string{fmt.Sprintf("sockets=%d", flows)},
+			size: rdmaSize, footprint: 1, paths: flows, peer: "rdma-" + v.name + "-1m"}
+		cs = append(cs, c, c.with("flows-tls-"+v.name, c.doc+", TLS", func(c *testCase) { c.tls, c.peer = true, "tls-write" }))
 	}
 	return cs
 }

@@ -25,7 +25,7 @@ func daemonWithin(w *worker.Worker, at netip.Addr) (*embedded.Daemon, error) {
 // no flags for profiles.
 func profiledDaemon(w *worker.Worker) error {
 	cfg := config.Default()
-	for _, k := range []string{"socket", "listen", "port", "crc", "spin", "tls.mode", "tls.cert", "tls.key", "tls.ca"} {
+	for _, k := range []string{"socket", "listen", "port", "crc", "spin", "tls.mode", "tls.cert", "tls.key", "tls.ca", "peers.paths"} {
 		if v := w.Get(k); v != "" {
 			if err := cfg.Set(k, v); err != nil {
 				return err

@@ -11,7 +11,7 @@ import (
 // rdmaWindow is how many operations are in progress at a time.
 const rdmaWindow = 8
 
-// rdmaTarget registers a region and sends its cookie to the socket that asks for it. Then it
+// rdmaTarget registers a region and sends its cookie to the sockets, as many as there are flows, that ask for it. Then it
 // receives the messages that operations come with.
 func rdmaTarget(e *end) (step, error) {
 	n := e.Int("footprint") << 20
@@ -25,11 +25,15 @@ func rdmaTarget(e *end) (step, error) {
 		return nil, err
 	}
 	ms := room(sendBatch, 8)
-	if err := e.s.Recv(context.Background(), &ms[0]); err != nil {
-		return nil, err
+	for range max(e.Int("flows"), 1) {
+		if err := e.s.Recv(context.Background(), &ms[0]); err != nil {
+			return nil, err
+		}
+		if _, err := e.s.Send(context.Background(), &rds.Message{Addr: ms[0].Addr, Cookie: reg.Cookie()}); err != nil {
+			return nil, err
+		}
 	}
-	_, err = e.s.Send(context.Background(), &rds.Message{Addr: ms[0].Addr, Cookie: reg.Cookie()})
-	return func() (int, error) { return e.s.RecvBatch(context.Background(), ms) }, err
+	return func() (int, error) { return e.s.RecvBatch(context.Background(), ms) }, nil
 }
 
 func fill(b []byte) {
@@ -79,6 +83,11 @@ func rdmaBulk(kind abi.OpKind) func(*end) (step, error) {
 			return k, err
 		}, nil
 	}
+}
+
+// rdmaFlows is rdmaBulk by each socket.
+func rdmaFlows(kind abi.OpKind) func(*end) (step, error) {
+	return func(e *end) (step, error) { return e.bySocket(rdmaBulk(kind)) }
 }
 
 // rdmaTrip runs one operation at a time, until its status is known. The operations are silent: no

@@ -189,26 +189,38 @@ func rdsFanSource(e *end) (step, error) {
 	}, nil
 }
 
-// rdsFanSink receives with one goroutine for each of its sockets, of which the first is the
-// caller.
+// rdsFanSink receives with all its sockets.
 func rdsFanSink(e *end) (step, error) {
-	failed := make(chan error, len(e.socks))
-	sink := func(s *rds.Socket) step {
+	return e.bySocket(func(e *end) (step, error) {
 		ms := room(sendBatch, e.Int("size"))
-		return func() (int, error) { return s.RecvBatch(context.Background(), ms) }
+		return func() (int, error) { return e.s.RecvBatch(context.Background(), ms) }, nil
+	})
+}
+
+// bySocket does what of each socket by one goroutine for each, of which the first is the caller.
+func (e *end) bySocket(what func(*end) (step, error)) (step, error) {
+	var do []step
+	for _, s := range e.socks {
+		of := *e
+		of.s = s
+		d, err := what(&of)
+		if err != nil {
+			return nil, err
+		}
+		do = append(do, d)
 	}
-	for _, s := range e.socks[1:] {
+	failed := make(chan error, len(do))
+	for _, d := range do[1:] {
 		go func() {
-			failed <- e.Each(func(work func() error) error { return work() }, sink(s))
+			failed <- e.Each(func(work func() error) error { return work() }, d)
 		}()
 	}
-	first := sink(e.s)
 	return func() (int, error) {
 		select {
 		case err := <-failed:
 			return 0, err
 		default:
-			return first()
+			return do[0]()
 		}
 	}, nil
 }

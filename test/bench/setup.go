@@ -186,6 +186,9 @@ func (s *setup) daemon(h host, server bool) (*process, error) {
 	}
 	set := []string{"socket", h.socket, "listen", strings.Join(listen, ","), "port", strconv.Itoa(s.tcpPort), "crc", s.options.crc, "spin", s.spin.String()}
 	set = append(set, s.secured...)
+	if s.paths > 0 {
+		set = append(set, "peers.paths", strconv.Itoa(s.paths))
+	}
 	var args []string
 	as := how{daemon: true, inOrder: s.profile != "", session: s.busy == sameSession}
 	if s.profile == "" {
