@@ -34,7 +34,7 @@ type following struct {
 // follow gives the input to a thread. It returns false if that is not worth it or none is idle.
 func (q *qp) follow() bool {
 	x, t := &q.rx, q.dev.threads
-	if !x.bulk && !x.placing || x.placing && x.left < asideMin || !q.threaded() || !q.park.empty() || q.tap() != nil {
+	if !x.bulk && !x.placing || x.placing && x.left < asideMin || !q.follows() {
 		return false
 	}
 	ps, ok := q.expected()
@@ -56,10 +56,17 @@ func (q *qp) follow() bool {
 	if q.tls != nil {
 		f.rest = copy(j.records, q.tls.rest)
 	}
-	x.job, j.iovs = j, 1
+	x.job, x.owes, j.iovs = j, 1, 1
 	q.listen()
 	t.work <- j // has room for all threads
 	return true
+}
+
+// follows reports whether a thread may go on with the message that the input is in, or with the next one if that
+// is like the last.
+func (q *qp) follows() bool {
+	op := q.rx.h.Op
+	return (op == iwarp.OpWrite || op == iwarp.OpReadResponse) && q.lends(&q.rx.share) && q.park.empty() && q.tap() == nil
 }
 
 // expected returns the memory for what is missing of a message in the middle of which the input is: of a WRITE
@@ -249,6 +256,7 @@ func (j *job) place(b []byte) {
 func (q *qp) followed(j *job) {
 	d, x := q.dev, &q.rx
 	x.job = nil
+	q.carries(j.begun)
 	clear(j.part)
 	d.stats.BytesIn += uint64(j.n)
 	d.stats.CallsIn += uint64(j.calls)

@@ -12,6 +12,7 @@ func (q *qp) generate() {
 	if !q.state.sends() {
 		return
 	}
+	q.out.lends = q.lends(&q.out.share)
 	for q.out.pending < maxBurst {
 		made := q.fence(false)
 		switch {

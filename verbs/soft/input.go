@@ -30,6 +30,8 @@ type input struct {
 	writeSTag uint32 // a WRITE of several segments is under way ...
 	writeTO   uint64 // ... and goes on here
 	writeMid  bool
+
+	share
 }
 
 // target is where a segment's payload goes, from off on: a region, an SGL, or a
@@ -82,9 +84,7 @@ func (q *qp) receive() bool {
 		q.dev.stats.BytesIn += uint64(n)
 		q.dev.stats.CallsIn++
 		q.metered(n)
-		if x.placing || x.bulk {
-			q.keeps(n)
-		}
+		x.owes -= n
 		inPlace := min(n, direct)
 		if t := q.tap(); t != nil {
 			q.tapIn(t, inPlace, n-inPlace)
@@ -140,7 +140,7 @@ func (q *qp) keepRest(to []byte) {
 func (q *qp) readSize(direct int) int {
 	x := &q.rx
 	switch {
-	case direct == 0 && !x.bulk || q.crc && !q.threaded():
+	case direct == 0 && !x.bulk || q.crc && !q.follows():
 		return maxBurst
 	case direct > 0 && !x.h.Last:
 		return x.trailer + iwarp.TaggedLen // the next segment's header

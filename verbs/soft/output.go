@@ -29,6 +29,8 @@ type output struct {
 	bulk   bool    // something pending is worth a thread
 	frames []frame // that are not whole, and that no thread has
 	pieces []piece // theirs
+	lends  bool    // what is made now may be left to a thread
+	share
 }
 
 // outRoom reports whether an FPDU with staged bytes of the stage, at most stageSize,
@@ -156,10 +158,7 @@ func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 	if q.markers {
 		return q.emitMarked(hdr, ps, n)
 	}
-	copied := n <= copyLimit || q.threaded()
-	if !copied {
-		q.keeps(n)
-	}
+	copied := n <= copyLimit || o.lends
 	if !copied && q.crc {
 		for i := range ps {
 			if ps[i].mr.access&verbs.AccessPrivate == 0 {
@@ -179,10 +178,11 @@ func (q *qp) emit(hdr []byte, ps []piece, n int) bool {
 	if !q.outRoom(staged, refs) {
 		return false
 	}
+	q.carries(n)
 	if copied {
 		f := o.reserve(staged)
 		b := f[copy(f, hdr):]
-		if q.aside(ps, n) {
+		if o.lends && aside(ps, n) {
 			o.leave(f, h, ps)
 		} else {
 			gather(b, ps)
@@ -231,6 +231,7 @@ func (q *qp) emitMarked(hdr []byte, ps []piece, n int) bool {
 	if !q.outRoom(q.marker.MaxSize(size), 0) {
 		return false
 	}
+	q.carries(n)
 	aside := q.dev.lent.getStage(stageSize)
 	f := aside[:size]
 	gather(f[copy(f, hdr):], ps)
@@ -294,6 +295,7 @@ func (q *qp) write() (int, bool) {
 		return 0, false
 	}
 	q.wrote(n, o.pending)
+	o.owes -= n
 	return n, true
 }
 

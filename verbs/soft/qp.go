@@ -59,6 +59,7 @@ type qp struct {
 	held     bool  // the owner wants nothing read
 	late     late
 	meter    func(n int)
+	round    uint32 // of spill, in which it was counted
 	stats    verbs.QPStats
 }
 
@@ -140,9 +141,6 @@ func (q *qp) Destroy() error {
 	q.cut()
 	q.become(destroyed)
 	d := q.dev
-	if t := d.threads; t != nil && t.own == q {
-		t.own = nil
-	}
 	if !d.closed {
 		d.events.forget(q)
 		d.async.forget(func(e *verbs.AsyncEvent) bool { return e.QP == q })

@@ -121,6 +121,7 @@ func (q *qp) writeSealed() (int, bool) {
 		return 0, false
 	}
 	q.wroteSealed(took, 1, plain)
+	o.owes -= plain
 	return plain, true
 }
 
@@ -175,7 +176,7 @@ func (q *qp) receiveSealed() bool {
 		b := d.scratchOf()
 		w := copy(b, s.rest)
 		room := maxBurst - w
-		if x.bulk && q.threaded() {
+		if x.bulk && q.follows() {
 			room = bulkTail // the rest is for a thread
 		}
 		d.io.set(0, b[w:w+room])
@@ -198,9 +199,7 @@ func (q *qp) receiveSealed() bool {
 		d.stats.BytesIn += uint64(n)
 		d.stats.CallsIn++
 		q.metered(n)
-		if x.placing || x.bulk {
-			q.keeps(n)
-		}
+		x.owes -= n
 		q.wholeStage()
 		left, err := q.open(b[:w+n])
 		if !q.state.connected() {

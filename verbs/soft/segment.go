@@ -38,6 +38,7 @@ func (q *qp) begin(f []byte) bool {
 		return false
 	}
 	q.dev.stats.FramesIn++
+	q.carries(h.Payload())
 	if q.state == unheard {
 		q.become(open) // the initiator has spoken
 		q.dev.raise(verbs.AsyncEvent{Type: verbs.AsyncCommEst, QP: q})

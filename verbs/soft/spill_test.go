@@ -3,128 +3,107 @@ package soft
 import (
 	"bytes"
 	"crypto/fips140"
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/rdsd/rdsd/verbs"
 )
 
-// spilling connects two hosts twice. The thread of one of them, which is the test, has only what its owner has no time for.
-func spilling(t *testing.T, of func(a, b *host) *host) (a, b *host, first, second *qp) {
-	a, b = newHost(t, Options{}), newHost(t, Options{})
-	link(t, a, b, attrs(), attrs())
-	h := of(a, b)
-	first = h.qp.(*qp)
-	other := a.qp
-	link(t, a, b, attrs(), attrs())
-	second = h.qp.(*qp)
-	a.qp = other
+// spilling connects two hosts n times. The thread of one of them, which is the test, has only what its owner has no
+// time for. It returns a's queue pairs, too.
+func spilling(t *testing.T, how guarded, n int, at func(a, b *host) *host) (a, b *host, qs []verbs.QP) {
+	as := attrs()
+	a, b = guardedPair(t, how, as, Options{})
+	if as.CRC = verbs.CRCOff; how == summed {
+		as.CRC = verbs.CRCOn
+	}
+	for qs = append(qs, a.qp); len(qs) < n; qs = append(qs, a.qp) {
+		link(t, a, b, as, as)
+	}
+	h := at(a, b)
 	h.threadByHand()
-	h.dev.threads.spill = true
+	h.dev.threads.spill = &spill{}
 	fill(a.mem, 3)
-	return a, b, first, second
+	return a, b, qs
 }
 
-// drain drives a and b until n completions are there, and counts the jobs that h gives away meanwhile, by queue pair.
-func (h *host) drain(a, b *host, n int) map[*qp]int {
+func sender(a, _ *host) *host   { return a }
+func receiver(_, b *host) *host { return b }
+
+// keepWriting has a keep so many writes of size bytes under way by each of qs, until n of each are complete, and
+// returns how many bytes h's thread moved for each.
+func (h *host) keepWriting(a, b *host, qs []verbs.QP, size, under, n int) []int {
 	h.t.Helper()
-	jobs := map[*qp]int{}
-	for len(a.wc) < n {
-		run(h.t, "completions", func() bool { return len(a.wc) >= n || len(h.dev.threads.work) > 0 }, a, b)
+	aside := make([]int, len(qs))
+	posted, complete := make([]int, len(qs)), make([]int, len(qs))
+	by := map[*qp]int{} // of h
+	for i, q := range qs {
+		by[h.other(a, q)] = i
+	}
+	for missing := n * len(qs); missing > 0; {
+		for i, q := range qs {
+			for ; posted[i] < n && posted[i]-complete[i] < under; posted[i]++ {
+				a.qp = q
+				a.send(verbs.SendWR{WRID: uint64(i), Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: a.sge(0, size), RKey: b.mr.RKey(), RemoteAddr: testIOVA})
+			}
+		}
+		run(h.t, "completions", func() bool { return len(a.wc) > 0 || len(h.dev.threads.work) > 0 }, a, b)
+		for _, wc := range a.wc {
+			complete[wc.WRID]++
+			missing--
+		}
+		a.wc = a.wc[:0]
 		if len(h.dev.threads.work) > 0 {
 			j := <-h.dev.threads.work
-			jobs[j.q]++
+			i := by[j.q]
 			h.done(j)
+			aside[i] += j.n
 		}
 	}
-	a.take(n, b)
-	return jobs
+	return aside
 }
 
-// writeOn has a write n bytes to b by q, which is one of a's.
-func (h *host) writeOn(q verbs.QP, b *host, n int) {
-	was := h.qp
-	h.qp = q
-	h.bulkWrite(b, n)
-	h.qp = was
+// other returns h's end of the queue pair q of a.
+func (h *host) other(a *host, q verbs.QP) *qp {
+	of := q.(*qp)
+	for _, x := range h.dev.qps {
+		if x != nil && (x == of || x.remote == of.local && h != a) {
+			return x
+		}
+	}
+	h.t.Fatal("no such queue pair")
+	return nil
 }
 
-// TestSpill: what one queue pair moves is the owner's. Of two, a thread has one at a time, in turns, and the owner
-// goes on with the other meanwhile.
+// TestSpill: a thread has a share of each of several queue pairs, and nothing of one by itself.
 func TestSpill(t *testing.T) {
-	a, b, first, second := spilling(t, func(a, _ *host) *host { return a })
-	a.writeOn(first, b, 2<<20)
-	if jobs := a.drain(a, b, 1); len(jobs) > 0 {
-		t.Errorf("one queue pair: jobs %v", jobs)
-	}
-	a.writeOn(second, b, 1<<20)
-	a.writeOn(first, b, 1<<20)
-	j := a.taken()
-	if j.q != second || first.elsewhere() {
-		t.Errorf("a thread has %p, not that which the owner did not move last: first %p, second %p", j.q, first, second)
-	}
-	a.take(1, b) // the owner's
-	a.done(j)
-	a.dev.Progress() // takes it back and goes on with its queue pair
-	a.writeOn(first, b, 1<<20)
-	if j = a.taken(); j.q != first {
-		t.Error("it is not the other's turn")
-	}
-	a.take(1, b)
-	a.done(j)
-	for range 8 {
-		a.writeOn(first, b, 1<<20)
-		a.writeOn(second, b, 1<<20)
-	}
-	if jobs := a.drain(a, b, 17); jobs[first] < 2 || jobs[second] < 2 {
-		t.Errorf("no turns: jobs %v", jobs)
-	}
-	run(t, "the payload", func() bool { return bytes.Equal(b.mem[:2<<20], a.mem[:2<<20]) }, a, b)
-}
-
-// TestSpillEnds: with the other queue pair at rest, or gone, the owner soon moves everything itself again.
-func TestSpillEnds(t *testing.T) {
-	a, b, first, second := spilling(t, func(a, _ *host) *host { return a })
-	a.writeOn(second, b, bulk)
-	a.drain(a, b, 1)
-	a.writeOn(first, b, 3<<20)
-	if jobs := a.drain(a, b, 1); jobs[first] != 1 {
-		t.Errorf("beside one at rest: %d jobs", jobs[first])
-	}
-	for range 2 { // the second time by the owner
-		a.writeOn(second, b, bulk)
-		a.drain(a, b, 1)
-	}
-	if err := second.Destroy(); err != nil {
-		t.Fatal(err)
-	}
-	a.writeOn(first, b, 3<<20)
-	if jobs := a.drain(a, b, 1); len(jobs) != 0 {
-		t.Errorf("beside one that is gone: jobs %v", jobs)
-	}
-}
-
-// TestSpillReads: so it is with input.
-func TestSpillReads(t *testing.T) {
-	a, b, first, second := spilling(t, func(_, b *host) *host { return b })
-	out := a.qp
-	a.writeOn(out, b, 2<<20)
-	if jobs := b.drain(a, b, 1); len(jobs) > 0 {
-		t.Errorf("one queue pair: jobs %v", jobs)
-	}
-	run(t, "the payload", func() bool { return first.Stats().Written == 2<<20 }, a, b)
-	var other verbs.QP
-	for _, q := range a.dev.qps {
-		if q != nil && q != out {
-			other = q
+	for how := range sealed + 1 {
+		if how == sealed && fips140.Enabled() {
+			continue
 		}
-	}
-	for range 8 {
-		a.writeOn(out, b, 1<<20)
-		a.writeOn(other, b, 1<<20)
-	}
-	if jobs := b.drain(a, b, 16); jobs[first] < 2 || jobs[second] < 2 {
-		t.Errorf("two queue pairs: jobs %v", jobs)
+		for name, at := range map[string]func(a, b *host) *host{"writes": sender, "reads": receiver} {
+			for _, tc := range []struct{ qps, size, under int }{{2, 1 << 20, 4}, {2, 1 << 20, 1}, {5, 1 << 20, 2}, {3, 192 << 10, 2}} {
+				t.Run(fmt.Sprintf("%v/%s/%d of %d KiB, %d", how, name, tc.qps, tc.size>>10, tc.under), func(t *testing.T) {
+					a, b, qs := spilling(t, how, tc.qps, at)
+					h, n := at(a, b), 24<<20/tc.size
+					aside := h.keepWriting(a, b, qs, tc.size, tc.under, n)
+					least, most := slices.Min(aside), slices.Max(aside)
+					t.Logf("by the thread, of %d: %d", n*tc.size, aside)
+					if tc.qps == 2 && (least < n*tc.size/8 || most > 2*least) || most == 0 {
+						t.Errorf("of %d bytes each the thread moved %d", n*tc.size, aside)
+					}
+					alone := h.keepWriting(a, b, qs[:1], tc.size, tc.under, n)[0]
+					if alone > 3*roundBytes {
+						t.Errorf("one by itself: the thread moved %d bytes", alone)
+					}
+					if again := h.keepWriting(a, b, qs[:1], tc.size, tc.under, n)[0]; again > 0 {
+						t.Errorf("one by itself for longer: the thread moved %d bytes", again)
+					}
+				})
+			}
+		}
 	}
 }
 
@@ -168,6 +147,36 @@ func TestSpillStream(t *testing.T) {
 		}
 		if n := a.dev.Threads().Calls + b.dev.Threads().Calls; (n == 0) != (how == sealed && fips140.Enabled()) {
 			t.Errorf("%v: %d calls aside", how, n)
+		}
+	}
+}
+
+// TestNotFollowed: a thread that does not follow messages costs no calls of the kernel.
+func TestNotFollowed(t *testing.T) {
+	if fips140.Enabled() {
+		t.Skip("crypto/tls reads")
+	}
+	for name, op := range map[string]verbs.Opcode{"messages": verbs.OpSend, "a tap": verbs.OpRDMAWrite} {
+		a, b := securePair(t, attrs(), func(i int, o *Options) {
+			if i == 1 && op == verbs.OpRDMAWrite {
+				o.Tap = &recorder{}
+			}
+		})
+		b.threadByHand()
+		const n, size = 64, 32 << 10
+		for range n {
+			wr := verbs.SendWR{Op: op, Flags: verbs.SendSignaled, SGL: a.sge(0, size)}
+			if op == verbs.OpSend {
+				b.recv(verbs.RecvWR{SGL: b.sge(0, size)})
+			} else {
+				wr.RKey, wr.RemoteAddr = b.mr.RKey(), testIOVA
+			}
+			a.send(wr)
+		}
+		a.take(n, b)
+		run(t, "the payload", func() bool { return b.dev.Stats().BytesIn > n*size }, a, b)
+		if calls := b.dev.Stats().CallsIn; calls > 2*n {
+			t.Errorf("%s: %d calls for %d messages of %d bytes", name, calls, n, size)
 		}
 	}
 }

@@ -36,10 +36,9 @@ const (
 type threads struct {
 	jobs  []*job // one for each thread. Owner only, as what follows
 	idle  []*job
-	late  int64 // lateNs
-	rests int64 // until when none is used
-	spill bool  // see Options
-	own   *qp   // the last that the owner itself moved bulk of; nil: a job came back since
+	late  int64  // lateNs
+	rests int64  // until when none is used
+	spill *spill // see Options; nil: all that they can have
 	stats verbs.ThreadStats
 	work  chan *job
 	wg    sync.WaitGroup
@@ -95,7 +94,10 @@ func (d *Device) startThreads(n int) {
 
 // newThreads makes what n threads need.
 func (d *Device) newThreads(n int) *threads {
-	t := &threads{work: make(chan *job, n), late: lateNs, spill: d.opt.Spill}
+	t := &threads{work: make(chan *job, n), late: lateNs}
+	if d.opt.Spill {
+		t.spill = &spill{}
+	}
 	t.done.Wake = func() { ring(d.ctl.fd) }
 	for range n {
 		j := &job{}
@@ -169,10 +171,10 @@ func finish(frames []frame, ps []piece, crc, aside bool) {
 	}
 }
 
-// aside reports whether a frame with payload ps is for a thread. Those of memory windows are not: a
+// aside reports whether a frame with payload ps is for a thread, if q lends. Those of memory windows are not: a
 // window ends at once.
-func (q *qp) aside(ps []piece, n int) bool {
-	if n < asideMin || !q.threaded() {
+func aside(ps []piece, n int) bool {
+	if n < asideMin {
 		return false
 	}
 	for i := range ps {
@@ -183,23 +185,10 @@ func (q *qp) aside(ps []piece, n int) bool {
 	return true
 }
 
-// threaded reports whether a thread may have what q moves next.
-func (q *qp) threaded() bool {
+// lends reports whether a thread may have what q moves next in a direction.
+func (q *qp) lends(s *share) bool {
 	t := q.dev.threads
-	return t != nil && (q.tls == nil || q.tls.Halves()) && (!t.spill || t.spills(q)) && t.free()
-}
-
-// spills reports whether the owner itself moves bulk of another queue pair. When a job comes back, what the owner
-// moves next is its own: so queue pairs take turns, and one whose other has come to rest is soon the owner's.
-func (t *threads) spills(q *qp) bool {
-	return t.own != nil && t.own != q && !t.own.elsewhere()
-}
-
-// keeps notes that the owner moves n bytes of q itself.
-func (q *qp) keeps(n int) {
-	if t := q.dev.threads; t != nil && n >= asideMin {
-		t.own = q
-	}
+	return t != nil && (q.tls == nil || q.tls.Halves()) && (t.spill == nil || t.spill.lends(s, len(t.jobs)-len(t.idle))) && t.free()
 }
 
 // leave leaves the payload of the frame f, whose header has h bytes, to whoever writes it.
@@ -283,8 +272,8 @@ func (q *qp) writeAside() bool {
 			j.iovs++
 		}
 	}
-	o.job = j
-	t.work <- j // has room for all threads
+	o.job, o.owes = j, 1 // until it is back
+	t.work <- j          // has room for all threads
 	return true
 }
 
@@ -312,8 +301,13 @@ func (d *Device) takeBack(j *job) {
 	if wait := j.taken - j.began; wait >= t.late {
 		t.rests = j.taken + restFor*min(wait, mostLate)
 	}
-	j.q, t.own = nil, nil
+	j.q = nil
 	read := j.x != nil
+	if read {
+		q.rx.lent(t.spill, j.n, len(t.jobs))
+	} else {
+		q.out.lent(t.spill, j.n, len(t.jobs))
+	}
 	t.stats.Calls += uint64(j.calls)
 	if read {
 		q.followed(j)

@@ -292,7 +292,7 @@ func TestAsideBusy(t *testing.T) {
 	run(t, "the payload", func() bool { return bytes.Equal(b.mem[:1<<20], a.mem[:1<<20]) }, a, b)
 	q, m := a.qp.(*qp), a.mr.(*mr)
 	a.dev.threads.idle = a.dev.threads.jobs
-	if !q.aside([]piece{{a.mem, m}}, bulk) || q.aside([]piece{{a.mem, m}}, asideMin-1) || q.aside([]piece{{a.mem, m}, {a.mem, &mr{parent: m}}}, bulk) {
+	if !q.lends(&q.out.share) || !aside([]piece{{a.mem, m}}, bulk) || aside([]piece{{a.mem, m}}, asideMin-1) || aside([]piece{{a.mem, m}, {a.mem, &mr{parent: m}}}, bulk) {
 		t.Error("which payload is for a thread")
 	}
 	if n := a.dev.Threads().Calls; n != 0 {
