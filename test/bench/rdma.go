@@ -8,7 +8,7 @@ import (
 	"github.com/rdsd/rdsd/rds"
 )
 
-// rdmaWindow is how many operations are in progress at a time.
+// rdmaWindow is how many operations of all sockets are in progress at a time.
 const rdmaWindow = 8
 
 // rdmaTarget registers a region and sends its cookie to the sockets, as many as there are flows, that ask for it. Then it
@@ -69,9 +69,9 @@ func rdmaBulk(kind abi.OpKind) func(*end) (step, error) {
 		done := make([]rds.Completion, rdmaWindow)
 		seg := &op.Local[0]
 		n := len(seg.Buf.Bytes())
-		inFlight := 0
+		inFlight, window := 0, rdmaWindow/len(e.socks)
 		return func() (int, error) {
-			for ; inFlight < rdmaWindow; inFlight++ {
+			for ; inFlight < window; inFlight++ {
 				op.RemoteOff = uint64(seg.Off)
 				if _, err := e.s.Send(context.Background(), &m); err != nil {
 					return 0, err
