@@ -123,3 +123,15 @@ func (e *end) completions(done []rds.Completion) (int, error) {
 	}
 	return n, nil
 }
+
+// flowCases are operations of several sockets, each by a path of its own.
+func flowCases() (cs []testCase) {
+	const flows = 4
+	for _, v := range []struct{ name, doc, client string }{{"write", "writes", "rdma-writes"}, {"read", "reads", "rdma-reads"}} {
+		c := testCase{name: "flows-" + v.name, doc: fmt.Sprintf("RDMA %s of 1 MiB, %d sockets by %d paths, 8 in flight", v.doc, flows, flows), topo: twoDaemons, metric: throughput,
+			server: "rdma-target", serverArg: []string{fmt.Sprintf("flows=%d", flows)}, client: v.client, clientArg: []string{fmt.Sprintf("sockets=%d", flows)},
+			size: rdmaSize, footprint: 1, paths: flows, peer: "rdma-" + v.name + "-1m"}
+		cs = append(cs, c, c.with("flows-tls-"+v.name, c.doc+", TLS", func(c *testCase) { c.tls, c.peer = true, "tls-write" }))
+	}
+	return cs
+}

@@ -17,10 +17,12 @@ type share struct{ owes int }
 
 // carries notes that the owner handles a frame of q with n bytes of payload, or takes as much back from a thread.
 func (q *qp) carries(n int) {
-	t := q.dev.threads
-	if n < asideMin || t == nil || t.spill == nil {
-		return
+	if t := q.dev.threads; n >= asideMin && t != nil && t.spill != nil {
+		t.carried(q, n)
 	}
+}
+
+func (t *threads) carried(q *qp, n int) {
 	s := t.spill
 	if s.left -= n; s.left < 0 {
 		s.left = roundBytes
