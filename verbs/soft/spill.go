@@ -17,12 +17,15 @@ type share struct{ owes int }
 
 // carries notes that the owner handles a frame of q with n bytes of payload, or takes as much back from a thread.
 func (q *qp) carries(n int) {
-	if t := q.dev.threads; n >= asideMin && t != nil && t.spill != nil {
-		t.carried(q, n)
+	if n >= asideMin {
+		q.dev.threads.carried(q, n)
 	}
 }
 
 func (t *threads) carried(q *qp, n int) {
+	if t == nil || t.spill == nil {
+		return
+	}
 	s := t.spill
 	if s.left -= n; s.left < 0 {
 		s.left = roundBytes
