@@ -182,13 +182,7 @@ func (s *session) answerLater(what engine.Awaited) func(error) {
 		if err == nil && s.TrySend(id, &ipc.OK{}) {
 			return
 		}
-		s.answers.Add(1)
-		go func() {
-			if s.answer(id, &ipc.OK{}, err) != nil {
-				s.end() // the process would wait for the answer for ever
-			}
-			s.d.admission.answered(s.connection)
-		}()
+		s.sendLater(lateAnswer{id, err})
 	}
 }
 

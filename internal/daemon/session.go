@@ -34,6 +34,7 @@ type session struct {
 	// waits are the requests that wait, by what they wait for. Only the engine's thread uses
 	// it, or whoever has the engine while it stands still.
 	waits map[engine.Awaited]uint32
+	late  lateAnswers
 	// untold is the last window of the send arena, if the process has not been sent it.
 	untold *grown
 }

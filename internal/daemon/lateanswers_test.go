@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/rdsd/rdsd/internal/ipc"
+)
+
+// TestUnreadReleases: a process that reads no answers to its requests costs one goroutine, and its session ends when
+// many are due. One that reads late gets all.
+func TestUnreadReleases(t *testing.T) {
+	d, _ := usersDaemon(t, nil)
+	for _, n := range []uint32{mostLate / 2, 2 * mostLate} {
+		p := attached(t, d)
+		b := p.call(&ipc.Alloc{Size: 4096})
+		b.CloseFDs()
+		buffer := b.Body.(*ipc.AllocOK).Buffer
+		var regions []uint32
+		for range n {
+			r := p.call(&ipc.Register{Sock: p.sock, Buffer: buffer, Len: 4096, Access: 1}).Body.(*ipc.RegisterOK)
+			regions = append(regions, r.Region)
+		}
+		before, most := runtime.NumGoroutine(), 0
+		for i, r := range regions {
+			p.write(ipc.AppendFrame(nil, 1<<20+uint32(i), &ipc.Release{Region: r}))
+			most = max(most, runtime.NumGoroutine())
+		}
+		if most > before+32 {
+			t.Errorf("%d answers: %d goroutines, %d before", n, most, before)
+		}
+		if n > mostLate {
+			p.awaitEnd()
+			continue
+		}
+		got := map[uint32]bool{}
+		for range n {
+			m, err := p.ctl.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[m.ID] = m.Body.Type() == (&ipc.OK{}).Type()
+		}
+		for i := range n {
+			if !got[1<<20+i] {
+				t.Fatalf("no answer to request %d", i)
+			}
+		}
+	}
+}
