@@ -107,11 +107,13 @@ func TestUnreadAnswers(t *testing.T) {
 }
 
 // soonTired has the daemon wait less for processes that do not read.
-func (d *Daemon) soonTired() {
+func (d *Daemon) soonTired() { d.tiresIn(100 * time.Millisecond) }
+
+func (d *Daemon) tiresIn(t time.Duration) {
 	d.admission.mu.Lock()
 	defer d.admission.mu.Unlock()
 	for c := range d.admission.open {
-		c.SetSendTimeout(100 * time.Millisecond)
+		c.SetSendTimeout(t)
 	}
 }
 
