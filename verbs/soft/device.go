@@ -90,6 +90,7 @@ type Device struct {
 
 	lent   lending
 	grown  lists.List[qp] // with queues that have grown
+	writes lists.List[qp] // with memory for output
 	trimAt int64          // when to take back what is not used, 0: nothing is
 
 	records []byte // see scratchOf; nil without TLS

@@ -180,13 +180,16 @@ func (m *mr) Rereg(mem []byte, iova uint64, access verbs.Access) error {
 
 // detach makes pending output independent of region m.
 func (d *Device) detach(m *mr) {
-	for _, q := range d.qps {
-		if q != nil {
-			q.fillFrom(m)
-			q.out.detach(m)
-			if m.used > 0 {
-				q.enough() // perhaps for it
-			}
+	for at := d.writes.Head; at != nil; at = at.Next {
+		at.Of.fillFrom(m)
+		at.Of.out.detach(m)
+	}
+	if m.used == 0 {
+		return
+	}
+	for _, j := range d.threads.jobs {
+		if j.q != nil {
+			j.q.enough() // perhaps for it
 		}
 	}
 }

@@ -50,6 +50,7 @@ func (q *qp) outRoom(staged, pieces int) bool {
 	switch {
 	case o.segs == nil:
 		o.segs = q.dev.lent.getSegs()
+		q.dev.writes.Add(&q.on.writes, q)
 	case o.first != nil || len(o.stage) == stageSize:
 		return false
 	default:
@@ -78,6 +79,7 @@ func (q *qp) giveOut() {
 	}
 	l.putSegs(o.segs)
 	o.stage, o.first, o.segs = nil, nil, nil
+	q.dev.writes.Del(&q.on.writes)
 	q.dev.trimSoon()
 }
 

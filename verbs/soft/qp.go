@@ -67,7 +67,7 @@ type qp struct {
 type place = lists.Link[qp]
 
 // onLists is where a queue pair is on the lists of its device that have the same names.
-type onLists struct{ dirty, ready, timed, grown place }
+type onLists struct{ dirty, ready, timed, grown, writes place }
 
 var _ verbs.QP = (*qp)(nil)
 

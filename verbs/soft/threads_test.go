@@ -352,3 +352,23 @@ func TestAsideStream(t *testing.T) {
 		}
 	}
 }
+
+// TestRegionEndsLooks: the end of a region looks at queue pairs with output alone, however many there are.
+func TestRegionEndsLooks(t *testing.T) {
+	a, b := byHand(t)
+	for range 3 {
+		a.newQP(attrs())
+	}
+	if n := a.dev.writes.N; n != 0 {
+		t.Errorf("nothing to write: %d queue pairs", n)
+	}
+	a.bulkWrite(b, bulk)
+	if n := a.dev.writes.N; n != 1 {
+		t.Errorf("one has output: %d queue pairs", n)
+	}
+	a.done(a.taken())
+	a.take(1, b)
+	if n := a.dev.writes.N; n != 0 {
+		t.Errorf("all is written: %d queue pairs", n)
+	}
+}
