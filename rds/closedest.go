@@ -53,7 +53,7 @@ func (s *Socket) closeDest(to netip.AddrPort) (done bool, err error) {
 		t.forget(d) // and it is not opened again
 		t.relieve(d)
 		return true, nil
-	case !d.isOpen() || t.sub.Free() < 1:
+	case !d.isOpen() || !t.sub.FreeAtLeast(1):
 		return false, nil
 	}
 	t.closeDest(d)

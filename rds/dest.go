@@ -174,7 +174,7 @@ func (t *tx) open(s *Socket, to netip.AddrPort) (*dest, error) {
 		return nil, errAnybody
 	}
 	// What follows an opening never finds the ring full.
-	if t.sub.Free() < openEntries {
+	if !t.sub.FreeAtLeast(openEntries) {
 		return nil, errRingFull
 	}
 	ce := s.cells[to.Addr()]

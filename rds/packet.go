@@ -175,7 +175,7 @@ func (s *Socket) CancelSentTo(to netip.AddrPort) error {
 		if _, is := err.(*outage); is {
 			err, d = nil, nil // the daemon that had what was sent has gone
 		}
-		full := err == nil && t.sub.Free() < 1
+		full := err == nil && !t.sub.FreeAtLeast(1)
 		if err == nil && !full && d != nil {
 			d.endRun()
 			*t.sub.Reserve().Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s.handle, Slot: d.slot}

@@ -149,7 +149,7 @@ func (t *tx) withdraw(s *Socket, op OpRef) bool {
 	switch {
 	case !awaited:
 		return true
-	case t.sub.Free() < 1:
+	case !t.sub.FreeAtLeast(1):
 		return false
 	}
 	*t.sub.Reserve().Sub() = shm.Sub{Kind: shm.KindCancel, Sock: s.handle, Slot: shm.NoSlot, MsgID: s.awaited[key].msg}

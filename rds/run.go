@@ -171,7 +171,7 @@ func (d *dest) appendSame(ms []Message) (n int) {
 
 // openRun opens a run to d with room for m. mu is held.
 func (t *tx) openRun(s *Socket, d *dest, m *outMsg) error {
-	if t.sub.Free() < maxMsgEntries {
+	if !t.sub.FreeAtLeast(maxMsgEntries) {
 		return errRingFull
 	}
 	if t.sends += reapEvery / runsToReap; t.sends >= reapEvery || len(t.free) == 0 || t.idsOver(d) || t.memOver(d) {

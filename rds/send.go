@@ -148,7 +148,7 @@ func (t *tx) submit(s *Socket, m *outMsg, arm bool) error {
 			copy(m.dst, m.p)
 		}
 	}
-	if t.sub.Free() < maxMsgEntries {
+	if !t.sub.FreeAtLeast(maxMsgEntries) {
 		m.copied = true
 		return errRingFull
 	}

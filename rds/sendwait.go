@@ -123,7 +123,7 @@ func (t *tx) ringFree() bool {
 	if t.dead {
 		return true
 	}
-	free := t.sub.Free() >= openEntries
+	free := t.sub.FreeAtLeast(openEntries)
 	if err := t.sub.Err(); err != nil {
 		_ = t.c.broken("submission ring: %v", err)
 		return true // there is nothing to wait for

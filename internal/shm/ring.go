@@ -57,6 +57,16 @@ func (w *producer[T]) free() int {
 	return int(size - (w.next - w.head))
 }
 
+// freeAtLeast reports whether n entries can be filled. It reads the consumer's index if its copy leaves
+// less, so false is exact.
+func (w *producer[T]) freeAtLeast(n int) bool {
+	size := uint64(len(w.ring.entries))
+	if size-(w.next-w.head) < uint64(n) && !w.isBad {
+		w.look()
+	}
+	return size-(w.next-w.head) >= uint64(n) && !w.isBad
+}
+
 func (w *producer[T]) reserve() *T {
 	if w.next-w.head >= uint64(len(w.ring.entries)) || w.isBad {
 		if w.free() == 0 {
@@ -173,6 +183,10 @@ func (p *Producer) Reserve() *Entry { return p.reserve() }
 // Free is how many entries Reserve would return. A result of up to a quarter of the ring is
 // exact. A larger one may be too low, never too high.
 func (p *Producer) Free() int { return p.free() }
+
+// FreeAtLeast reports whether Reserve would return n entries, exactly. A caller that goes on only with more than
+// a quarter of the ring has to ask this way: Free would never look again.
+func (p *Producer) FreeAtLeast(n int) bool { return p.freeAtLeast(n) }
 
 // Unpublished is how many entries were reserved since the last Publish.
 func (p *Producer) Unpublished() int { return int(p.next - p.tail) }

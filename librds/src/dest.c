@@ -127,7 +127,7 @@ static int open_dest(rds_socket *s, const struct rds_addr *to, struct rdsi_dest 
 	if (err)
 		return err;
 	/* What follows an opening never finds the ring full. */
-	if (rdsi_free(&c->seg.sub) < RDSI_OPEN_ENTRIES)
+	if (!rdsi_free_at_least(&c->seg.sub, RDSI_OPEN_ENTRIES))
 		return RDSI_RING_FULL;
 	struct rdsi_cell *ce = rdsi_cell_find(s, to);
 	if (!ce && t->ncell_free == 0)

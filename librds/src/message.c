@@ -102,7 +102,7 @@ int rds_cancel(rds_socket *s, const struct rds_addr *to)
 		pthread_mutex_lock(&c->tx.mu);
 		int err = atomic_load(&s->closed) || c->tx.dead ? -EBADF : rdsi_client_err(c);
 		struct rdsi_dest *d = err ? NULL : rdsi_dest_find(s, to);
-		bool full = d && rdsi_free(&c->seg.sub) < 1;
+		bool full = d && !rdsi_free_at_least(&c->seg.sub, 1);
 		if (d && !full) {
 			struct shm_sub sub = {.kind = SHM_KIND_CANCEL, .sock = s->handle, .slot = d->slot};
 			rdsi_end_run(d);
@@ -131,7 +131,7 @@ static int close_dest(rds_socket *s, const struct rds_addr *to, bool *again)
 		d = rdsi_dest_find(s, to);
 		if (d && d->pending) {
 			err = -EBUSY;
-		} else if (d && (!rdsi_dest_is_open(d) || rdsi_free(&c->seg.sub) < 1)) {
+		} else if (d && (!rdsi_dest_is_open(d) || !rdsi_free_at_least(&c->seg.sub, 1))) {
 			*again = true;
 		} else if (d) {
 			rdsi_dest_close(d);

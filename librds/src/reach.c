@@ -70,7 +70,7 @@ int rdsi_withdraw(rds_socket *s, const struct rds_addr *to, uint64_t id, int64_t
 		pthread_mutex_lock(&c->tx.mu);
 		int err = atomic_load(&s->closed) || c->tx.dead ? -EBADF : rdsi_client_err(c);
 		bool awaited = !err && (err = rdsi_message_of(s, to, id, &msg)) > 0;
-		bool full = awaited && rdsi_free(&c->seg.sub) < 1;
+		bool full = awaited && !rdsi_free_at_least(&c->seg.sub, 1);
 		if (awaited && !full) {
 			struct shm_sub sub = {.kind = SHM_KIND_CANCEL, .sock = s->handle, .slot = SHM_NO_SLOT, .msg_id = msg};
 			memcpy(rdsi_reserve(&c->seg.sub), &sub, sizeof sub);

@@ -46,25 +46,25 @@ struct rdsi_consumer {
 	bool bad;
 };
 
-/* rdsi_free is how many entries can be filled. Up to a quarter of the ring it is exact,
- * beyond that it may be too low. */
-static inline uint32_t rdsi_free(struct rdsi_producer *p)
+/* rdsi_free_at_least reports whether n entries can be filled. It reads the consumer's index if
+ * its copy leaves less, so false is exact. */
+static inline bool rdsi_free_at_least(struct rdsi_producer *p, uint32_t n)
 {
 	uint64_t size = p->ring.size;
-	if (p->next - p->head >= size - size / 4 && !p->bad) {
+	if (size - (p->next - p->head) < n && !p->bad) {
 		uint64_t h = atomic_load(p->ring.head);
 		if (h - p->head > p->tail - p->head)
 			p->bad = true;
 		else
 			p->head = h;
 	}
-	return p->bad ? 0 : (uint32_t)(size - (p->next - p->head));
+	return !p->bad && size - (p->next - p->head) >= n;
 }
 
 /* rdsi_reserve returns the next entry to fill, or NULL if the ring is full. */
 static inline void *rdsi_reserve(struct rdsi_producer *p)
 {
-	if ((p->next - p->head >= p->ring.size || p->bad) && rdsi_free(p) == 0)
+	if (!rdsi_free_at_least(p, 1))
 		return NULL;
 	return rdsi_ring_at(&p->ring, p->next++);
 }

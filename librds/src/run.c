@@ -79,7 +79,7 @@ static int open_run(rds_socket *s, struct rdsi_dest *d, struct rdsi_out *m)
 	rds_client *c = s->c;
 	struct rdsi_tx *t = &c->tx;
 	struct rdsi_out_run *r = &d->run;
-	if (rdsi_free(&c->seg.sub) < RDSI_MSG_ENTRIES)
+	if (!rdsi_free_at_least(&c->seg.sub, RDSI_MSG_ENTRIES))
 		return RDSI_RING_FULL;
 	int err = room_to_open(c, d, m);
 	if (err)

@@ -215,7 +215,7 @@ int rdsi_submit(rds_socket *s, struct rdsi_out *m, bool arm)
 			return err;
 		}
 	}
-	if (rdsi_free(&c->seg.sub) < RDSI_MSG_ENTRIES) {
+	if (!rdsi_free_at_least(&c->seg.sub, RDSI_MSG_ENTRIES)) {
 		m->copied = true;
 		return RDSI_RING_FULL;
 	}

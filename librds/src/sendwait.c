@@ -22,7 +22,7 @@ static bool ring_free(rds_client *c)
 {
 	struct rdsi_tx *t = &c->tx;
 	pthread_mutex_lock(&t->mu);
-	bool free = t->dead || rdsi_free(&c->seg.sub) >= RDSI_OPEN_ENTRIES;
+	bool free = t->dead || rdsi_free_at_least(&c->seg.sub, RDSI_OPEN_ENTRIES);
 	bool bad = !t->dead && c->seg.sub.bad;
 	pthread_mutex_unlock(&t->mu);
 	if (bad)

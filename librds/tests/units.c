@@ -66,10 +66,15 @@ static void test_ring(void)
 		CHECK(rdsi_publish(&p) && !rdsi_publish(&p));
 		for (uint64_t i = 0; i < 4; i++)
 			CHECK(rdsi_take(&c, e) && e[0] == round * 4 + i);
-		CHECK(!rdsi_take(&c, e) && rdsi_free(&p) == 0);
+		CHECK(!rdsi_take(&c, e) && !rdsi_free_at_least(&p, 1));
 		rdsi_release(&c);
-		CHECK(rdsi_free(&p) == 4);
+		CHECK(rdsi_free_at_least(&p, 4) && !rdsi_free_at_least(&p, 5));
 	}
+	for (int i = 0; i < 2; i++)
+		rdsi_reserve(&p);
+	CHECK(rdsi_publish(&p) && rdsi_take(&c, e) && rdsi_take(&c, e) && !rdsi_free_at_least(&p, 3));
+	rdsi_release(&c);
+	CHECK(rdsi_free_at_least(&p, 3)); /* more than a quarter, which is not looked for unless asked */
 	head = 1000; /* more than was published */
 	for (int i = 0; i < 4; i++)
 		rdsi_reserve(&p);
