@@ -1,11 +1,14 @@
 package rds
 
 import (
+	"errors"
 	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdsd/rdsd/internal/shm"
 )
 
 // TestOneKeeper: one goroutine keeps the descriptors, however they come and go.
@@ -75,5 +78,47 @@ func TestEdgeAtFullRing(t *testing.T) {
 	}
 	if !edge() {
 		t.Error("no edge behind the send that failed")
+	}
+}
+
+// TestKeeperLooksAtReturns: a cookie that came back while no goroutine of the client waited for returned
+// messages makes the descriptor readable when the keeper waits again.
+func TestKeeperLooksAtReturns(t *testing.T) {
+	d, a, b := pair(t, Options{})
+	c := a.c
+	m := Message{Addr: stuckAt(1), ZeroCopy: true, ZeroCopyCookie: 1}
+	if _, err := a.Send(bg(), &m); err != nil {
+		t.Fatal(err)
+	}
+	fd := must(a.PollFD(WaitSet{ZeroCopy: true}))
+	must(b.PollFD(WaitSet{Op: []OpRef{{b.LocalAddrPort().Addr(), 0}}}))
+	until := func(done func() bool) {
+		for !done() {
+			runtime.Gosched()
+		}
+	}
+	keeps := func() bool {
+		c.wait.mu.Lock()
+		defer c.wait.mu.Unlock()
+		return c.wait.keeper != nil
+	}
+	until(keeps)
+	b.poll.look.Lock()
+	c.wait.lookAt(b.poll.w) // the keeper wakes, and comes as far as the look
+	until(func() bool { return !keeps() })
+	received := make(chan error)
+	go func() { received <- b.Recv(bg(), &Received{}) }()
+	until(func() bool { return c.seg.ClientAsleep().Load() == shm.AsleepForEvents })
+	d.releaseTo(m.Addr)
+	if readable(t, fd) {
+		t.Error("readable, though the daemon had to ring for events alone")
+	}
+	b.poll.look.Unlock()
+	until(keeps)
+	if !readable(t, fd) {
+		t.Error("not readable with a cookie to take")
+	}
+	if err := errors.Join(b.Close(), <-received); !errors.Is(err, ErrClosed) {
+		t.Error(err)
 	}
 }

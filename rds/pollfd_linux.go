@@ -227,6 +227,7 @@ func (s *Socket) keep() {
 	ws := &s.c.wait
 	for {
 		w := s.enter(wantEnd|wantZeroCopy, true)
+		s.c.tx.poll() // a leader that sleeps for events alone was not rung for what came back before
 		if ws.keeps(w) && !s.c.polls.none() && s.c.Err() == nil {
 			s.c.park(w)
 		}

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "pollfd.h"
+#include "tx.h"
 
 /* none reports that there are no descriptors. */
 static bool none(rds_client *c)
@@ -62,6 +63,7 @@ static void *keep(void *arg)
 	do {
 		struct rdsi_waiter w = {.client = c, .want = WANT_END | WANT_ZERO_COPY};
 		rdsi_enter_many(&w, true);
+		rdsi_tx_poll(c); /* a leader that sleeps for events alone was not rung for what came back before */
 		if (keeps(ws, &w) && !none(c) && !rdsi_client_err(c))
 			rdsi_park(&w, RDSI_NEVER);
 		s = next_look(ws);

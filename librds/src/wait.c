@@ -52,10 +52,8 @@ static void ready_send(rds_socket *s, struct rds_until *until, size_t count, boo
 		space = space || until[i].kind == RDS_UNTIL_SEND_SPACE || until[i].kind == RDS_UNTIL_SEND_TO;
 		any = any || sends(&until[i]) || until[i].kind == RDS_UNTIL_ZERO_COPY || until[i].kind == RDS_UNTIL_UNREACHABLE;
 	}
-	if (!any)
-		return;
 	pthread_mutex_lock(&t->mu);
-	if (!t->dead) {
+	if (!t->dead && (any || !rdsi_list_empty(&t->over))) { /* what comes back may relieve those */
 		rdsi_tx_reap(s->c);
 		bool room = space && !rdsi_full(s, arm) && t->nfree > 0 && !t->starved;
 		for (size_t i = 0; i < count; i++) {
