@@ -174,11 +174,11 @@ func (s *Socket) findAwaited(to netip.Addr, id uint64) (opKey, bool) {
 	return opKey{}, false
 }
 
-// findComp returns the place of an operation's completion in the queue, or -1.
-// rx.mu is held.
+// findComp returns the place of an operation's completion in the queue, or -1. A status of a message, which
+// has ID 0, is none. rx.mu is held.
 func (s *Socket) findComp(to netip.Addr, id uint64) int {
 	for i := range s.comps.len() {
-		if c := s.comps.at(i); c.ID == id && c.To == to {
+		if c := s.comps.at(i); id != 0 && c.ID == id && c.To == to {
 			return i
 		}
 	}

@@ -216,3 +216,20 @@ func TestMessageStatusHostile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestMessageStatusIsNoOperations: nobody gets the status of a message who waits for an operation that there is not.
+func TestMessageStatusIsNoOperations(t *testing.T) {
+	_, a, b := pair(t, Options{})
+	asks(t, a, b, 5)
+	if _, err := a.Wait(bg(), WaitSet{Completion: true}); err != nil {
+		t.Fatal(err)
+	}
+	host := b.LocalAddrPort().Addr()
+	if c, err := a.WaitOp(bg(), host, 0); !errors.Is(err, ErrInvalid) {
+		t.Fatalf("WaitOp: %+v, %v", c, err)
+	}
+	if got, err := a.Wait(bg(), WaitSet{Status: []OpRef{{host, 0}}}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("Wait: %+v, %v", got, err)
+	}
+	a.ends(t, Success, 5)
+}

@@ -154,12 +154,13 @@ void rdsi_outcome_due(rds_socket *s, const struct rdsi_cell *ce, uint32_t id)
 	pthread_mutex_unlock(&s->c->rx.mu);
 }
 
-/* find_comp is the place of an operation's completion in the queue, or -1. */
+/* find_comp is the place of an operation's completion in the queue, or -1. A status of a message,
+ * which has id 0, is none. */
 static int find_comp(rds_socket *s, const struct rds_addr *to, uint64_t id)
 {
 	for (uint32_t i = 0; i < s->comps.n; i++) {
 		struct rds_completion *c = rdsi_queue_at(&s->comps, i, sizeof *c);
-		if (c->id == id && memcmp(c->to.ip, to->ip, sizeof to->ip) == 0)
+		if (id != 0 && c->id == id && memcmp(c->to.ip, to->ip, sizeof to->ip) == 0)
 			return (int)i;
 	}
 	return -1;
