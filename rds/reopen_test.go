@@ -217,12 +217,19 @@ func TestReopenBesideClose(t *testing.T) {
 func TestReopenPortTaken(t *testing.T) {
 	l := openLives(t, Options{})
 	a, b := bindFake(t, l.c, "127.0.0.1:4000"), bindFake(t, l.c, "127.0.0.1:4001")
+	overrun := bindFake(t, l.c, "127.0.0.1:4002")
+	overrun.end.Store(&ErrOverrun)
 	_, region := target(t, l.c, a)
 	if _, err := b.SendTo([]byte("before"), a.LocalAddrPort()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Wait(soon(t), WaitSet{Message: true}); err != nil {
 		t.Fatal(err)
+	}
+	told := WaitSet{Completion: true, Notice: true, ZeroCopy: true}
+	waited := make(chan error, 2)
+	for _, s := range []*Socket{a, overrun} {
+		go func() { waited <- second(s.Wait(soon(t), told)) }()
 	}
 	l.away(l.daemons[0])
 	d := l.next(func(req any) error {
@@ -243,6 +250,14 @@ func TestReopenPortTaken(t *testing.T) {
 	p := make([]byte, 10)
 	if n, _, err := a.RecvFrom(p); err != nil || string(p[:n]) != "before" {
 		t.Errorf("%q, %v", p[:n], err)
+	}
+	if err := second(a.Wait(DontWait, told)); !errors.Is(err, ErrDaemonGone) {
+		t.Fatalf("a wait for what does not come: %v", err)
+	}
+	for range 2 {
+		if err := <-waited; !errors.Is(err, ErrDaemonGone) && !errors.Is(err, ErrOverrun) {
+			t.Errorf("a wait that had begun: %v", err)
+		}
 	}
 	_, _, recv := a.RecvFrom(p)
 	_, send := a.SendTo(p, b.LocalAddrPort())

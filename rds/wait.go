@@ -60,8 +60,8 @@ func (w *WaitSet) interest() interest {
 // Errors: the context's; ErrInvalid for an empty set, for an operation in Op that
 // was not issued, and for an operation in Status whose completion will not come,
 // because the operation did not ask for one or it was taken; ErrClosed;
-// ErrDaemonGone and ErrSession if no condition holds; ErrOverrun if no condition
-// holds and w has one about sending or receiving messages.
+// ErrDaemonGone and ErrSession if no condition holds, the first also of a socket that could not be bound
+// again (Options.Reopen); ErrOverrun if no condition holds and w has one about sending or receiving messages.
 //
 // Source: the poll conditions of rds(7): data, send space, completions,
 // congestion relief.
@@ -73,12 +73,25 @@ func (s *Socket) Wait(ctx context.Context, w WaitSet) (WaitSet, error) {
 	err := s.waitUntil(ctx, w.interest(), func(arm bool) (bool, error) {
 		var err error
 		ready, err = s.ready(&w, arm)
-		if err == nil && ready.empty() && (w.Message || w.sends()) {
+		if err == nil && ready.empty() && (w.Message || w.sends() || s.lost()) {
 			err = s.ended()
 		}
 		return !ready.empty(), err
 	})
 	return ready, opErr("wait", netip.AddrPort{}, err)
+}
+
+// lost reports that s has ended and no daemon has it. Nothing comes for it then. For a socket that was overrun, what
+// it had sent still does.
+func (s *Socket) lost() bool {
+	if s.ended() == nil {
+		return false
+	}
+	r := &s.c.rx
+	r.mu.Lock()
+	defer r.unlock()
+	_, lost := r.apart[s]
+	return lost
 }
 
 // ready returns the conditions of w that hold. With arm it asks the daemon to
