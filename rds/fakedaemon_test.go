@@ -55,6 +55,7 @@ type fakeDaemon struct {
 	unacked   []uint32  // by keepIDs
 	noRDMA    bool      // of slots that are opened
 	noGrow    bool
+	noOpen    bool // of destinations
 	grown     int
 	features  uint64          // besides ipc.FeatureAddrs
 	older     bool            // know nothing of shm.SubNotify and shm.SubTraceparent
@@ -251,7 +252,9 @@ func (d *fakeDaemon) handle(sub *shm.Consumer) {
 		}
 		d.submit(s, ops)
 	case shm.KindOpenDest:
-		d.openDest(d.scratch.SubDest())
+		if !d.noOpen {
+			d.openDest(d.scratch.SubDest())
+		}
 	case shm.KindCloseDest:
 		i := d.scratch.SubDest().Slot
 		if d.slots[i] == nil {

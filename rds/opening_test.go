@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -76,6 +77,30 @@ func TestDaemonBehind(t *testing.T) {
 	resume()
 	if err := <-sent; err != nil && !errors.Is(err, ErrDaemonGone) {
 		t.Errorf("when it ends: %v", err)
+	}
+}
+
+// TestOpeningEnds: a sender whose context ends, or whose socket is closed, waits no longer for its destination.
+func TestOpeningEnds(t *testing.T) {
+	for want, end := range map[error]func(a *Socket, cancel func()){
+		context.Canceled: func(_ *Socket, cancel func()) { cancel() },
+		ErrClosed:        func(a *Socket, _ func()) { _ = a.shut() }, // the daemon has not answered yet
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d, a, b := pair(t, noSpin)
+			a.c.tx.asks = true
+			d.do(func() { d.noOpen = true })
+			ctx, cancel := context.WithCancel(bg())
+			defer cancel()
+			sent := make(chan error)
+			go func() { sent <- second(a.Send(ctx, &Message{Addr: b.LocalAddrPort()})) }()
+			synctest.Wait()
+			start := time.Now()
+			end(a, cancel)
+			if err := <-sent; !errors.Is(err, want) || time.Since(start) > ringSleep {
+				t.Errorf("%v after %v, want %v", err, time.Since(start), want)
+			}
+		})
 	}
 }
 

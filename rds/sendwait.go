@@ -34,7 +34,7 @@ func (s *Socket) sendWait(ctx context.Context, m *outMsg, err error, w **waiter,
 		}
 	case err == errOpening:
 		s.endWait(w)
-		return s.openWait(m.to, dontWait)
+		return s.openWait(ctx, m.to, dontWait)
 	case err == errNoMemory && m.windows >= 0:
 		s.endWait(w)
 		s.c.tx.growArena(m.windows)
@@ -97,8 +97,8 @@ func yieldUntil(done func() bool) bool {
 // waits for its answer. It does so even for a caller that must not wait for its
 // message; only if the daemon is far behind does such a caller get an error. The
 // daemon is awake, because it was rung.
-func (s *Socket) openWait(to netip.AddrPort, dontWait bool) error {
-	open := func() bool { return s.c.tx.isOpen(s, to) }
+func (s *Socket) openWait(ctx context.Context, to netip.AddrPort, dontWait bool) error {
+	open := func() bool { return s.c.tx.isOpen(s, to) || !dontWait && ctx.Err() != nil }
 	done := yieldUntil(open)
 	for start := time.Now(); !done && time.Since(start) < openPatience; done = open() {
 		time.Sleep(ringSleep)
@@ -114,7 +114,7 @@ func (t *tx) isOpen(s *Socket, to netip.AddrPort) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := s.dests[to]
-	return t.dead || d == nil || d.isOpen() || s.state() != nil || s.wdl.expired.Load()
+	return t.dead || d == nil || d.isOpen() || s.state() != nil || s.closed.Load() || s.wdl.expired.Load()
 }
 
 func (t *tx) ringFree() bool {
