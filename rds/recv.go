@@ -96,12 +96,12 @@ func (s *Socket) tryRecv(a receive) (n int, done bool, err error) {
 		return 0, false, err
 	}
 	if !ok {
-		r.unlock() // what was found for sockets that are closed
+		r.mu.Unlock() // what was found for sockets that are closed
 		// What had been delivered before the daemon went is read by now.
 		return 0, false, opErr("recv", netip.AddrPort{}, s.err())
 	}
 	s.passOn()
-	r.unlock()
+	r.mu.Unlock()
 	return n, true, nil
 }
 
@@ -275,6 +275,6 @@ func (s *Socket) RecvBatch(ctx context.Context, ms []Received) (int, error) {
 		n++
 	}
 	s.passOn()
-	r.unlock()
+	r.mu.Unlock()
 	return n, nil
 }

@@ -2,7 +2,6 @@ package rds
 
 import (
 	"net/netip"
-	"sync"
 	"syscall"
 
 	"github.com/rdsd/rdsd/internal/shm"
@@ -13,7 +12,7 @@ import (
 // daemon may have outstanding limits the private queues: MaxRx messages, and the
 // statuses that were promised.
 type rx struct {
-	mu    sync.Mutex
+	mu    rxLock
 	c     *Client
 	ev    *shm.Consumer
 	ret   *shm.IDProducer
@@ -32,8 +31,7 @@ type rx struct {
 	lastKept uint32
 	epoch    uint64 // daemons before this one
 
-	dead     bool // the memory is about to be unmapped
-	returned bool // receive ids put and not published
+	dead bool // the memory is about to be unmapped
 
 	// While a Bind is under way, events for a handle not known yet may be the
 	// new socket's and wait here.
@@ -42,7 +40,7 @@ type rx struct {
 }
 
 func (r *rx) init(c *Client, p shm.Params, arena *shm.Arena) {
-	r.c = c
+	r.c, r.mu.r = c, r
 	r.ev, r.ret = c.seg.EventConsumer(), c.seg.RecvRetProducer()
 	r.arena, r.maxRx = arena, p.MaxRx
 	r.maxStatuses = int(p.MaxMsgs + p.EventEntries) // promised, and in the ring when their ids were back
@@ -52,7 +50,7 @@ func (r *rx) init(c *Client, p shm.Params, arena *shm.Arena) {
 func (r *rx) poll() bool {
 	r.mu.Lock()
 	n := r.takeEvents()
-	r.unlock()
+	r.mu.Unlock()
 	return n > 0
 }
 
@@ -271,8 +269,7 @@ func (r *rx) promise(s *Socket, key opKey, ce *cell, op awaitedOp) {
 	}
 }
 
-// giveBack returns a receive id. Its memory is the daemon's again when flush has
-// run.
+// giveBack returns a receive id. Its memory is the daemon's again when mu is released.
 func (r *rx) giveBack(id uint32) {
 	if id&^shm.RxStep >= keptRx {
 		delete(r.kept, id)
@@ -280,7 +277,7 @@ func (r *rx) giveBack(id uint32) {
 	}
 	if !r.dead {
 		r.ret.Put(id)
-		r.returned = true
+		r.mu.returned = true
 	}
 }
 
@@ -290,24 +287,6 @@ func (s *Socket) forget() {
 	s.rxq, s.in = queue[shm.Event]{}, inRun{}
 	s.awaited, s.cellAddr, s.cong = nil, nil, congMonitor{}
 	s.closePollFD()
-}
-
-// unlock publishes the ids that giveBack collected, releases mu, and rings the daemon if it sleeps: a
-// sender may be waiting for room at the receiver.
-func (r *rx) unlock() {
-	ring := false
-	if r.returned && !r.dead {
-		r.returned = false
-		r.ret.Publish()
-		if err := r.ret.Err(); err != nil {
-			_ = r.c.broken("receive-return ring: %v", err)
-		}
-		ring = r.c.wakeNeeded()
-	}
-	r.mu.Unlock()
-	if ring {
-		r.c.ringDaemon()
-	}
 }
 
 // add makes s known under its handle, which is no other open socket's.
@@ -349,7 +328,7 @@ func (r *rx) endBind(s *Socket) bool {
 		e := r.early.pop()
 		r.dispatch(&e)
 	}
-	r.unlock()
+	r.mu.Unlock()
 	return ok
 }
 
@@ -364,7 +343,7 @@ func (r *rx) remove(s *Socket) {
 	delete(r.apart, s)
 	r.drop(s)
 	s.forget()
-	r.unlock()
+	r.mu.Unlock()
 }
 
 // discard gives back the messages that s, which was shut, has not read. Other
@@ -373,7 +352,7 @@ func (r *rx) discard(s *Socket) {
 	r.mu.Lock()
 	r.takeEvents()
 	r.drop(s)
-	r.unlock()
+	r.mu.Unlock()
 }
 
 // drop gives back the messages that s has not received. mu is held.

@@ -347,7 +347,7 @@ func (r *rx) adopt(n *rx, bound map[*Socket]taken) {
 	all := r.all()
 	r.ev, r.ret, r.arena = n.ev, n.ret, n.arena
 	r.maxRx, r.maxStatuses = n.maxRx, n.maxStatuses
-	r.waiting, r.returned = 0, false
+	r.waiting, r.mu.returned = 0, false
 	r.epoch++
 	r.socks = nil
 	for _, s := range all {

@@ -89,7 +89,7 @@ func (s *Socket) lost() bool {
 	}
 	r := &s.c.rx
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.mu.Unlock()
 	_, lost := r.apart[s]
 	return lost
 }

@@ -194,7 +194,7 @@ static int take_status(struct target *t, bool arm)
 			rdsi_taken(s);
 		}
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	return got;
 }
 

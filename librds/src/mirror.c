@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "pollfd.h"
+#include "rx.h"
 #include "tx.h"
 
 enum { FILL = 3000 }; /* more than a quarter of the smallest send buffer, which takes away POLLOUT */
@@ -58,7 +59,7 @@ int rdsi_mirror(rds_socket *s, int fd, int peer)
 	int err = atomic_load(&s->closed) ? -EBADF : 0;
 	if (!err && !s->poll)
 		err = rdsi_pollfd_new(s, fd, peer);
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	if (!err)
 		rdsi_poll_look(s, NULL, 0);
 	return err;
@@ -82,7 +83,7 @@ bool rdsi_mirror_shows_full(rds_socket *s)
 		full = s->poll->full;
 		pthread_mutex_unlock(&s->poll->mu);
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	return full;
 }
 
@@ -95,5 +96,5 @@ void rdsi_mirror_ring(rds_socket *s)
 			rdsi_mirror_set(s->poll);
 		pthread_mutex_unlock(&s->poll->mu);
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 }

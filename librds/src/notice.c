@@ -46,7 +46,7 @@ ssize_t rds_notices(rds_socket *s, struct rds_notice *notices, size_t count)
 	rdsi_take_events(s->c);
 	size_t n = rdsi_queue_move(&s->notices, notices, count, sizeof *notices);
 	rdsi_taken(s);
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	return (ssize_t)n;
 }
 
@@ -74,7 +74,7 @@ int rdsi_undelivered(rds_socket *s)
 			}
 		}
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	return err;
 }
 
@@ -85,7 +85,7 @@ void rdsi_zero_copied(rds_socket *s, uint32_t cookie)
 		rdsi_arrived(s, WANT_ZERO_COPY);
 		rdsi_notify(s, WANT_ZERO_COPY, false);
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 }
 
 ssize_t rds_zero_copy_done(rds_socket *s, uint32_t *cookies, size_t count)
@@ -99,7 +99,7 @@ ssize_t rds_zero_copy_done(rds_socket *s, uint32_t *cookies, size_t count)
 	size_t n = rdsi_queue_move(&s->zc_done, cookies, count, sizeof *cookies);
 	s->zc_open -= (uint32_t)n;
 	rdsi_taken(s);
-	pthread_mutex_unlock(&c->rx.mu);
+	rdsi_rx_unlock(c);
 	pthread_mutex_unlock(&c->tx.mu);
 	return (ssize_t)n;
 }
@@ -172,7 +172,7 @@ void rdsi_cong_failed(rds_socket *s, const struct rds_addr *to)
 		if (!d || rdsi_relieved(d, true))
 			rdsi_cong_relieved(s, to); /* meanwhile */
 	}
-	pthread_mutex_unlock(&c->rx.mu);
+	rdsi_rx_unlock(c);
 	pthread_mutex_unlock(&c->tx.mu);
 }
 
@@ -188,6 +188,6 @@ int rds_cong_updates(rds_socket *s, uint64_t *mask)
 	*mask = s->cong_update;
 	s->cong_update = 0;
 	rdsi_taken(s);
-	pthread_mutex_unlock(&c->rx.mu);
+	rdsi_rx_unlock(c);
 	return 0;
 }

@@ -2,6 +2,7 @@
 #include "buffer.h"
 #include "notice.h"
 #include "pollfd.h"
+#include "rx.h"
 #include "tx.h"
 
 /* set_rcvbuf is a call to the daemon. */
@@ -18,7 +19,7 @@ static int set_rcvbuf(rds_socket *s, int64_t n)
 	if (!err) {
 		pthread_mutex_lock(&s->c->rx.mu);
 		s->rcvbuf = (size_t)n;
-		pthread_mutex_unlock(&s->c->rx.mu);
+		rdsi_rx_unlock(s->c);
 	}
 	return err;
 }
@@ -61,7 +62,7 @@ static void set_cong_monitor(rds_socket *s, bool on)
 		rdsi_cong_forget(s);
 		rdsi_taken(s);
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 }
 
 int rds_set_option(rds_socket *s, enum rds_option option, int64_t v)
@@ -89,7 +90,7 @@ int rds_set_option(rds_socket *s, enum rds_option option, int64_t v)
 	case RDS_OPT_NOTICES:
 		pthread_mutex_lock(&s->c->rx.mu);
 		s->wanted_notices = (uint32_t)v;
-		pthread_mutex_unlock(&s->c->rx.mu);
+		rdsi_rx_unlock(s->c);
 		return 0;
 	case RDS_OPT_RCVBUF:
 		return set_rcvbuf(s, v);
@@ -123,7 +124,7 @@ int rds_get_option(rds_socket *s, enum rds_option option, int64_t *v)
 	case RDS_OPT_ANYBODY: *v = s->anybody; break;
 	default: err = -ENOPROTOOPT;
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	pthread_mutex_unlock(&s->c->tx.mu);
 	return err;
 }

@@ -171,7 +171,7 @@ int rdsi_poll_look(rds_socket *s, struct rds_until *until, size_t count)
 		atomic_fetch_add(&p->refs, 1);
 	if (set)
 		atomic_fetch_add(&set->refs, 1);
-	pthread_mutex_unlock(&c->rx.mu);
+	rdsi_rx_unlock(c);
 
 	size_t n = set ? set->count : TAKEABLES;
 	struct rds_until *u = malloc(n * sizeof *u);
@@ -225,7 +225,7 @@ int rds_poll_set(rds_socket *s, const struct rds_until *until, size_t count)
 		if (s->poll)
 			watch(s);
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	rdsi_pollset_put(old);
 	if (err < 0)
 		return err;
@@ -285,7 +285,7 @@ int rds_pollfd(rds_socket *s)
 		err = rdsi_pollfd_new(s, -1, -1);
 	if (!err)
 		fd = s->poll->fd;
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	if (err)
 		return err;
 	rdsi_poll_look(s, NULL, 0); /* an error makes it readable */

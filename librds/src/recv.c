@@ -59,7 +59,7 @@ static int copy_out(rds_client *c, struct rds_msg *m, const struct shm_event *e,
 	may = may && e->len > RDSI_INLINE_COPY;
 	if (may) {
 		rdsi_pin(c);
-		pthread_mutex_unlock(&c->rx.mu);
+		rdsi_rx_unlock(c);
 	}
 	err = scatter(m->iov, m->iovlen, p, e->len, &n);
 	if (may) {
@@ -181,7 +181,7 @@ static void end_recv(rds_socket *s, struct rdsi_waiter *w, bool entered)
 		return;
 	pthread_mutex_lock(&s->c->rx.mu);
 	pass_on(s);
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 }
 
 /* receive receives one message, and waits for it as flags and the socket say. */

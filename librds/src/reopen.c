@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "int.h"
+#include "rx.h"
 #include "tx.h"
 
 enum { FIRST = 5, MOST = 500 }; /* ms between two attempts, doubling */
@@ -68,7 +69,7 @@ static void copy_options(rds_socket *s, rds_socket *old)
 	pthread_mutex_unlock(&old->c->tx.mu);
 	pthread_mutex_lock(&old->c->rx.mu);
 	uint32_t notices = old->wanted_notices;
-	pthread_mutex_unlock(&old->c->rx.mu);
+	rdsi_rx_unlock(old->c);
 	atomic_store(&s->nonblock, atomic_load(&old->nonblock));
 	atomic_store(&s->fail_unreachable, atomic_load(&old->fail_unreachable));
 	atomic_store(&s->snd_timeo, atomic_load(&old->snd_timeo));
@@ -83,7 +84,7 @@ static void copy_options(rds_socket *s, rds_socket *old)
 	pthread_mutex_lock(&s->c->rx.mu);
 	s->wanted_notices = notices;
 	atomic_store(&s->cong_mon, atomic_load(&old->cong_mon));
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 }
 
 int rds_rebind(rds_client *c, rds_socket *old, rds_socket **socket)
@@ -99,7 +100,7 @@ int rds_rebind(rds_client *c, rds_socket *old, rds_socket **socket)
 		return err;
 	pthread_mutex_lock(&old->c->rx.mu);
 	size_t rcvbuf = old->rcvbuf;
-	pthread_mutex_unlock(&old->c->rx.mu);
+	rdsi_rx_unlock(old->c);
 	if (rcvbuf != SHM_DEFAULT_BUF && (err = rds_set_option(s, RDS_OPT_RCVBUF, (int64_t)rcvbuf))) {
 		rds_socket_free(s);
 		return err;

@@ -48,7 +48,7 @@ void rdsi_rx_close(rds_client *c)
 			rdsi_forget(s);
 		}
 	}
-	pthread_mutex_unlock(&r->mu);
+	rdsi_rx_unlock(c);
 }
 
 bool rdsi_rx_poll(rds_client *c)
@@ -63,7 +63,7 @@ bool rdsi_rx_empty(rds_client *c)
 {
 	pthread_mutex_lock(&c->rx.mu);
 	bool empty = c->rx.dead || rdsi_avail(&c->seg.event) == 0;
-	pthread_mutex_unlock(&c->rx.mu);
+	rdsi_rx_unlock(c);
 	return empty;
 }
 
@@ -262,7 +262,7 @@ void rdsi_rx_start_bind(rds_client *c)
 	pthread_mutex_lock(&c->rx.mu);
 	rdsi_take_events(c); /* what is of closed sockets need not wait */
 	c->rx.binding = true;
-	pthread_mutex_unlock(&c->rx.mu);
+	rdsi_rx_unlock(c);
 }
 
 /* add makes s known under its handle. */

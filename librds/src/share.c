@@ -9,6 +9,7 @@
  * one does not count against it.
  */
 #include "notice.h"
+#include "rx.h"
 #include "tx.h"
 
 enum {
@@ -63,7 +64,7 @@ void rdsi_relieve(struct rdsi_dest *d)
 	if (atomic_load(&d->sock->cong_mon)) {
 		pthread_mutex_lock(&d->sock->c->rx.mu);
 		rdsi_cong_relieved(d->sock, &d->to);
-		pthread_mutex_unlock(&d->sock->c->rx.mu);
+		rdsi_rx_unlock(d->sock->c);
 	}
 	rdsi_notify(d->sock, WANT_RELIEF, false);
 }

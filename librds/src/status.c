@@ -89,7 +89,7 @@ static void promise(rds_socket *s, struct rdsi_cell *ce, const struct awaited *a
 			rdsi_hash_add(&s->awaited, &n->node, rdsi_mix(a->cell, a->id));
 		}
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	if (!ok)
 		rdsi_fail(s->c, -ECONNABORTED, "no memory to keep a status");
 }
@@ -151,7 +151,7 @@ void rdsi_outcome_due(rds_socket *s, const struct rdsi_cell *ce, uint32_t id)
 		struct rds_completion comp = {.token = a->token, .status = RDS_UNKNOWN};
 		complete(s, a, find_cell(s, ce->idx), &comp);
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 }
 
 /* find_comp is the place of an operation's completion in the queue, or -1. A status of a message,
@@ -190,7 +190,7 @@ int rdsi_message_of(rds_socket *s, const struct rds_addr *to, uint64_t id, uint3
 	int got = a ? 1 : find_comp(s, to, id) >= 0 ? 0 : -EINVAL;
 	if (a)
 		*msg = a->msg;
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	return got;
 }
 
@@ -210,7 +210,7 @@ void rdsi_disown(rds_socket *s, const struct rds_addr *to, uint64_t id)
 			a->wanted = false;
 		rdsi_notify(s, WANT_COMPLETION, false); /* one who waits for it waits in vain */
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 }
 
 static void end_hash(struct rdsi_hash *h, size_t off)
@@ -257,6 +257,6 @@ ssize_t rds_completions(rds_socket *s, struct rds_completion *completions, size_
 	size_t n = rdsi_queue_move(&s->comps, completions, count, sizeof *completions);
 	atomic_fetch_sub(&s->queued_comps, (int)n);
 	rdsi_taken(s);
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	return (ssize_t)n;
 }

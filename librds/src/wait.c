@@ -123,7 +123,7 @@ int rdsi_ready(rds_socket *s, struct rds_until *until, size_t count, bool arm)
 			n += until[i].ready != 0;
 		}
 	}
-	pthread_mutex_unlock(&s->c->rx.mu);
+	rdsi_rx_unlock(s->c);
 	return err ? err : n;
 }
 

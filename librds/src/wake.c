@@ -4,6 +4,7 @@
  * then wakes the threads that may take the flag. A thread looks for it before it parks.
  */
 #include "pollfd.h"
+#include "rx.h"
 
 /* set sets the flag of a wake. A client that is being closed waits until the ring is over. */
 static int set(rds_client *c, _Atomic bool *woken)
@@ -64,7 +65,7 @@ bool rdsi_pass_wakes(rds_client *c)
 	for (uint32_t i = 0; i < c->rx.nsocks; i++)
 		if (c->rx.socks[i] && rdsi_woken(c->rx.socks[i]))
 			rdsi_poll_woken(c->rx.socks[i]);
-	pthread_mutex_unlock(&c->rx.mu);
+	rdsi_rx_unlock(c);
 	rdsi_signal_those(c, may_take);
 	return true;
 }
