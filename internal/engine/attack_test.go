@@ -91,6 +91,7 @@ func (w *world) run() {
 			if e.Turn(w.net.Now(), Wall(w.net.Now())) {
 				idle = 0
 			}
+			counted(w.t, e)
 		}
 		if !w.net.Step() {
 			w.net.At(w.net.Now()+1_000_000, func() {})

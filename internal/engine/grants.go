@@ -237,7 +237,7 @@ func (ks *keyTable) grantCookie(t *txMsg) bool {
 	if err == nil {
 		return true
 	}
-	sl.q.Del(&t.inQ)
+	sl.unqueue(t)
 	if !errors.As(err, &t.errno) {
 		t.errno = unix.ENOBUFS
 	}

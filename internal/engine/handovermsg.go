@@ -230,7 +230,7 @@ func (x *crossing) listAgain(t *txMsg, st *txState, f uint16) {
 	}
 	if st.waits {
 		t.sought = t.nops > 0 // what was asked for is asked for again
-		sl.q.Add(&t.inQ, t)
+		sl.queue(t)
 	}
 	if st.asks {
 		if sl.asks != nil {

@@ -142,7 +142,7 @@ func (x *crossing) lead(sl *slot, leads, path uint8, listed bool) {
 	l := x.addrs.by[sl.addr]
 	switch {
 	case leads == leadsHere && l != nil:
-		if sl.way = l; listed {
+		if sl.leadBy(l); listed {
 			l.join(sl)
 		}
 	case leads == leadsAway && l == nil && sl.addr.IsValid():
@@ -173,7 +173,7 @@ func (x *crossing) link() {
 			x.s.Fail("destination %v in lane %d leads to no connection", sl.addr, sl.sock.lane)
 			return
 		}
-		if sl.way = p; a.listed {
+		if sl.leadBy(p); a.listed {
 			sl.leadTo(&p.slots)
 		}
 	}

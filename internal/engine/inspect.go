@@ -131,12 +131,12 @@ func (b Inspector) eachPeer(begin func(n int), f func(*peer)) (err error) {
 	return err
 }
 
-// peerInfo describes p, but for its distributions, and counts what waits for it.
+// peerInfo describes p, but for its distributions, in constant time.
 func (w *watching) peerInfo(p *peer) Peer {
 	i := p.c.Info()
 	out := Peer{measured: i.RTT.At}
 	w.figures(p, &i, &out.PeerInfo)
-	out.QueuedMessages += uint64(p.waiting())
+	out.QueuedMessages += uint64(p.waiting)
 	w.lastError(p, &i, &out.PeerInfo)
 	p.c.describe(&out)
 	return out
@@ -166,7 +166,7 @@ func (w *watching) figures(p *peer, i *conn.Info, out *ctl.PeerInfo) {
 	if i.Since != 0 {
 		out.Since = e.at(i.Since)
 	}
-	out.Wanted = out.QueuedMessages+out.UnackedMessages > 0 || p.waiting() > 0 || p.reach.why != 0 && p.slots.N > 0
+	out.Wanted = out.QueuedMessages+out.UnackedMessages > 0 || p.waiting > 0 || p.reach.why != 0 && p.slots.N > 0
 	if i.Kernel {
 		out.Instance = 0 // it has none
 	}

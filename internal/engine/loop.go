@@ -66,10 +66,10 @@ func (l *localAddr) take(t *txMsg) {
 	switch {
 	case t.m.DestCookie != 0 && !l.loop.e.keys.grantCookie(t):
 	case sl.q.N > 0 || t.nops > 0:
-		sl.q.Add(&t.inQ, t)
+		sl.queue(t)
 		l.resume(sl)
 	case !l.deliver(t):
-		sl.q.Add(&t.inQ, t)
+		sl.queue(t)
 	}
 }
 
@@ -123,7 +123,7 @@ func (l *localAddr) deliver(t *txMsg) bool {
 // end ends t with outcome o; operations that have run are locally complete first.
 func (l *localAddr) end(t *txMsg, o msg.Outcome) {
 	tx, sl := &l.loop.e.tx, t.slot
-	if sl.q.Del(&t.inQ); sl.q.N == 0 && sl.waitOn != nil {
+	if sl.unqueue(t); sl.q.N == 0 && sl.waitOn != nil {
 		sl.waitOn.waiters.Del(&sl.wait)
 		sl.waitOn = nil
 	}
@@ -316,12 +316,12 @@ func (l *localAddr) start(sl *slot, t *txMsg) bool {
 	e := l.loop.e
 	for _, o := range t.ops() {
 		if _, errno := l.target(t, o); errno != 0 {
-			sl.q.Del(&t.inQ)
+			sl.unqueue(t)
 			return e.tx.refuse(t, o, errno)
 		}
 	}
 	if bad, errno := t.meansOwner(l.owner); errno != 0 {
-		sl.q.Del(&t.inQ)
+		sl.unqueue(t)
 		return e.tx.refuse(t, bad, errno)
 	}
 	for _, o := range t.ops() {

@@ -78,11 +78,11 @@ func (n *nowhere) left(sl *slot) { n.e.tx.cancelClosed(sl) }
 
 func (n *nowhere) take(t *txMsg) {
 	t.ungranted = t.m.DestCookie != 0
-	t.slot.q.Add(&t.inQ, t)
+	t.slot.queue(t)
 }
 
 func (n *nowhere) end(t *txMsg, o msg.Outcome) {
-	t.slot.q.Del(&t.inQ)
+	t.slot.unqueue(t)
 	n.e.tx.msgDone(t, o)
 }
 

@@ -137,7 +137,7 @@ func (p *peer) moveOn(sl *slot) bool {
 	}
 	p.leaveTurn(sl)
 	p.turnAway(sl.cell)
-	sl.way = w
+	sl.leadBy(w)
 	w.resume(sl)
 	ds.e.peers.dropIfNew(p)
 	return true

@@ -58,6 +58,7 @@ type peer struct {
 type sharing struct {
 	flows    lists.List[cell]    // sockets with messages that wait for their turn
 	paused   chores.Rounds[slot] // destinations whose messages wait for the end of others or for their port, see Engine.waits
+	waiting  int                 // datagrams that wait in destinations that lead there
 	released uint64              // of the connection, when looking began anew
 	looking  chores.Chore        // at paused, see lookReleased
 	sender   uint32              // incarnation of the socket whose message without an operation came last

@@ -144,8 +144,8 @@ func TestTakenBack(t *testing.T) {
 		p := w.es[0].peers.all[0]
 		for x := (&longRun{T: t, w: w}); !p.c.Stopped(b.port); x.step() {
 		}
-		if n := p.c.Queued(); n != 0 || p.waiting() == 0 {
-			t.Errorf("the connection has %d bytes of work for a stopped port, %d messages wait", n, p.waiting())
+		if n := p.c.Queued(); n != 0 || p.waiting == 0 {
+			t.Errorf("the connection has %d bytes of work for a stopped port, %d messages wait", n, p.waiting)
 		}
 		want := abi.StatusSuccess
 		if withdrawn {

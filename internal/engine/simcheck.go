@@ -157,6 +157,7 @@ func Leaks(e *Engine) (found []string) {
 		say(i.Unacked, name+"messages unacked")
 		say(i.Stopped, name+"messages refused")
 		say(p.flows.N, name+"sockets that wait for their turn")
+		say(p.waiting, name+"datagrams that wait in destinations")
 		say(i.OutstandingWRs, name+"work requests outstanding")
 		say(p.grants.Len(), name+"grants")
 		say(p.shares.all+len(p.shares.of), name+"grants of ours")

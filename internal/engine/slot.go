@@ -53,6 +53,7 @@ type sends struct {
 	// Messages in order, on the same host waiting for their copies or for the
 	// destination socket, else for a peer or for their turn, see turns.go.
 	q      lists.List[txMsg]
+	queued int              // their datagrams
 	inTurn lists.Link[slot] // cell.turn
 	handed int              // datagrams that its connection has and that are not done
 
@@ -160,6 +161,36 @@ func (sl *slot) leadTo(l *audience) {
 	if sl.lead = l; l != nil {
 		l.Add(&sl.inLead, sl)
 	}
+}
+
+// queue has t wait in sl, its destination, behind the others.
+func (sl *slot) queue(t *txMsg) {
+	sl.q.Add(&t.inQ, t)
+	sl.countQueued(t.sum.Datagrams)
+}
+
+// unqueue ends that, if t waits.
+func (sl *slot) unqueue(t *txMsg) {
+	if t.inQ.On() {
+		sl.q.Del(&t.inQ)
+		sl.countQueued(-t.sum.Datagrams)
+	}
+}
+
+// countQueued counts n more datagrams that wait in sl, also at the peer that sl leads to.
+func (sl *slot) countQueued(n int) {
+	sl.queued += n
+	if p, is := sl.way.(*peer); is {
+		p.waiting += n
+	}
+}
+
+// leadBy has sl, and what waits in it, lead by w.
+func (sl *slot) leadBy(w transport) {
+	n := sl.queued
+	sl.countQueued(-n)
+	sl.way = w
+	sl.countQueued(n)
 }
 
 // closeSlot ends a destination. Messages to a peer go on, others are withdrawn. Those of a socket

@@ -20,7 +20,7 @@ func (p *peer) take(t *txMsg) {
 		p.from(t.sock, t.sum.Datagrams, e.now)
 	}
 	if t.slot.q.N > 0 || p.waits(t.slot) || p.behindGrant(t) || p.flows.N > 0 || p.full(t, e.now) || e.tx.isLong(t) || t.sought {
-		t.slot.q.Add(&t.inQ, t)
+		t.slot.queue(t)
 		p.resume(t.slot)
 	} else {
 		e.tx.handOver(p, t)

@@ -63,7 +63,7 @@ func (ds *destinations) wayTo(s *socket, addr netip.Addr) (transport, error) {
 func (ds *destinations) leadBy(sl *slot, w transport) {
 	was := sl.way
 	sl.leadTo(nil)
-	sl.way = w
+	sl.leadBy(w)
 	was.left(sl)
 	w.join(sl)
 	ds.refresh(sl)

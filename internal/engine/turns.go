@@ -145,6 +145,7 @@ func (p *peer) takeBack(t *txMsg) {
 		t.m.Op = &t.opv[0].Op
 	}
 	sl.q.AddFront(&t.inQ, t)
+	sl.countQueued(t.sum.Datagrams)
 	p.leaveTurn(sl)
 	p.queueUp(sl)
 }
@@ -197,7 +198,7 @@ func (p *peer) waits(sl *slot) bool {
 // leaveQueue takes t out of what waits for its destination. What was behind t may go on.
 func (p *peer) leaveQueue(t *txMsg) {
 	sl := t.slot
-	if sl.q.Del(&t.inQ); sl.q.N == 0 {
+	if sl.unqueue(t); sl.q.N == 0 {
 		p.leaveTurn(sl)
 	}
 	p.resume(sl)
@@ -266,7 +267,7 @@ func (tx *sender) hand(p *peer, sl *slot, t *txMsg) {
 	if tx.isLong(t) && tx.handPiece(p, t) {
 		return
 	}
-	sl.q.Del(&t.inQ)
+	sl.unqueue(t)
 	if !t.ungranted || tx.e.keys.grantCookie(t) {
 		tx.handOver(p, t)
 	}
@@ -286,17 +287,4 @@ func (p *peer) eachWaiting(f func(*msg.Msg)) {
 			f(&t.Of.m)
 		}
 	}
-}
-
-// waiting counts them.
-func (p *peer) waiting() (n int) {
-	for at := p.flows.Head; at != nil; at = at.Next {
-		for s := at.Of.turn.Head; s != nil; s = s.Next {
-			n += s.Of.q.N
-		}
-	}
-	for s := p.paused.Head; s != nil; s = s.Next {
-		n += s.Of.q.N
-	}
-	return n
 }

@@ -74,7 +74,7 @@ func TestFloodingSocket(t *testing.T) {
 	}
 	waiting := 0
 	for _, p := range a.e.peers.all {
-		waiting += p.waiting()
+		waiting += p.waiting
 	}
 	if waiting < flood/2 {
 		t.Fatalf("only %d messages wait for their turn", waiting)
