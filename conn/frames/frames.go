@@ -54,7 +54,8 @@ func Next(b []byte) (payload, rest []byte, ok bool) {
 	return b[Head : Head+n : Head+n], b[size:], true
 }
 
-// Sum is what a run holds.
+// Sum is what a run holds: at the sender what its client said when the run was taken, at
+// the receiver what the daemon has found.
 type Sum struct {
 	Datagrams int
 	NonEmpty  int // datagrams with a payload

@@ -51,7 +51,7 @@ func RecordBytes(p shm.Params) uint64 {
 		return sum * uint64(n)
 	}
 	return entry*(uint64(p.MaxMsgs)+uint64(p.Slots)+uint64(p.Cells)) +
-		size(p.MaxMsgs, reflect.TypeFor[txMsg]()) +
+		size(p.MaxMsgs, reflect.TypeFor[txMsg](), reflect.TypeFor[taker](), reflect.TypeFor[[4]*taker]()) + // each may be the one of a socket in a rota
 		size(p.MaxRx, reflect.TypeFor[rxEntry](), reflect.TypeFor[uint32]()) +
 		size(p.Slots, reflect.TypeFor[slot](), reflect.TypeFor[pin]()) +
 		size(p.Cells, reflect.TypeFor[cell]())

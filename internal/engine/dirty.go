@@ -15,7 +15,7 @@ func (d *dirtyPeers) touch(p *peer) {
 	switch {
 	case p.dirty || p.gone:
 		p.touched = true
-	case p.c.NeedFlush() || p.moving || p.flows.N > 0 && p.mayFeed():
+	case p.c.NeedFlush() || p.moving || p.flows.n > 0 && p.mayFeed():
 		p.dirty = true
 		d.flush = append(d.flush, p)
 	default:

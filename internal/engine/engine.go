@@ -72,6 +72,8 @@ type pools struct {
 	ops  lists.Pool[txOp]
 	rxs  lists.Pool[rxMsg]
 
+	takers lists.Pool[taker]
+
 	longs  lists.Pool[long]
 	pieces lists.Pool[piece]
 }
@@ -93,6 +95,7 @@ func New(dev verbs.Device, cfg Config, st *stats.Block) (*Engine, error) {
 	e.dests.e, e.dests.nowhere.e, e.tx.e, e.rx.e, e.loop.e = e, e, e, e, e
 	e.throttle.e, e.halt.e, e.dirty.e, e.drains.e, e.watch.e = e, e, e, e, e
 	e.keys.retiring.One, e.keys.pressing.One = e.keys.retireNext, e.keys.pressNext
+	e.loop.jobs.pool = &e.pools.takers
 	e.clients.leaving.One, e.tx.cancelling.One, e.loop.rousing.One = e.clients.endNext, e.tx.withdrawNext, e.loop.wakeNext
 	e.tx.broken.One = e.tx.stopNext
 	if _, err := e.devices.openRail(dev, cfg.RecvBufs, cfg.CQE, cfg.ArmCQ); err != nil {
@@ -175,7 +178,7 @@ func (e *Engine) Active() bool {
 	if e.Halts() {
 		return !e.Halted() && e.finishing()
 	}
-	return e.finishing() || e.loop.jobs.N > 0 ||
+	return e.finishing() || e.loop.jobs.n > 0 ||
 		e.users.wanted.N > 0 || e.rx.overflow.released && e.rx.overflow.short.N > 0 ||
 		e.post.Has() || e.clients.rung.Load()
 }

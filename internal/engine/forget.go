@@ -135,7 +135,7 @@ func (h *remote) away() bool {
 // Kernel peers are none: they are named in the configuration, and cannot be told
 // that their sequences are forgotten.
 func (p *peer) idle() bool {
-	if !p.c.profile().learns || p.slots.N+p.flows.N+p.paused.N+p.ctls+p.partials > 0 || p.breaking || p.emptying {
+	if !p.c.profile().learns || p.slots.N+p.flows.n+p.paused.N+p.ctls+p.partials > 0 || p.breaking || p.emptying {
 		return false
 	}
 	_, idle := p.c.IdleSince()
@@ -238,7 +238,7 @@ func (ps *peerTable) dropIfNew(p *peer) {
 	if i.Met && i.State == conn.Down {
 		ps.sweepSoon()
 	}
-	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.N+p.flows.N+p.paused.N > 0 || p.c.attached() ||
+	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.N+p.flows.n+p.paused.N > 0 || p.c.attached() ||
 		p.instance != 0 && len(p.lanes) == 1 { // the last lane goes with what is known of the address: forgetIfIdle
 		return
 	}

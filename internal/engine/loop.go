@@ -9,7 +9,6 @@ import (
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/internal/chores"
 	"github.com/rdsd/rdsd/internal/ctl"
-	"github.com/rdsd/rdsd/internal/lists"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/internal/stats"
 	"github.com/rdsd/rdsd/internal/word"
@@ -25,7 +24,7 @@ import (
 // loop delivers within this host, as rds_loop_transport does in net/rds. Engine-owned.
 type loop struct {
 	e       *Engine
-	jobs    lists.List[slot]    // slots with work to run
+	jobs    rota                // slots with work to run
 	rousing chores.Work[socket] // they have room: who waits for it is to try again
 }
 
@@ -171,7 +170,7 @@ func (l *localAddr) left(sl *slot) {
 	if l.slots[sl.port].N == 0 {
 		delete(l.slots, sl.port)
 	}
-	l.loop.jobs.Del(&sl.job)
+	sl.leaveRota()
 	l.loop.e.tx.cancelClosed(sl)
 }
 
@@ -187,8 +186,8 @@ func (l *localAddr) waitsFor(sl *slot, _ bool) string {
 }
 
 func (l *loop) addJob(sl *slot) {
-	if !sl.job.On() && sl.waitOn == nil && !sl.closed {
-		l.jobs.Add(&sl.job, sl)
+	if sl.waitOn == nil && !sl.closed {
+		l.jobs.enter(sl)
 	}
 }
 
@@ -231,13 +230,16 @@ func (l *loop) wakeWaiter(s *socket) {
 // run works on the slots in turn, a slice each, within the turn's budget.
 func (l *loop) run() bool {
 	e := l.e
-	n := l.jobs.N
-	for i, budget := 0, copySlices*e.cfg.CopySlice; i < n && budget > 0 && l.jobs.N > 0; i++ {
-		sl := l.jobs.Head.Of
-		l.jobs.Del(&sl.job)
-		budget -= l.runSlot(sl, min(budget, e.cfg.CopySlice))
-		if sl.q.N > 0 {
-			l.addJob(sl)
+	n := l.jobs.n
+	for i, budget := 0, copySlices*e.cfg.CopySlice; i < n && budget > 0; i++ {
+		sl := l.jobs.pick(e.cfg.CopySlice, nil, 0)
+		if sl == nil {
+			break
+		}
+		used := l.runSlot(sl, min(budget, e.cfg.CopySlice))
+		budget -= used
+		if sl.spend(used); sl.q.N == 0 || sl.waitOn != nil {
+			sl.leaveRota()
 		}
 	}
 	return n > 0

@@ -121,7 +121,6 @@ func (p *peer) moveOn(sl *slot) bool {
 	ds := &p.c.e.dests
 	if !sl.closed {
 		p.leaveTurn(sl)
-		p.turnAway(sl.cell)
 		ds.refresh(sl) // with what is news of p
 		owed := sl.ups != p.ups || p.wasUp && !p.isUp && !p.parted
 		ds.home(sl)
@@ -136,23 +135,10 @@ func (p *peer) moveOn(sl *slot) bool {
 		return false
 	}
 	p.leaveTurn(sl)
-	p.turnAway(sl.cell)
 	sl.leadBy(w)
 	w.resume(sl)
 	ds.e.peers.dropIfNew(p)
 	return true
-}
-
-// turnAway ends the turn of a socket at p, whose destinations are to move on, and has each of them do so. A socket has one turn, at one
-// connection: none may have another turn while one of the others has this one.
-func (p *peer) turnAway(ce *cell) {
-	if ce.turn.N == 0 || ce.turn.Head.Of.way != transport(p) {
-		return
-	}
-	sl := ce.turn.Head.Of
-	p.leaveTurn(sl)
-	p.turnAway(ce)
-	p.queueUp(sl)
 }
 
 // owesUp has sl, which was notified that its former connection is down, be notified when p is up. Destinations that

@@ -178,7 +178,7 @@ func TestPathsOfAnotherDaemon(t *testing.T) {
 			}
 		}
 		for _, p := range w.hostOfPeer().lanes {
-			if i := p.c.Info(); i.Queued+i.Unacked+p.paused.N+p.flows.N > 0 || p.moving {
+			if i := p.c.Info(); i.Queued+i.Unacked+p.paused.N+p.flows.n > 0 || p.moving {
 				t.Errorf("%d paths: path %d is %v and has %d messages", paths, p.path, i.State, i.Queued+i.Unacked)
 			}
 		}

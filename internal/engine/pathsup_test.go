@@ -72,8 +72,8 @@ func TestPathsTurnMoves(t *testing.T) {
 		c[0].sendMsg(from, slot, 20+id, 60_000)
 	}
 	w.pass(1_000_000, w.es[0])
-	if p.flows.N != 2 || p.flows.Tail.Of.turn.N != 2 {
-		t.Fatalf("%d sockets have a turn, the last one with %d destinations, want two and two", p.flows.N, p.flows.Tail.Of.turn.N)
+	if a := p.flows.accounts; a.N != 1 || a.Head.Of.socks.N != 2 || p.flows.n != 3 {
+		t.Fatalf("%d accounts take turns, with %d destinations, want one with three of two sockets", a.N, p.flows.n)
 	}
 	w.es[1] = w.boot(1, 77, Config{Paths: 3, RecvBufs: 4096})
 	c[1] = w.attach(1, smallParams())
@@ -85,7 +85,7 @@ func TestPathsTurnMoves(t *testing.T) {
 		w.pass(20_000_000, w.es...)
 		got += c[1].read()
 	}
-	if got != sent || p.flows.N > 0 {
+	if got != sent || p.flows.n > 0 {
 		t.Errorf("%d messages arrived of %d", got, sent)
 	}
 }

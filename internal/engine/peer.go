@@ -56,7 +56,7 @@ type peer struct {
 
 // sharing is the sockets that use a connection, and whose turn it is.
 type sharing struct {
-	flows    lists.List[cell]    // sockets with messages that wait for their turn
+	flows    rota                // destinations whose messages wait for their turn
 	paused   chores.Rounds[slot] // destinations whose messages wait for the end of others or for their port, see Engine.waits
 	waiting  int                 // datagrams that wait in destinations that lead there
 	released uint64              // of the connection, when looking began anew
@@ -131,6 +131,7 @@ func (ps *peerTable) peer(l *localAddr, addr netip.Addr, at lanePath, by *Client
 func (ps *peerTable) newPeer(h *remote, at lanePath) *peer {
 	e := ps.e
 	p := &peer{remote: h, lane: uint8(at), path: uint8(at >> 8)}
+	p.flows.pool = &e.pools.takers
 	p.key = h.who + 1 + verbs.PeerKey(p.lane) + pathKeys*verbs.PeerKey(p.path)
 	if e.tcpPeer(h.local, h.addr) {
 		e.newTCP(p)

@@ -178,7 +178,7 @@ func TestTakenBack(t *testing.T) {
 				t.Errorf("withdrawn %v: socket %d: messages %v", withdrawn, i, l)
 			}
 		}
-		if n := p.c.OpsUnderWay(); n != 0 || p.paused.N+p.flows.N > 0 {
+		if n := p.c.OpsUnderWay(); n != 0 || p.paused.N+p.flows.n > 0 {
 			t.Errorf("withdrawn %v: %d bytes are under way", withdrawn, n)
 		}
 		w.clean(raws...)

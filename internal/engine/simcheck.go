@@ -24,7 +24,7 @@ func (p *InProcess) Waiting() int { return p.cl.pendOps.N }
 
 // UnderWay returns how many chores e has begun and how many destinations it copies to within the
 // host.
-func UnderWay(e *Engine) (chores, copies int) { return e.chores.Open(), e.loop.jobs.N }
+func UnderWay(e *Engine) (chores, copies int) { return e.chores.Open(), e.loop.jobs.n }
 
 // Clients counts the attached clients.
 func Clients(e *Engine) int { return len(e.clients.all) }
@@ -116,11 +116,12 @@ func Leaks(e *Engine) (found []string) {
 		}
 	}
 	say(len(e.clients.all)+e.clients.leaving.N, "clients")
-	say(e.loop.jobs.N, "slots with same-host work")
+	say(e.loop.jobs.n, "slots with same-host work")
 	say(e.pools.msgs.Out, "submitted messages")
 	say(e.pools.ops.Out, "operations")
 	say(e.pools.rxs.Out, "arrived messages")
 	say(e.pools.ctls.Out, "internal messages")
+	say(e.pools.takers.Out, "accounts and sockets that take turns")
 	say(e.keys.grantees.Out, "records of grantees")
 	say(len(e.keys.by)+e.keys.revoking.N, "regions")
 	say(e.rx.overflow.used, "overflow bytes")
@@ -156,7 +157,7 @@ func Leaks(e *Engine) (found []string) {
 		say(i.Queued, name+"messages queued")
 		say(i.Unacked, name+"messages unacked")
 		say(i.Stopped, name+"messages refused")
-		say(p.flows.N, name+"sockets that wait for their turn")
+		say(p.flows.n, name+"destinations that wait for their turn")
 		say(p.waiting, name+"datagrams that wait in destinations")
 		say(i.OutstandingWRs, name+"work requests outstanding")
 		say(p.grants.Len(), name+"grants")

@@ -27,7 +27,7 @@ const manySockets = 21
 // InProgress looks through all of e, so that it is slow.
 func InProgress(e *Engine) (p Progress) {
 	p.Drain = e.drains.all || len(e.drains.of) > 0
-	p.Pause, p.Copy, p.Overflow = e.Halts(), e.loop.jobs.N > 0, e.rx.overflow.used > 0
+	p.Pause, p.Copy, p.Overflow = e.Halts(), e.loop.jobs.n > 0, e.rx.overflow.used > 0
 	p.Assembly, p.Revocation = e.rx.unfinished.N > 0, e.keys.revoking.N > 0
 	for l := e.keys.all.Head; l != nil; l = l.Next {
 		p.OneUse = p.OneUse || l.Of.rights&abi.UseOnce != 0

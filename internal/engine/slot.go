@@ -54,7 +54,8 @@ type sends struct {
 	// destination socket, else for a peer or for their turn, see turns.go.
 	q      lists.List[txMsg]
 	queued int              // their datagrams
-	inTurn lists.Link[slot] // cell.turn
+	taker  *taker           // takes turns with it, nil: it waits for none
+	inTurn lists.Link[slot] // taker.slots
 	handed int              // datagrams that its connection has and that are not done
 
 	pin    *pin             // the socket that it leads to, see meant.go
@@ -63,7 +64,6 @@ type sends struct {
 	paused lists.Link[slot] // peer.paused, while messages wait for one of these
 	gone   lists.Link[slot] // pending.gone
 
-	job    lists.Link[slot] // loop.jobs
 	waitOn *socket          // refused there; resumes when it has room
 	wait   lists.Link[slot] // waitOn.waiters
 }
@@ -96,10 +96,6 @@ type cell struct {
 	queued, told uint64
 	shown        uint64 // the mark as published
 	next, nextAt uint64 // the mark to publish when told has reached nextAt
-
-	turn    lists.List[slot] // with messages that wait for their turn on a connection
-	inFlows lists.Link[cell] // peer.flows, while there are some
-	credit  int              // what the socket may hand over in its turn, see feed
 }
 
 // live reports whether the cell is still that of its socket: the client may use

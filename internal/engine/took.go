@@ -104,11 +104,8 @@ func (s *socket) oldest() int64 {
 // the oldest that its connection has; 0: there is none. Of those that wait for their turn it
 // knows the first.
 func (p *peer) oldestOf(handed int64) int64 {
-	if p.flows.N == 0 {
-		return handed
-	}
-	if ce := p.flows.Head.Of; ce.turn.N > 0 && ce.turn.Head.Of.q.N > 0 {
-		if at := ce.turn.Head.Of.q.Head.Of.m.At; handed == 0 || at < handed {
+	if sl := p.flows.first(); sl != nil && sl.q.N > 0 {
+		if at := sl.q.Head.Of.m.At; handed == 0 || at < handed {
 			return at
 		}
 	}

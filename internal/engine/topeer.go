@@ -19,7 +19,7 @@ func (p *peer) take(t *txMsg) {
 	if t.nops == 0 {
 		p.from(t.sock, t.sum.Datagrams, e.now)
 	}
-	if t.slot.q.N > 0 || p.waits(t.slot) || p.behindGrant(t) || p.flows.N > 0 || p.full(t, e.now) || e.tx.isLong(t) || t.sought {
+	if t.slot.q.N > 0 || p.waits(t.slot) || p.behindGrant(t) || p.flows.n > 0 || p.full(t, e.now) || e.tx.isLong(t) || t.sought {
 		t.slot.queue(t)
 		p.resume(t.slot)
 	} else {
@@ -29,7 +29,7 @@ func (p *peer) take(t *txMsg) {
 
 // resume has sl take turns, unless it does, or has to wait for others.
 func (p *peer) resume(sl *slot) {
-	if sl.q.N > 0 && !sl.inTurn.On() {
+	if sl.q.N > 0 && sl.taker == nil {
 		p.queueUp(sl)
 	}
 	p.c.e.dirty.touch(p)

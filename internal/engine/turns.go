@@ -4,8 +4,8 @@ import "github.com/rdsd/rdsd/conn/msg"
 
 // A connection sends what it was handed in order. So that no socket has to wait
 // for another that has much to say, it is handed little ahead of what it can
-// post: above turnWindow messages wait in their destinations, and the sockets
-// take turns, by bytes. An operation waits there, too, while the connection has
+// post: above turnWindow messages wait in their destinations, and accounts and
+// their sockets take turns, by bytes (rota.go). An operation waits there, too, while the connection has
 // opsWindow bytes of others under way: a message behind a READ is sent when the
 // READ is done, and so is everything behind that.
 //
@@ -20,7 +20,7 @@ import "github.com/rdsd/rdsd/conn/msg"
 // the destination's.
 const (
 	turnWindow  = 128 << 10 // Conn.Queued
-	turnQuantum = 16 << 10  // bytes of one socket before it is the next one's turn
+	turnQuantum = 16 << 10  // bytes of one account, and of one socket, before it is the next one's turn
 	opsWindow   = 1 << 20   // Conn.OpsUnderWay; one operation goes beyond it
 
 	shareWindow = 512         // messages to one destination on a connection that a socket with few uses
@@ -74,16 +74,20 @@ func (p *peer) rationed(sl *slot, now int64) bool {
 	return sl.handed >= shareWindow && now < p.sharedTo && !p.c.profile().queues
 }
 
-// next is the first of ce's destinations that may have something handed over,
-// nil if all have enough. Few can: it takes shareWindow message ids each.
-func (p *peer) next(ce *cell, now int64) *slot {
-	for range ce.turn.N {
-		sl := ce.turn.Head.Of
-		if sl.q.N == 0 || !p.rationed(sl, now) {
+// next is the first destination of k, a socket, that may have something handed over, nil if all have enough. Few can:
+// it takes shareWindow message ids each. Nor does one whose operation has to wait for others. looks is how many may be looked at.
+func (p *peer) next(k *taker, looks *int, now int64) *slot {
+	for n := k.slots.N; n > 0 && *looks > 0; n-- {
+		sl := k.slots.Head.Of
+		switch {
+		case sl.q.N > 0 && p.rationed(sl, now):
+			k.slots.TurnOver()
+			*looks--
+		case sl.q.N > 0 && !p.waits(sl) && sl.q.Head.Of.nops > 0 && p.opsWait(sl.sock, now):
+			return nil
+		default:
 			return sl
 		}
-		ce.turn.Del(&sl.inTurn)
-		ce.turn.Add(&sl.inTurn, sl)
 	}
 	return nil
 }
@@ -107,7 +111,6 @@ func (tx *sender) handOver(p *peer, t *txMsg) {
 
 // queueUp has sl take turns.
 func (p *peer) queueUp(sl *slot) {
-	ce := sl.cell
 	if p.waits(sl) {
 		if p.moveOn(sl) {
 			return
@@ -121,13 +124,7 @@ func (p *peer) queueUp(sl *slot) {
 		return
 	}
 	p.paused.Del(&sl.paused) // it may wait to be looked at
-	if !sl.inTurn.On() {
-		ce.turn.Add(&sl.inTurn, sl)
-	}
-	if !ce.inFlows.On() {
-		ce.credit = 0
-		p.flows.Add(&ce.inFlows, ce)
-	}
+	p.flows.enter(sl)
 }
 
 // takeBack has t wait in its destination again, ahead of what was submitted later: the
@@ -206,26 +203,20 @@ func (p *peer) leaveQueue(t *txMsg) {
 
 // leaveTurn ends that: nothing of sl waits any more.
 func (p *peer) leaveTurn(sl *slot) {
-	ce := sl.cell
-	ce.turn.Del(&sl.inTurn)
+	sl.leaveRota()
 	p.paused.Del(&sl.paused)
-	if ce.turn.N == 0 {
-		p.flows.Del(&ce.inFlows)
-	}
 }
 
-// feed hands p's connection what it may have, socket by socket, and reports
-// whether there was any. A socket gives more than its quantum, if its message
-// is that large, and waits longer for its next turn.
+// feed hands p's connection what it may have, as accounts, their sockets and the destinations of those take turns, and
+// reports whether there was any.
 func (tx *sender) feed(p *peer) (fed bool) {
 	e := tx.e
 	tx.lookReleased(p)
-	for passed := 0; passed < p.flows.N && p.mayFeed(); {
-		ce := p.flows.Head.Of
-		sl := p.next(ce, e.now)
+	for p.mayFeed() {
+		sl := p.flows.pick(turnQuantum, p, e.now)
 		switch {
 		case sl == nil:
-			passed++
+			return fed
 		case sl.q.N == 0: // withdrawn
 			p.leaveTurn(sl)
 			continue
@@ -233,31 +224,16 @@ func (tx *sender) feed(p *peer) (fed bool) {
 			p.leaveTurn(sl)
 			p.queueUp(sl)
 			continue
-		case sl.q.Head.Of.nops > 0 && p.opsWait(sl.sock, e.now):
-			passed++
-		case ce.credit <= 0:
-			passed = 0
-			ce.credit += turnQuantum
-		default:
-			passed, fed = 0, true
-			t := sl.q.Head.Of
-			ce.credit -= t.work(p.c.profile().runs)
-			tx.hand(p, sl, t)
-			if sl.q.N == 0 || p.waits(sl) {
-				p.leaveTurn(sl)
-				if sl.q.N > 0 {
-					p.queueUp(sl)
-				}
-				continue
-			}
-			ce.turn.Del(&sl.inTurn)
-			ce.turn.Add(&sl.inTurn, sl)
-			if ce.credit > 0 {
-				continue // still its turn
+		}
+		t := sl.q.Head.Of
+		sl.spend(t.work(p.c.profile().runs))
+		tx.hand(p, sl, t)
+		if fed = true; sl.q.N == 0 || p.waits(sl) {
+			p.leaveTurn(sl)
+			if sl.q.N > 0 {
+				p.queueUp(sl)
 			}
 		}
-		p.flows.Del(&ce.inFlows)
-		p.flows.Add(&ce.inFlows, ce)
 	}
 	return fed
 }
@@ -275,13 +251,11 @@ func (tx *sender) hand(p *peer, sl *slot, t *txMsg) {
 
 // eachWaiting calls f for all messages that wait for their turn on p.
 func (p *peer) eachWaiting(f func(*msg.Msg)) {
-	for n := p.flows.Head; n != nil; n = n.Next {
-		for s := n.Of.turn.Head; s != nil; s = s.Next {
-			for t := s.Of.q.Head; t != nil; t = t.Next {
-				f(&t.Of.m)
-			}
+	p.flows.each(func(sl *slot) {
+		for t := sl.q.Head; t != nil; t = t.Next {
+			f(&t.Of.m)
 		}
-	}
+	})
 	for s := p.paused.Head; s != nil; s = s.Next {
 		for t := s.Of.q.Head; t != nil; t = t.Next {
 			f(&t.Of.m)

@@ -32,8 +32,7 @@ var features = []feature{
 		on:    func(_ *host, p *engine.Progress) bool { return p.FurtherPath },
 		parts: []string{"sharing.exposes"}},
 	{name: "copy on one host", draw: "options.localShare, options.slice",
-		on:    func(_ *host, p *engine.Progress) bool { return p.Copy },
-		parts: []string{"loop.jobs"}},
+		on: func(_ *host, p *engine.Progress) bool { return p.Copy }},
 	{name: "run", draw: "options.burst, options.small",
 		on: func(_ *host, p *engine.Progress) bool { return p.Run }},
 	{name: "carried atomic", draw: "options.atomics",
@@ -111,10 +110,11 @@ var features = []feature{
 // plain are the other fields of engine.Lasting: what every message, socket, region and
 // connection is in, whatever else there is.
 var plain = []string{
-	"Chores.open", "Engine.pings", "Grants.grants", "Grants.keys", "Memory.users", "addresses.by", "allowance.live", "cell.turn", "clientTable.active",
+	"Chores.open", "Engine.pings", "Grants.grants", "Grants.keys", "Memory.users", "addresses.by", "allowance.live", "clientTable.active",
 	"deadlines.peers", "handles.buffers", "keyTable.all", "keyTable.by", "localAddr.slots", "looked.timer", "outbox.control", "outbox.notices",
 	"outbox.queue", "outbox.rtx", "outbox.unacked", "peer.slots", "peerTable.byKey", "peerTable.hosts", "rail.byQPN", "region.queued",
-	"sending.txs", "sends.q", "sends.txs", "shares.of", "sharing.flows", "socket.regions", "socket.slots", "userTable.accounts",
+	"rota.accounts", "rota.byAcct", "rota.bySock",
+	"sending.txs", "sends.q", "sends.txs", "shares.of", "socket.regions", "socket.slots", "taker.slots", "taker.socks", "userTable.accounts",
 }
 
 // apart says of pairs of features why they never are at one host at the same time. The names are

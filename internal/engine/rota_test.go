@@ -1,0 +1,179 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/rdsd/rdsd/abi"
+	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/lists"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/internal/stats"
+)
+
+// attachUser attaches a process of a user.
+func (w *world) attachUser(host int, uid uint32, p shm.Params) *raw {
+	w.t.Helper()
+	r, err := w.attachAs(host, p, ipc.Cred{UID: uid, GID: uid})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// TestRotaShares: accounts share by bytes, whatever number of sockets and destinations one has and however large its
+// messages are, and so do the sockets of one.
+func TestRotaShares(t *testing.T) {
+	const quantum, largest, rounds = 1000, 50_000, 60_000
+	for seed := range uint64(3) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		r := rota{pool: &lists.Pool[taker]{}}
+		var all []*slot
+		got, of := map[*account]int{}, map[*socket]int{}
+		for n := range 3 {
+			a := &account{}
+			for range 1 + n*n*10 {
+				s := &socket{cl: &Client{acct: a}}
+				for range 1 + rng.IntN(3) {
+					sl := &slot{sock: s}
+					all = append(all, sl)
+					r.enter(sl)
+				}
+			}
+		}
+		for range rounds {
+			sl := r.pick(quantum, nil, 0)
+			if sl == nil {
+				continue // more than maxPassed sockets have no credit
+			}
+			n := 1 + rng.IntN(largest)
+			sl.spend(n)
+			got[sl.sock.cl.acct] += n
+			of[sl.sock] += n
+		}
+		for x, n := range got {
+			for y, m := range got {
+				if n-m > m/100 {
+					t.Errorf("seed %d: account %p got %d bytes, %p %d", seed, x, n, y, m)
+				}
+			}
+		}
+		for x, n := range of {
+			for y, m := range of {
+				if x.cl.acct == y.cl.acct && n-m > m/100 {
+					t.Errorf("seed %d: a socket got %d bytes, another one of its account %d", seed, n, m)
+				}
+			}
+		}
+		for _, sl := range all {
+			sl.leaveRota()
+			sl.leaveRota()
+		}
+		if r.n+r.pool.Out+len(r.byAcct)+len(r.bySock)+r.accounts.N > 0 || r.first() != nil {
+			t.Errorf("seed %d: nobody takes turns, and something is left: %+v", seed, r)
+		}
+	}
+}
+
+// TestRotaAllocates: to begin and to end turns allocates nothing.
+func TestRotaAllocates(t *testing.T) {
+	r := rota{pool: &lists.Pool[taker]{}}
+	var all []*slot
+	for range 20 {
+		a := &account{}
+		for range 20 {
+			all = append(all, &slot{sock: &socket{cl: &Client{acct: a}}})
+		}
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		for _, sl := range all {
+			r.enter(sl)
+		}
+		for _, sl := range all {
+			sl.leaveRota()
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestUsersTakeTurns: what a message waits for at a connection does not grow with the sockets, destinations and barrier
+// cells of another user, nor with the destinations of another socket of its own user.
+func TestUsersTakeTurns(t *testing.T) {
+	const n, size, most = 400, 256 << 10, 4 << 20
+	for _, c := range []struct {
+		name    string
+		sockets int
+		uid     uint32
+	}{{"another user, one socket", 1, 1001}, {"another user, many sockets", n, 1001}, {"the same user, one socket", 1, 1000}} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, 2, Config{})
+			r, r2, to := w.attachUser(0, 1000, largeParams()), w.attachUser(0, c.uid, smallParams()), w.attach(1, smallParams())
+			to.bind(21)
+			s2 := r2.bind(9)
+			r2.open(s2, 0, 0, hostAddr(1), 21)
+			r2.sendMsg(s2, 0, 0, 1)
+			w.run()
+			to.read()
+			socks := make([]uint32, c.sockets)
+			for i := range socks {
+				socks[i] = r.bind(uint16(100 + i))
+			}
+			for i := range uint32(n) {
+				r.put(func(d *shm.Entry) {
+					*d.SubDest() = shm.SubDest{Kind: shm.KindOpenDest, Sock: socks[i%uint32(c.sockets)], Slot: i, Cell: i, Port: uint16(1000 + i),
+						Addr: hostAddr(1).As16(), Gen: 1, Flags: shm.DestAnybody}
+				})
+				r.sendMsg(socks[i%uint32(c.sockets)], i, i, size)
+			}
+			for !r.cl.sub.Empty() {
+				w.es[0].tx.pollClient(r.cl)
+			}
+			p := w.es[0].peers.all[0]
+			if p.waiting < n/2 {
+				t.Fatalf("only %d messages wait", p.waiting)
+			}
+			before := p.c.Stats().SendBytes
+			r2.sendMsg(s2, 0, 1, 1)
+			for to.read() == 0 {
+				if w.turnAll(); !w.net.Step() {
+					t.Fatal("it never comes")
+				}
+			}
+			if ahead := p.c.Stats().SendBytes - before; ahead > most {
+				t.Errorf("%d bytes went first, %d at most", ahead, most)
+			}
+		})
+	}
+}
+
+// TestUsersTakeTurnsHere: the same for copies on this host.
+func TestUsersTakeTurnsHere(t *testing.T) {
+	const n, size = 1000, 64 << 10
+	w := newWorld(t, 1, Config{})
+	r := w.attachUser(0, 1000, largeParams())
+	a, b := opSideOf(r, 10), w.opSide(0, 20)
+	g := b.expose(0, size, abi.RightWrite, a)
+	x, y := w.opSideAs(0, 30, 1001), w.opSide(0, 40)
+	yg := y.expose(0, 8, abi.RightWrite, x)
+	x.open(x.sock, 0, 0, hostAddr(0), 40)
+	for i := range uint32(n) {
+		r.open(a.sock, i, i, hostAddr(0), 20)
+		op := a.op(abi.OpWrite, g.Cookie, 0)
+		op.Len, op.OpID = size, 1
+		r.put(func(d *shm.Entry) { *d.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: a.sock, Slot: i, MsgID: i} })
+		r.put(func(d *shm.Entry) { *d.SubOp() = op })
+		for !r.cl.sub.Empty() {
+			w.es[0].tx.pollClient(r.cl)
+		}
+	}
+	before := w.es[0].st.C[stats.LocalRDMABytes]
+	op := x.op(abi.OpWrite, yg.Cookie, 0)
+	x.submit(shm.Sub{}, op)
+	for x.statuses()[0] < 0 {
+		w.turnAll()
+	}
+	if ahead := w.es[0].st.C[stats.LocalRDMABytes] - before; ahead > 2*copySlices*copySlice {
+		t.Errorf("%d bytes were copied first, %d at most", ahead, 2*copySlices*copySlice)
+	}
+}
