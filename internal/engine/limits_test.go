@@ -271,6 +271,32 @@ var limitCases = []struct {
 		l.es[1] = l.boot(1, 99, Config{})
 		l.turn(3000)
 	}},
+	{"20000 sockets to a peer with READs that wait", 2, 0, func(l *atLimit) {
+		const n = 20000
+		r := l.attach(0, largeParams())
+		a, b := opSideOf(r, 10), l.opSide(1, 20)
+		g := b.expose(0, 64<<10, abi.RightRead, a)
+		if err := b.exposeTo(g, 0, 0); err != nil {
+			l.t.Fatal(err)
+		}
+		l.run()
+		for i := range uint32(n) {
+			s := r.bind(uint16(100 + i))
+			r.open(s, i, i, hostAddr(1), 20)
+			op := a.op(abi.OpRead, g.Cookie, 0)
+			op.Len, op.OpID = 64<<10, 1
+			r.put(func(d *shm.Entry) { *d.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: s, Slot: i, MsgID: i} })
+			r.put(func(d *shm.Entry) { *d.SubOp() = op })
+			if i%1000 == 999 {
+				l.taken(r)
+			}
+		}
+		if n := l.es[0].peers.all[0].flows.n; n < 10000 {
+			l.t.Fatalf("only %d destinations wait for their turn", n)
+		}
+		l.begin()
+		l.turn(1000)
+	}},
 	{"4096 peers, never met: their destinations are closed", 1, 4096, func(l *atLimit) {
 		r := l.attach(0, largeParams())
 		s := r.bind(10)

@@ -177,3 +177,42 @@ func TestUsersTakeTurnsHere(t *testing.T) {
 		t.Errorf("%d bytes were copied first, %d at most", ahead, 2*copySlices*copySlice)
 	}
 }
+
+// TestPassedOver: a flush passes over a bounded number of an account's sockets whose operations have to wait, and the
+// next one goes on behind them.
+func TestPassedOver(t *testing.T) {
+	const n = 3 * maxPassed
+	w := newWorld(t, 2, Config{})
+	r := w.attachUser(0, 1000, largeParams())
+	a, b := opSideOf(r, 10), w.opSide(1, 20)
+	g := b.expose(0, 64<<10, abi.RightRead, a)
+	if err := b.exposeTo(g, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	for i := range uint32(n) {
+		s := r.bind(uint16(100 + i))
+		r.open(s, i, i, hostAddr(1), 20)
+		op := a.op(abi.OpRead, g.Cookie, 0)
+		op.Len, op.OpID = 64<<10, 1
+		r.put(func(d *shm.Entry) { *d.Sub() = shm.Sub{Kind: shm.KindSendOp, Sock: s, Slot: i, MsgID: i} })
+		r.put(func(d *shm.Entry) { *d.SubOp() = op })
+		for !r.cl.sub.Empty() {
+			w.es[0].tx.pollClient(r.cl)
+		}
+	}
+	w.es[0].tx.feed(w.es[0].peers.all[0])
+	f := &w.es[0].peers.all[0].flows
+	if f.n < 2*maxPassed {
+		t.Fatalf("only %d destinations wait for their turn", f.n)
+	}
+	for range 2 * n / maxPassed {
+		was := int(f.first().idx)
+		if w.es[0].tx.feed(w.es[0].peers.all[0]) {
+			t.Fatal("an operation went on that had to wait")
+		}
+		if passed := (int(f.first().idx) - was + f.n) % f.n; passed != maxPassed {
+			t.Fatalf("a flush passed over %d sockets of %d, from %d, want %d", passed, f.n, was, maxPassed)
+		}
+	}
+}
