@@ -160,7 +160,7 @@ func (w *world) grantTo(e, user *endpoint) bool {
 	r := e.register(100, rds.AllowWrite)
 	r.offered[user.ap] = true
 	e.offersOnce(r, user.ap)
-	err := r.r.Expose(turning{context.Background(), e.h}, user.ap)
+	err := r.r.Expose(&turning{Context: context.Background(), h: e.h}, user.ap)
 	if errors.Is(err, syscall.ENOBUFS) {
 		return false
 	}

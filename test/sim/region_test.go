@@ -81,7 +81,7 @@ func (r *region) exposeToAll() {
 		return
 	}
 	r.open = true
-	err := r.r.Expose(turning{context.Background(), r.e.h}, netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
+	err := r.r.Expose(&turning{Context: context.Background(), h: r.e.h}, netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
 	if r.e.open && r.access&rds.UseOnce == 0 {
 		must(err)
 	}
@@ -183,7 +183,7 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 	if e.lane > 0 {
 		e.flow(whom) // opens a destination, so that the daemon learns the lane
 	}
-	err := r.r.Expose(turning{context.Background(), e.h}, whom)
+	err := r.r.Expose(&turning{Context: context.Background(), h: e.h}, whom)
 	if !e.open {
 		return
 	}
@@ -223,10 +223,18 @@ func (e *endpoint) mayBeRefused(r *region, to netip.AddrPort) bool {
 // context in between.
 type turning struct {
 	context.Context
-	h *host
+	h     *host
+	turns int
 }
 
-func (t turning) Err() error {
-	t.h.turn()
+// mostTurns is far more than any such call takes.
+const mostTurns = 10_000
+
+func (t *turning) Err() error {
+	h := t.h
+	if t.turns++; t.turns > mostTurns {
+		broken("hang", "a call waits for host %d: up %v, turn held %v, pauses %v, %d processes", h.n, h.up, h.rest != nil, h.e.Halts(), len(h.clients))
+	}
+	h.turn()
 	return nil
 }
