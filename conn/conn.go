@@ -70,9 +70,9 @@ func New(cfg Config, h Host) *Conn {
 		cfg:     cfg,
 		Scratch: cfg.Scratch,
 		out:     outbox{nextTx: cfg.StartSeq},
-		stops:   portStops{of: make(map[uint16]*portStop)},
 		in:      receiver{refusing: make(map[uint16]struct{})},
 	}
+	c.stops.ports.Of(&c.out.queue, &c.out.rtx, &c.out.unacked)
 	c.host = checked(&c.calls, h)
 	c.takeOver(cfg.Past)
 	c.UseAttr(cfg.Attr)

@@ -82,7 +82,6 @@ func (c *Conn) handOver(a *crossing.Messages) {
 	}
 	if s.Reads() {
 		a.LinkRuns()
-		c.stops.inFlight(&c.out.rtx)
 		c.keepQueued()
 		c.stops.due, c.out.untilAsk = true, askEvery
 	}
@@ -123,18 +122,18 @@ func (c *Conn) handOverStops(a *crossing.Messages) {
 	s := a.S
 	for i := range s.Count(len(c.stops.list), allPorts, 2+1+4+4) {
 		st := handover.Nth(s, c.stops.list, i)
-		if s.Reads() {
-			st = &portStop{nth: i}
+		var port uint16
+		if !s.Reads() {
+			port = st.at.Num
 		}
-		s.U16(&st.port)
-		s.Bool(&st.stopped)
-		if s.Reads() {
-			st.keeps, st.resume = st.stopped, !st.stopped
-			if c.stops.of[st.port] != nil {
-				s.Fail("port %d has refused twice", st.port)
+		if s.U16(&port); s.Reads() {
+			if c.stops.of(port) != nil {
+				s.Fail("port %d has refused twice", port)
 			}
-			c.stops.of[st.port] = st
-			c.stops.list = append(c.stops.list, st)
+			st = c.stops.add(port)
+		}
+		if s.Bool(&st.stopped); s.Reads() {
+			st.keeps, st.resume = st.stopped, !st.stopped
 		}
 		for _, l := range st.lists() {
 			if a.List(l, false); !s.Reads() {
@@ -144,7 +143,7 @@ func (c *Conn) handOverStops(a *crossing.Messages) {
 				at.Track.Posted = true // or a former version kept it: then it goes on like the others
 			}
 			if !st.stopped && l.N > 0 {
-				s.Fail("port %d was released and keeps %d messages", st.port, l.N)
+				s.Fail("port %d was released and keeps %d messages", port, l.N)
 			}
 		}
 	}

@@ -50,6 +50,7 @@ var notState = map[string]bool{
 	"congestion.own":    true,                             // the host's
 	"congestion.remote": true,                             // see below
 	"portStops.turn":    true, "portStops.released": true, // there is one port
+	"portStops.ports": true, "portStop.at": true, "List.ports": true, "Track.port": true, "Track.portPrev": true, "Track.portNext": true, // follow from the lists
 	"Msg.Owner": true, "Msg.Op": true, "Msg.Op2": true, "Msg.Bad": true,
 }
 

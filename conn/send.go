@@ -106,7 +106,7 @@ func (c *Conn) small(m *msg.Msg) bool {
 // take moves m from its queue to the unacked list and gives it a sequence.
 func (c *Conn) take(m *msg.Msg) {
 	p := &m.Track
-	p.List.Remove(m)
+	p.List.Leave(m)
 	if p.Seq == 0 {
 		c.out.number(m)
 	}
@@ -121,10 +121,10 @@ func (c *Conn) take(m *msg.Msg) {
 		c.cfg.Posted(m)
 	}
 	c.out.askAck(p, m.Datagrams())
+	c.out.unacked.Push(m)
 	if len(c.stops.list) != 0 {
 		c.stops.resumed(m)
 	}
-	c.out.unacked.Push(m)
 }
 
 // header fills c.txh for m. Every frame carries the ack and what credits fit.

@@ -56,7 +56,7 @@ func (c *Conn) resume() {
 	for m := range c.out.rtx.All() {
 		switch {
 		case m.Track.Seq <= ack:
-			c.out.rtx.Remove(m)
+			c.out.rtx.Leave(m)
 			m.Track.State = msg.Posted
 			c.out.unacked.Push(m)
 		case m.OpOpen():

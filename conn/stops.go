@@ -13,16 +13,15 @@ import (
 // beside what the host sends to other ports, see letGo. One that keeps nothing waits for
 // the next message to the port, to flag it RESUME.
 type portStop struct {
-	port     uint16
-	nth      int // in portStops.list
-	stopped  bool
-	keeps    bool     // stopped, or not all that was refused was let go: Conn.Stopped
-	resume   bool     // the next message to the port is to have RESUME
-	inflight int      // messages on unacked and rtx to the port
-	refused  msg.List // while stopped, by sequence
-	behind   msg.List // refused earlier, behind those
-	looked   bool     // in portStops.looks
-	lets     bool     // in portStops.letting
+	at      *msg.Port
+	nth     int // in portStops.list
+	stopped bool
+	keeps   bool     // stopped, or not all that was refused was let go: Conn.Stopped
+	resume  bool     // the next message to the port is to have RESUME
+	refused msg.List // while stopped, by sequence
+	behind  msg.List // refused earlier, behind those
+	looked  bool     // in portStops.looks
+	lets    bool     // in portStops.letting
 }
 
 func (st *portStop) lists() [2]*msg.List { return [2]*msg.List{&st.refused, &st.behind} }
@@ -30,9 +29,9 @@ func (st *portStop) lists() [2]*msg.List { return [2]*msg.List{&st.refused, &st.
 // portStops are the ports of the peer that have refused a message and were not
 // released since.
 type portStops struct {
-	list []*portStop
-	of   map[uint16]*portStop
-	due  bool // any port may have become free to be released
+	list  []*portStop
+	ports msg.Ports // of what is queued and in flight
+	due   bool      // any port may have become free to be released
 
 	// There may be as many ports as a client has destinations, and a message is refused, or let
 	// go of, more often than the map changes. So none of both looks at them all.
@@ -40,7 +39,7 @@ type portStops struct {
 	letting  []*portStop // released, with something to let go of; some may be stopped again
 	turn     int         // of letting, in letGo
 	released uint64      // counts ports that have let go of all that they kept
-	walked   uint64      // counts looks at a port
+	walked   uint64      // counts looks at a port or a message
 }
 
 // look has st released if it may be.
@@ -68,15 +67,28 @@ func (s *portStops) any() bool {
 	return false
 }
 
+// of is what is known of a port that has refused, nil: nothing.
+func (s *portStops) of(port uint16) *portStop {
+	if p := s.ports.At(port); p != nil {
+		st, _ := p.Stop.(*portStop)
+		return st
+	}
+	return nil
+}
+
+func (s *portStops) add(port uint16) *portStop {
+	st := &portStop{at: s.ports.Get(port), nth: len(s.list)}
+	st.at.Stop = st
+	s.list = append(s.list, st)
+	return st
+}
+
 // refuse keeps m, which the peer has received and refused, and stops its port.
 func (c *Conn) refuse(m *msg.Msg) {
 	s := &c.stops
-	s.left(m)
-	st := s.of[m.DPort]
+	st := s.of(m.DPort)
 	if st == nil {
-		st = &portStop{port: m.DPort, nth: len(s.list)}
-		s.of[m.DPort] = st
-		s.list = append(s.list, st)
+		st = s.add(m.DPort)
 	}
 	if !st.stopped {
 		c.stop(st)
@@ -94,51 +106,27 @@ func (c *Conn) refuse(m *msg.Msg) {
 // what is in flight. All else there is the host's again, the last one first.
 func (c *Conn) stop(st *portStop) {
 	st.stopped, st.keeps, st.resume = true, true, false
-	for _, l := range [...]*msg.List{&c.out.unacked, &c.out.rtx} {
-		for f := l.Head; f != nil; f = f.Track.Next {
-			if f.DPort == st.port {
-				st.takes(f)
-			}
-		}
-	}
-	for m := c.out.queue.Tail; m != nil; {
-		prev := m.Track.Prev
-		if m.DPort == st.port && m.Internal == 0 {
-			c.out.queue.Remove(m)
-			if m.Track.Posted || m.Track.Own {
-				st.behind.Insert(m, st.behind.Head)
-			} else {
-				c.stats.SendQueued -= uint64(m.Datagrams())
-				c.end(m, msg.Returned)
-			}
+	for m := st.at.Tail; m != nil; {
+		c.stops.walked++
+		prev := m.SamePort()
+		c.out.queue.Remove(m)
+		if m.Track.Posted || m.Track.Own {
+			st.behind.Insert(m, st.behind.Head)
+		} else {
+			c.stats.SendQueued -= uint64(m.Datagrams())
+			c.end(m, msg.Returned)
 		}
 		m = prev
 	}
 }
 
-// takes notes that m is in flight to st, which is stopped.
-func (st *portStop) takes(m *msg.Msg) {
-	if m.Internal == 0 && m.Track.Stop == nil {
-		m.Track.Stop = st
-		st.inflight++
-	}
-}
-
-// inFlight notes which messages of l are in flight to stopped ports.
-func (s *portStops) inFlight(l *msg.List) {
-	for m := l.Head; m != nil; m = m.Track.Next {
-		if st := s.of[m.DPort]; st != nil && st.stopped {
-			st.takes(m)
-		}
-	}
-}
-
-// left notes that m is no longer in flight to a stopped port, if it was.
+// left notes that m, if it was in flight to a stopped port, is no more.
 func (s *portStops) left(m *msg.Msg) {
-	if st, ok := m.Track.Stop.(*portStop); ok {
-		st.inflight--
+	if len(s.list) == 0 || m.Internal != 0 {
+		return
+	}
+	if st := s.of(m.DPort); st != nil && st.stopped && st.at.InFlight == 0 {
 		s.look(st)
-		m.Track.Stop = nil
 	}
 }
 
@@ -153,7 +141,7 @@ func (s *portStops) stopped(port uint16) *portStop {
 	if len(s.list) == 0 {
 		return nil
 	}
-	if st := s.of[port]; st != nil && st.keeps {
+	if st := s.of(port); st != nil && st.keeps {
 		return st
 	}
 	return nil
@@ -185,7 +173,7 @@ func (s *portStops) release(queue *msg.List, remote *cong.Map) {
 	}
 	for _, st := range looks {
 		s.walked++
-		if st.stopped && st.inflight == 0 && !remote.Test(st.port) {
+		if st.stopped && st.at.InFlight == 0 && !remote.Test(st.at.Num) {
 			st.stopped, st.resume = false, true
 			st.behind.Prepend(&st.refused)
 			if !st.lets {
@@ -247,7 +235,7 @@ func (c *Conn) LetsGo() bool {
 
 // resumed flags m if it is the first to a released port.
 func (s *portStops) resumed(m *msg.Msg) {
-	if st := s.of[m.DPort]; st != nil && st.resume && m.Internal == 0 {
+	if st := s.of(m.DPort); st != nil && st.resume && m.Internal == 0 {
 		m.Track.Flags |= wire.FlagResume
 		st.resume = false
 		s.forget(st)
@@ -259,7 +247,8 @@ func (s *portStops) forget(st *portStop) {
 	if st.stopped || st.keeps || st.resume {
 		return
 	}
-	delete(s.of, st.port)
+	st.at.Stop = nil
+	s.ports.Drop(st.at)
 	last := len(s.list) - 1
 	moved := s.list[last]
 	s.list[st.nth], moved.nth = moved, st.nth

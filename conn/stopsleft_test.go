@@ -115,8 +115,7 @@ func TestStopsNotWalked(t *testing.T) {
 	s := newScript(t).up()
 	const others, n = 1000, 100
 	for p := range uint16(others) { // their messages were withdrawn, the first to come has RESUME
-		st := &portStop{port: 100 + p, nth: len(s.c.stops.list), resume: true}
-		s.c.stops.list, s.c.stops.of[st.port] = append(s.c.stops.list, st), st
+		s.c.stops.add(100 + p).resume = true
 	}
 	for range n {
 		s.msg("x")
@@ -135,5 +134,35 @@ func TestStopsNotWalked(t *testing.T) {
 	}
 	if got := len(s.frames()); got < n || s.c.Stopped(4) {
 		t.Errorf("%d frames", got)
+	}
+}
+
+// TestStopsManyPorts: a port that refuses costs a look at what is for it, and none at what is for others.
+func TestStopsManyPorts(t *testing.T) {
+	const n, queued = 3000, 200
+	s := newScript(t).up(func(h *wire.Hello) { h.MaxSend, h.Credits = 32<<10, 1000 })
+	ms := make([]msg.Msg, n)
+	for i := range ms {
+		ms[i] = msg.Msg{SPort: 3, DPort: uint16(i + 10), SrcInc: 5}
+		s.c.Send(&ms[i])
+	}
+	s.run()
+	s.frames()
+	seq := s.c.out.unacked.Head.Track.Seq
+	s.credits(0)
+	for i := range uint16(queued) { // of which some go to ports that refuse
+		s.c.Send(&msg.Msg{SPort: 3, DPort: n - queued/2 + i + 10, SrcInc: 5})
+	}
+	s.cong(10) // all the others are free, and what is let go of has no credit
+	s.c.stops.ports.Walked, s.c.stops.walked = 0, 0
+	for i := uint64(0); i < n; { // in few SENDs, for each needs a credit
+		var fs [][]byte
+		for ; i < n && len(fs) < 300; i++ {
+			fs = append(fs, s.notice(wire.TypeRefused, seq+i, uint16(i+10)))
+		}
+		s.send(fs...)
+	}
+	if walked := s.c.stops.walked + s.c.stops.ports.Walked; walked < n || walked > 4*n+2*queued || len(s.away) != queued/2 {
+		t.Errorf("%d looks when %d ports refused a message each, %d messages given back", walked, n, len(s.away))
 	}
 }

@@ -254,7 +254,7 @@ func (w *world) stuck(why string) {
 		w.t.Logf("%d: %+v dirty=%v settling=%v gate=%d frag=%v head=%+v stops=%d", i, h.c.Info(), h.c.dirty,
 			h.c.settling.on, h.c.settling.gate, h.c.out.frag != nil, h.c.head(), len(h.c.stops.list))
 		for _, st := range h.c.stops.list {
-			w.t.Logf("   stop %d stopped %v inflight %d queue %d remote %v", st.port, st.stopped, st.inflight, st.refused.N+st.behind.N, h.c.cong.remote.Test(st.port))
+			w.t.Logf("   stop %d stopped %v inflight %d queue %d remote %v", st.at.Num, st.stopped, st.at.InFlight, st.refused.N+st.behind.N, h.c.cong.remote.Test(st.at.Num))
 		}
 	}
 	w.fatalf("stuck: %s", why)

@@ -73,15 +73,12 @@ func (k *Cutter) Next(l *List, run *Msg) *Msg {
 	if x == nil {
 		x = k.Begin(run)
 	}
-	behind := run.Track.Next
-	l.Remove(run)
 	p := k.Take(x)
 	payload, rest, ok := frames.Next(run.Data)
 	if !ok {
 		rest = nil
 	}
-	run.Data = x.Data[len(x.Data)-len(rest):]
-	run.Run--
+	l.resize(run, x.Data[len(x.Data)-len(rest):], run.Run-1)
 	last := run.Run == 0
 	p.Msg = Msg{
 		Owner: p, SPort: run.SPort, DPort: run.DPort, SrcInc: run.SrcInc, DstInc: run.DstInc,
@@ -91,9 +88,9 @@ func (k *Cutter) Next(l *List, run *Msg) *Msg {
 		At:     run.At,
 	}
 	p.Track.Cut, p.Track.Own, p.Track.State = x, true, Queued
-	l.Insert(&p.Msg, behind)
-	if !last {
-		l.Insert(run, behind)
+	l.Insert(&p.Msg, run)
+	if last {
+		l.Remove(run)
 	}
 	return &p.Msg
 }
@@ -232,15 +229,16 @@ func (k *Cutter) Rejoin() {
 
 // giveBack gives p, which is in a list, back to its run.
 func (k *Cutter) giveBack(p *RunPart) {
-	x, l, behind := p.Track.Cut, p.Track.List, p.Track.Next
-	l.Remove(&p.Msg)
-	if x.Run.Track.List != nil {
-		behind = x.Run.Track.Next
-		l.Remove(x.Run)
+	x, l := p.Track.Cut, p.Track.List
+	run := x.Run
+	if run.Track.List != nil { // behind p
+		l.resize(run, x.Data[p.Off:], run.Run+1)
+	} else {
+		run.Data, run.Run = x.Data[p.Off:], run.Run+1
+		l.Insert(run, &p.Msg)
 	}
-	x.Run.Data, x.Run.Run = x.Data[p.Off:], x.Run.Run+1
+	l.Remove(&p.Msg)
 	k.give(p)
-	l.Insert(x.Run, behind)
 }
 
 // IsCut reports whether m is a run of which a part is under way.

@@ -12,6 +12,8 @@ type List struct {
 	more       int    // datagrams of runs beyond one each
 	Ops        uint64 // bytes of the operations that are not posted
 	Again      int    // work of those that were posted before, as Conn.Queued counts it
+	ports      *Ports // that know of its messages, nil: none do now
+	flight     bool   // the messages are in flight: Port.InFlight
 }
 
 // Push puts m, which is in no list, at the end of l.
@@ -35,9 +37,13 @@ func (l *List) Push(m *Msg) {
 	if p.Again = p.Posted; p.Again {
 		l.Again += len(m.Data) + FrameWork
 	}
+	if l.ports != nil && m.Internal == 0 {
+		l.ports.joins(l, m)
+	}
 }
 
-// Insert puts m ahead of behind, which is in l, or last if behind is nil.
+// Insert puts m ahead of behind, which is in l, or last if behind is nil. If l has what waits for
+// Ports, behind is for the same port.
 func (l *List) Insert(m, behind *Msg) {
 	if behind == nil {
 		l.Push(m)
@@ -47,6 +53,21 @@ func (l *List) Insert(m, behind *Msg) {
 	l.Tail = behind.Track.Prev // for a moment the list ends ahead of behind
 	l.Push(m)
 	m.Track.Next, behind.Track.Prev, l.Tail = behind, m, last
+	if p := m.Track.port; p != nil && !l.flight {
+		p.unlink(m)
+		p.link(m, behind)
+	}
+}
+
+// resize has m, a run in l, be n datagrams, in data.
+func (l *List) resize(m *Msg, data []byte, n int) {
+	more := len(data) - len(m.Data)
+	l.Bytes += more
+	if m.Track.Again {
+		l.Again += more
+	}
+	l.more += max(n, 1) - max(m.Run, 1)
+	m.Data, m.Run = data, n
 }
 
 // Datagrams is how many datagrams l has.
@@ -54,6 +75,17 @@ func (l *List) Datagrams() int { return l.N + l.more }
 
 // Remove takes m out of l.
 func (l *List) Remove(m *Msg) {
+	l.Leave(m)
+	if p := m.Track.port; p != nil {
+		m.Track.port = nil
+		if p.InFlight == 0 && p.head == nil {
+			l.ports.Drop(p)
+		}
+	}
+}
+
+// Leave is Remove for an m that is put into a list of the same Ports before anything else is done with them.
+func (l *List) Leave(m *Msg) {
 	p := &m.Track
 	if p.Prev != nil {
 		p.Prev.Track.Next = p.Next
@@ -76,6 +108,9 @@ func (l *List) Remove(m *Msg) {
 	}
 	if p.Again {
 		l.Again -= len(m.Data) + FrameWork
+	}
+	if p.port != nil {
+		p.port.left(l, m)
 	}
 }
 
@@ -104,7 +139,7 @@ func (l *List) Matching(match func(*Msg) bool) iter.Seq[*Msg] {
 	}
 }
 
-// Prepend moves all of f to the front of l.
+// Prepend moves all of f to the front of l. If Ports are of one of the two, both are in flight there.
 func (l *List) Prepend(f *List) {
 	if f.Head == nil {
 		return
@@ -123,7 +158,7 @@ func (l *List) Prepend(f *List) {
 	l.more += f.more
 	l.Ops += f.Ops
 	l.Again += f.Again
-	*f = List{}
+	*f = List{ports: f.ports, flight: f.flight}
 }
 
 // Oldest returns when the host took in the message of l that has waited for longest,

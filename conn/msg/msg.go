@@ -151,10 +151,12 @@ type Track struct {
 	List       *List
 	Chain      *Msg    // next operation of the same SEND
 	Cut        *CutRun // the run that is sent in parts: m or the one that m is a part of
-	Stop       any     // the stopped port it is in flight to, of the kind of connection that has such
-	Seq        uint64  // 0 until first posted
-	About      uint64  // of a notice: the sequence it tells of
-	End        uint64  // over TCP: position in the stream behind its last byte
+	port       *Port   // while it is in a list that Ports know of
+	portPrev   *Msg    // for the same port, in the list of Ports.Queued
+	portNext   *Msg
+	Seq        uint64 // 0 until first posted
+	About      uint64 // of a notice: the sequence it tells of
+	End        uint64 // over TCP: position in the stream behind its last byte
 	State      State
 	Outcome    Outcome    // of Ending
 	Flags      wire.Flags // RETRANSMITTED, RESUME

@@ -1,0 +1,186 @@
+package msg
+
+// Ports has, for each port of the peer, what waits for it and what is in flight to it, so that a connection
+// that has many messages looks at those of one port alone. It costs nothing until the first Get. From then
+// on the lists keep it up to date, until nothing is known of any port. So there are no more looks at messages than
+// messages. Those of the connection itself that are not for a port (Msg.Internal) do not count.
+type Ports struct {
+	lists  [3]*List // the first one has what waits
+	by     []*Port  // by hash, linked with Port.next; a power of two, and no less than n
+	shift  uint8    // 32 less the bits of a hash
+	n      int
+	free   *Port
+	Walked uint64 // counts looks at messages
+}
+
+// Port is a port of the peer. It is forgotten when nothing is known of it.
+type Port struct {
+	Num        uint16
+	InFlight   int  // messages
+	Stop       any  // why it is not forgotten, of the kind of connection that has such; nil: it may be
+	head, Tail *Msg // that wait, by place in their list, linked with Msg.SamePort
+	next       *Port
+}
+
+// leastPorts is the least length of Ports.by.
+const leastPorts = 8
+
+// Of has s be for the messages that wait in queue, and those that are in flight in the other two lists. All are empty.
+func (s *Ports) Of(queue, inFlight1, inFlight2 *List) {
+	s.lists = [...]*List{queue, inFlight1, inFlight2}
+	inFlight1.flight, inFlight2.flight = true, true
+}
+
+// SamePort is the message ahead of m, which waits, that is for the same port; nil if there is none.
+func (m *Msg) SamePort() *Msg { return m.Track.portPrev }
+
+func (s *Ports) hash(port uint16) uint32 { return uint32(port) * 0x9e3779b1 >> s.shift }
+
+// At returns what is known of port, nil if nothing is.
+func (s *Ports) At(port uint16) *Port {
+	if s.n == 0 {
+		return nil
+	}
+	p := s.by[s.hash(port)]
+	for p != nil && p.Num != port {
+		p = p.next
+	}
+	return p
+}
+
+// Get returns the record of port. The caller calls Drop in the end.
+func (s *Ports) Get(port uint16) *Port {
+	if s.n == 0 {
+		s.begin()
+	}
+	return s.get(port)
+}
+
+// begin has s know what the lists have.
+func (s *Ports) begin() {
+	for _, l := range s.lists {
+		l.ports = s
+		for m := l.Head; m != nil; m = m.Track.Next {
+			s.Walked++
+			if m.Internal == 0 {
+				s.joins(l, m)
+			}
+		}
+	}
+}
+
+func (s *Ports) get(port uint16) *Port {
+	p := s.At(port)
+	if p == nil {
+		p = s.add(port)
+	}
+	return p
+}
+
+func (s *Ports) add(port uint16) *Port {
+	if s.n == len(s.by) {
+		s.resize(max(leastPorts, 2*len(s.by)))
+	}
+	p := s.free
+	if p == nil {
+		p = new(Port)
+	} else {
+		s.free = p.next
+	}
+	at := &s.by[s.hash(port)]
+	p.Num, p.next, *at = port, *at, p
+	s.n++
+	return p
+}
+
+// Drop forgets p if nothing is known of it.
+func (s *Ports) Drop(p *Port) {
+	if p.InFlight > 0 || p.head != nil || p.Stop != nil {
+		return
+	}
+	at := &s.by[s.hash(p.Num)]
+	for *at != p {
+		at = &(*at).next
+	}
+	*at, p.next, s.free = p.next, s.free, p
+	if s.n--; s.n > 0 {
+		return
+	}
+	for _, l := range s.lists {
+		l.ports = nil
+	}
+	s.by, s.free = nil, nil
+}
+
+// resize has s.by have n places.
+func (s *Ports) resize(n int) {
+	was := s.by
+	s.by, s.shift = make([]*Port, n), 32
+	for ; n > 1; n /= 2 {
+		s.shift--
+	}
+	for _, p := range was {
+		for p != nil {
+			next := p.next
+			at := &s.by[s.hash(p.Num)]
+			p.next, *at = *at, p
+			p = next
+		}
+	}
+}
+
+// joins notes that m was put at the end of l.
+func (s *Ports) joins(l *List, m *Msg) {
+	p := m.Track.port
+	if p == nil {
+		p = s.get(m.DPort)
+		m.Track.port = p
+	}
+	if l.flight {
+		p.InFlight++
+		return
+	}
+	p.link(m, nil)
+}
+
+// link puts m ahead of behind, or last if behind is nil.
+func (p *Port) link(m, behind *Msg) {
+	t := &m.Track
+	t.portNext, t.portPrev = behind, p.Tail
+	if behind != nil {
+		t.portPrev = behind.Track.portPrev
+		behind.Track.portPrev = m
+	} else {
+		p.Tail = m
+	}
+	if t.portPrev != nil {
+		t.portPrev.Track.portNext = m
+	} else {
+		p.head = m
+	}
+}
+
+// left notes that m was taken out of l.
+func (p *Port) left(l *List, m *Msg) {
+	if l.flight {
+		p.InFlight--
+		return
+	}
+	p.unlink(m)
+}
+
+// unlink ends link.
+func (p *Port) unlink(m *Msg) {
+	t := &m.Track
+	if t.portPrev != nil {
+		t.portPrev.Track.portNext = t.portNext
+	} else {
+		p.head = t.portNext
+	}
+	if t.portNext != nil {
+		t.portNext.Track.portPrev = t.portPrev
+	} else {
+		p.Tail = t.portPrev
+	}
+	t.portNext, t.portPrev = nil, nil
+}
