@@ -134,7 +134,7 @@ func (c *Conn) dropCarried(ack uint64) {
 	}
 	c.cancelIn(&c.out.rtx, match, msg.Dropped)
 	c.cancelIn(&c.out.queue, match, msg.Dropped)
-	for _, st := range c.stops.list {
+	for _, st := range c.stops.keeping() {
 		for _, l := range st.lists() {
 			c.cancelIn(l, match, msg.Dropped)
 		}

@@ -60,12 +60,16 @@ func (c *Conn) recvCong(h *wire.Header, body []byte) error {
 	if h.Flags != wire.FlagCong || h.Seq != 0 || h.SPort != 0 || h.DPort != 0 || h.Len != wire.CongLen {
 		return fmt.Errorf("congestion frame with flags %#x, sequence %d, %d bytes", h.Flags, h.Seq, h.Len)
 	}
-	if err := c.cong.remote.Load(body, nil); err != nil {
+	err := c.cong.remote.Load(body, func(port uint16, congested bool) {
+		if !congested {
+			c.stops.freed(port)
+		}
+	})
+	if err != nil {
 		return err
 	}
 	c.stats.CongUpdateReceived++
 	c.in.arrived.Control += CongWork
-	c.stops.due = true
 	c.host.Congestion(c, &c.cong.remote)
 	return nil
 }

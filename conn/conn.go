@@ -103,6 +103,9 @@ func (c *Conn) Paths() int { return min(c.cfg.Paths, c.link.hello.Paths()) }
 // last; 0 if it has met none.
 func (c *Conn) Instance() uint64 { return c.peer }
 
+// RetryAt returns when the next attempt is due while the Conn is Down, 0: none is.
+func (c *Conn) RetryAt() int64 { return c.redial.At }
+
 // Stats returns the connection's counters. They go on changing.
 func (c *Conn) Stats() *Stats { return &c.stats }
 
@@ -166,7 +169,7 @@ func (c *Conn) Waiting(f func(*msg.Msg)) {
 	}
 	each(&c.out.rtx, false)
 	each(&c.out.control, true)
-	for _, st := range c.stops.list {
+	for _, st := range c.stops.keeping() {
 		for _, l := range st.lists() {
 			each(l, true)
 		}
@@ -212,7 +215,7 @@ func (c *Conn) Close(now int64) {
 	for _, l := range []*msg.List{&c.out.rtx, &c.out.notices, &c.out.control, &c.out.queue, &c.out.unacked} {
 		c.endAll(l, msg.Cancelled)
 	}
-	for _, st := range c.stops.list {
+	for _, st := range c.stops.keeping() {
 		for _, l := range st.lists() {
 			c.endAll(l, msg.Cancelled)
 		}
@@ -234,7 +237,7 @@ func (c *Conn) wanted() bool {
 	if c.closed {
 		return false
 	}
-	return c.out.n() > 0 || len(c.stops.list) > 0 && c.stops.any() || c.host.HasWaiting(c)
+	return c.out.n() > 0 || c.stops.any() || c.host.HasWaiting(c)
 }
 
 // Tick runs the timers that are due.

@@ -55,7 +55,7 @@ func (c *Conn) CancelMatching(match func(*msg.Msg) bool, o msg.Outcome) {
 	}
 	c.cancelIn(&c.out.rtx, match, o)
 	c.cancelIn(&c.out.control, match, o)
-	for _, st := range c.stops.list {
+	for _, st := range c.stops.keeping() {
 		for _, l := range st.lists() {
 			c.cancelIn(l, match, o)
 		}

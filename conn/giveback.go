@@ -21,7 +21,7 @@ func (c *Conn) GiveBack(now int64, instance uint64) {
 		}
 	}
 	c.giveBack(&c.out.queue)
-	for _, st := range c.stops.list {
+	for _, st := range c.stops.keeping() {
 		c.giveBack(&st.behind)
 		c.giveBack(&st.refused)
 	}

@@ -117,23 +117,26 @@ func (c *Conn) keepQueued() {
 	}
 }
 
-// handOverStops has the ports that have refused go over.
+// handOverStops has the ports that have refused go over: those that are stopped, for all are that keep
+// anything, and those that were released.
 func (c *Conn) handOverStops(a *crossing.Messages) {
-	s := a.S
-	for i := range s.Count(len(c.stops.list), allPorts, 2+1+4+4) {
-		st := handover.Nth(s, c.stops.list, i)
-		var port uint16
-		if !s.Reads() {
-			port = st.at.Num
-		}
-		if s.U16(&port); s.Reads() {
-			if c.stops.of(port) != nil {
-				s.Fail("port %d has refused twice", port)
+	s, k := a.S, &c.stops
+	released := -1
+	for i := range s.Count(len(k.list)+k.resume.Count(), allPorts, 2+1+4+4) {
+		st := &portStop{at: &msg.Port{}}
+		switch {
+		case s.Reads():
+		case i < len(k.list):
+			st = k.list[i]
+		default:
+			for released++; !k.resume.Test(uint16(released)); released++ {
 			}
-			st = c.stops.add(port)
+			st.at.Num = uint16(released)
 		}
-		if s.Bool(&st.stopped); s.Reads() {
-			st.keeps, st.resume = st.stopped, !st.stopped
+		port, stopped := st.at.Num, st.stopped
+		s.U16(&port)
+		if s.Bool(&stopped); s.Reads() {
+			st = c.adoptStop(s, port, stopped)
 		}
 		for _, l := range st.lists() {
 			if a.List(l, false); !s.Reads() {
@@ -142,9 +145,24 @@ func (c *Conn) handOverStops(a *crossing.Messages) {
 			for at := l.Head; at != nil; at = at.Track.Next {
 				at.Track.Posted = true // or a former version kept it: then it goes on like the others
 			}
-			if !st.stopped && l.N > 0 {
+			if !stopped && l.N > 0 {
 				s.Fail("port %d was released and keeps %d messages", port, l.N)
 			}
 		}
 	}
+}
+
+// adoptStop returns a port that has refused, of a state that is read.
+func (c *Conn) adoptStop(s *handover.State, port uint16, stopped bool) *portStop {
+	k := &c.stops
+	if k.of(port) != nil || k.resume.Test(port) {
+		s.Fail("port %d has refused twice", port)
+	}
+	if !stopped {
+		k.resume.Set(port)
+		return &portStop{}
+	}
+	st := k.add(port)
+	st.stopped, st.keeps = true, true
+	return st
 }

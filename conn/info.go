@@ -93,7 +93,7 @@ type Info struct {
 	Stats          Stats
 }
 
-// Info returns a snapshot of the connection.
+// Info returns a snapshot of the connection, in constant time.
 func (c *Conn) Info() Info {
 	i := Info{
 		Local: c.cfg.Local, Remote: c.cfg.Remote, Lane: c.cfg.Lane, Path: c.cfg.Path,
@@ -114,12 +114,10 @@ func (c *Conn) Info() Info {
 		i.QueuedBytes += l.Bytes
 		i.Oldest = timer.Sooner(i.Oldest, l.Oldest())
 	}
-	for _, st := range c.stops.list {
-		n := st.refused.Datagrams() + st.behind.Datagrams()
-		i.Stopped += n
-		i.Queued += n
-		i.QueuedBytes += st.refused.Bytes + st.behind.Bytes
-		i.Oldest = timer.Sooner(i.Oldest, timer.Sooner(st.refused.Oldest(), st.behind.Oldest()))
-	}
+	p := &c.stops.ports
+	i.Stopped = p.Refused.Datagrams
+	i.Queued += p.Refused.Datagrams
+	i.QueuedBytes += p.Refused.Bytes
+	i.Oldest = timer.Sooner(i.Oldest, p.OldestRefused())
 	return i
 }

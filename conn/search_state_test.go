@@ -31,7 +31,7 @@ func (w *searchWorld) fingerprint() uint64 {
 		}
 		p.num(uint64(len(h.away)))
 		p.flags(h.full, h.unbound, h.revoked, h.retired, h.owes)
-		p.flags(h.c.cong.remote.Test(searchPort), h.c.cong.remote.Empty())
+		p.flags(h.c.cong.remote.Test(searchPort), h.c.cong.remote.Empty(), h.c.stops.resume.Test(searchPort), h.c.stops.resume.Empty())
 		p.device(h.dev)
 		p.seen = p.seen[:0]
 		p.value(reflect.ValueOf(h.c).Elem())
@@ -50,7 +50,8 @@ var notState = map[string]bool{
 	"congestion.own":    true,                             // the host's
 	"congestion.remote": true,                             // see below
 	"portStops.turn":    true, "portStops.released": true, // there is one port
-	"portStops.ports": true, "portStop.at": true, "List.ports": true, "Track.port": true, "Track.portPrev": true, "Track.portNext": true, // follow from the lists
+	"portStops.resume": true,                                                                                                                                 // see below
+	"portStops.ports":  true, "portStop.at": true, "List.ports": true, "List.kind": true, "Track.port": true, "Track.portPrev": true, "Track.portNext": true, // follow from the lists
 	"Msg.Owner": true, "Msg.Op": true, "Msg.Op2": true, "Msg.Bad": true,
 }
 

@@ -122,7 +122,7 @@ func (c *Conn) take(m *msg.Msg) {
 	}
 	c.out.askAck(p, m.Datagrams())
 	c.out.unacked.Push(m)
-	if len(c.stops.list) != 0 {
+	if !c.stops.resume.Empty() {
 		c.stops.resumed(m)
 	}
 }

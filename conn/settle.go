@@ -22,7 +22,7 @@ func (c *Conn) hasPostedOps() bool {
 	if hasPostedOp(&c.out.rtx) || hasPostedOp(&c.out.queue) {
 		return true
 	}
-	for _, st := range c.stops.list {
+	for _, st := range c.stops.keeping() {
 		if hasPostedOp(&st.refused) || hasPostedOp(&st.behind) {
 			return true
 		}

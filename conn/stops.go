@@ -10,14 +10,12 @@ import (
 // messages that were refused, and what was not posted is the host's again. It is released
 // when the peer's congestion map shows the port free and nothing is in flight to it any
 // more: what was, was refused as well and must go first. Then it lets go of what it keeps,
-// beside what the host sends to other ports, see letGo. One that keeps nothing waits for
-// the next message to the port, to flag it RESUME.
+// beside what the host sends to other ports, see letGo, and is forgotten.
 type portStop struct {
 	at      *msg.Port
 	nth     int // in portStops.list
 	stopped bool
 	keeps   bool     // stopped, or not all that was refused was let go: Conn.Stopped
-	resume  bool     // the next message to the port is to have RESUME
 	refused msg.List // while stopped, by sequence
 	behind  msg.List // refused earlier, behind those
 	looked  bool     // in portStops.looks
@@ -29,9 +27,10 @@ func (st *portStop) lists() [2]*msg.List { return [2]*msg.List{&st.refused, &st.
 // portStops are the ports of the peer that have refused a message and were not
 // released since.
 type portStops struct {
-	list  []*portStop
-	ports msg.Ports // of what is queued and in flight
-	due   bool      // any port may have become free to be released
+	list   []*portStop
+	ports  msg.Ports // of what is queued, in flight and refused
+	resume cong.Map  // released ports: the next message to each is to have RESUME
+	due    bool      // any port may have become free to be released
 
 	// There may be as many ports as a client has destinations, and a message is refused, or let
 	// go of, more often than the map changes. So none of both looks at them all.
@@ -58,13 +57,14 @@ func (s *portStops) pending() bool { return s.due || len(s.looks)+len(s.letting)
 const keepsWindow = 32 << 10
 
 // any reports whether messages are kept for a port.
-func (s *portStops) any() bool {
-	for _, st := range s.list {
-		if st.refused.N+st.behind.N > 0 {
-			return true
-		}
+func (s *portStops) any() bool { return s.ports.Refused.Datagrams > 0 }
+
+// keeping are the ports for which messages are kept, with others unless there are none.
+func (s *portStops) keeping() []*portStop {
+	if !s.any() {
+		return nil
 	}
-	return false
+	return s.list
 }
 
 // of is what is known of a port that has refused, nil: nothing.
@@ -79,6 +79,8 @@ func (s *portStops) of(port uint16) *portStop {
 func (s *portStops) add(port uint16) *portStop {
 	st := &portStop{at: s.ports.Get(port), nth: len(s.list)}
 	st.at.Stop = st
+	s.ports.Keeps(&st.refused)
+	s.ports.Keeps(&st.behind)
 	s.list = append(s.list, st)
 	return st
 }
@@ -105,8 +107,9 @@ func (c *Conn) refuse(m *msg.Msg) {
 // stop stops st. What waits in the queue for its port and was refused before is kept, behind
 // what is in flight. All else there is the host's again, the last one first.
 func (c *Conn) stop(st *portStop) {
-	st.stopped, st.keeps, st.resume = true, true, false
-	for m := st.at.Tail; m != nil; {
+	st.stopped, st.keeps = true, true
+	c.stops.resume.Clear(st.at.Num)
+	for m := st.at.Waiting(); m != nil; {
 		c.stops.walked++
 		prev := m.SamePort()
 		c.out.queue.Remove(m)
@@ -174,7 +177,8 @@ func (s *portStops) release(queue *msg.List, remote *cong.Map) {
 	for _, st := range looks {
 		s.walked++
 		if st.stopped && st.at.InFlight == 0 && !remote.Test(st.at.Num) {
-			st.stopped, st.resume = false, true
+			st.stopped = false
+			s.resume.Set(st.at.Num)
 			st.behind.Prepend(&st.refused)
 			if !st.lets {
 				st.lets = true
@@ -235,18 +239,20 @@ func (c *Conn) LetsGo() bool {
 
 // resumed flags m if it is the first to a released port.
 func (s *portStops) resumed(m *msg.Msg) {
-	if st := s.of(m.DPort); st != nil && st.resume && m.Internal == 0 {
+	if m.Internal == 0 && s.resume.Clear(m.DPort) {
 		m.Track.Flags |= wire.FlagResume
-		st.resume = false
-		s.forget(st)
 	}
 }
 
-// forget forgets st if nothing is to be known of it.
-func (s *portStops) forget(st *portStop) {
-	if st.stopped || st.keeps || st.resume {
-		return
+// freed notes that port is no longer congested.
+func (s *portStops) freed(port uint16) {
+	if st := s.of(port); st != nil {
+		s.look(st)
 	}
+}
+
+// forget forgets st, which is neither stopped nor keeps anything.
+func (s *portStops) forget(st *portStop) {
 	st.at.Stop = nil
 	s.ports.Drop(st.at)
 	last := len(s.list) - 1

@@ -114,26 +114,29 @@ func TestKernelRunAgain(t *testing.T) {
 func TestStopsNotWalked(t *testing.T) {
 	s := newScript(t).up()
 	const others, n = 1000, 100
-	for p := range uint16(others) { // their messages were withdrawn, the first to come has RESUME
-		s.c.stops.add(100 + p).resume = true
+	var full []uint16
+	for p := range uint16(others) { // their messages were withdrawn
+		st := s.c.stops.add(100 + p)
+		st.stopped, st.keeps = true, true
+		full = append(full, 100+p)
 	}
 	for range n {
 		s.msg("x")
 	}
 	s.run()
 	seq := s.c.out.unacked.Head.Track.Seq
-	s.cong(4)
+	s.cong(append(full, 4)...)
 	before := s.c.stops.walked
 	for i := range uint64(n) {
 		s.send(s.notice(wire.TypeRefused, seq+i, 4))
 	}
 	refused := s.c.stops.walked - before
-	s.cong()
-	if let := s.c.stops.walked - before - refused; refused > 2*n || let > 2*n+others {
+	s.cong(full...)
+	if let := s.c.stops.walked - before - refused; refused > 2*n || let > 2*n {
 		t.Errorf("%d looks when %d were refused, %d when they were let go of", refused, n, let)
 	}
-	if got := len(s.frames()); got < n || s.c.Stopped(4) {
-		t.Errorf("%d frames", got)
+	if got := len(s.frames()); got < n || s.c.Stopped(4) || len(s.c.stops.list) != others {
+		t.Errorf("%d frames, %d ports are stopped", got, len(s.c.stops.list))
 	}
 }
 
@@ -161,6 +164,9 @@ func TestStopsManyPorts(t *testing.T) {
 			fs = append(fs, s.notice(wire.TypeRefused, seq+i, uint16(i+10)))
 		}
 		s.send(fs...)
+	}
+	if i := s.c.Info(); i.Stopped != n-keepsWindow/msg.FrameWork {
+		t.Errorf("%d messages are kept of %d", i.Stopped, n)
 	}
 	if walked := s.c.stops.walked + s.c.stops.ports.Walked; walked < n || walked > 4*n+2*queued || len(s.away) != queued/2 {
 		t.Errorf("%d looks when %d ports refused a message each, %d messages given back", walked, n, len(s.away))

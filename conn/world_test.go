@@ -202,7 +202,11 @@ func (w *world) run() {
 		if w.rng.IntN(40) == 0 {
 			w.chaos()
 		}
-		w.h[w.rng.IntN(2)].step()
+		h := w.h[w.rng.IntN(2)]
+		h.step()
+		if i%16 == 0 {
+			w.checkStops(&h.c.stops)
+		}
 	}
 	// Calm: everything must come to its end.
 	w.o.badOps, w.o.breaks = false, false
@@ -258,6 +262,23 @@ func (w *world) stuck(why string) {
 		}
 	}
 	w.fatalf("stuck: %s", why)
+}
+
+// checkStops: the sums and the oldest of what ports have refused are those of their lists.
+func (w *world) checkStops(s *portStops) {
+	var want msg.Sum
+	for _, st := range s.list {
+		if !st.stopped && !st.keeps || s.of(st.at.Num) != st {
+			w.fatalf("port %d is known, stopped %v, keeps %v", st.at.Num, st.stopped, st.keeps)
+		}
+		for _, l := range st.lists() {
+			want.Datagrams += l.Datagrams()
+			want.Bytes += l.Bytes
+		}
+	}
+	if got := s.ports.Refused; got != want {
+		w.fatalf("refused are %+v, want %+v", got, want)
+	}
 }
 
 func (w *world) quiet() bool {

@@ -13,7 +13,7 @@ type List struct {
 	Ops        uint64 // bytes of the operations that are not posted
 	Again      int    // work of those that were posted before, as Conn.Queued counts it
 	ports      *Ports // that know of its messages, nil: none do now
-	flight     bool   // the messages are in flight: Port.InFlight
+	kind       kind   // what they are to ports
 }
 
 // Push puts m, which is in no list, at the end of l.
@@ -38,7 +38,7 @@ func (l *List) Push(m *Msg) {
 		l.Again += len(m.Data) + FrameWork
 	}
 	if l.ports != nil && m.Internal == 0 {
-		l.ports.joins(l, m)
+		l.ports.joins(l.kind, m)
 	}
 }
 
@@ -53,20 +53,24 @@ func (l *List) Insert(m, behind *Msg) {
 	l.Tail = behind.Track.Prev // for a moment the list ends ahead of behind
 	l.Push(m)
 	m.Track.Next, behind.Track.Prev, l.Tail = behind, m, last
-	if p := m.Track.port; p != nil && !l.flight {
-		p.unlink(m)
-		p.link(m, behind)
+	if p := m.Track.port; p != nil && l.kind == waits {
+		p.waiting.unlink(m)
+		p.waiting.link(m, behind)
 	}
 }
 
 // resize has m, a run in l, be n datagrams, in data.
 func (l *List) resize(m *Msg, data []byte, n int) {
-	more := len(data) - len(m.Data)
-	l.Bytes += more
+	bytes, datagrams := len(data)-len(m.Data), max(n, 1)-max(m.Run, 1)
+	l.Bytes += bytes
 	if m.Track.Again {
-		l.Again += more
+		l.Again += bytes
 	}
-	l.more += max(n, 1) - max(m.Run, 1)
+	l.more += datagrams
+	if l.kind == refused {
+		l.ports.Refused.Bytes += bytes
+		l.ports.Refused.Datagrams += datagrams
+	}
 	m.Data, m.Run = data, n
 }
 
@@ -78,7 +82,7 @@ func (l *List) Remove(m *Msg) {
 	l.Leave(m)
 	if p := m.Track.port; p != nil {
 		m.Track.port = nil
-		if p.InFlight == 0 && p.head == nil {
+		if p.InFlight == 0 && p.waiting.head == nil {
 			l.ports.Drop(p)
 		}
 	}
@@ -109,8 +113,8 @@ func (l *List) Leave(m *Msg) {
 	if p.Again {
 		l.Again -= len(m.Data) + FrameWork
 	}
-	if p.port != nil {
-		p.port.left(l, m)
+	if l.ports != nil && m.Internal == 0 {
+		l.ports.left(l.kind, m)
 	}
 }
 
@@ -139,7 +143,8 @@ func (l *List) Matching(match func(*Msg) bool) iter.Seq[*Msg] {
 	}
 }
 
-// Prepend moves all of f to the front of l. If Ports are of one of the two, both are in flight there.
+// Prepend moves all of f to the front of l. If Ports are of one of the two, both have what is in
+// flight, or what was refused.
 func (l *List) Prepend(f *List) {
 	if f.Head == nil {
 		return
@@ -158,15 +163,17 @@ func (l *List) Prepend(f *List) {
 	l.more += f.more
 	l.Ops += f.Ops
 	l.Again += f.Again
-	*f = List{ports: f.ports, flight: f.flight}
+	*f = List{ports: f.ports, kind: f.kind}
 }
+
+// fewOldest is how many messages are looked at for the oldest.
+const fewOldest = 8
 
 // Oldest returns when the host took in the message of l that has waited for longest,
 // as far as the first few tell; 0: none of them is the host's.
 func (l *List) Oldest() int64 {
-	const most = 8 // those of the connection itself may be ahead
 	m := l.Head
-	for n := 0; m != nil && m.At == 0 && n < most; n++ {
+	for n := 0; m != nil && m.At == 0 && n < fewOldest; n++ { // those of the connection itself may be ahead
 		m = m.Track.Next
 	}
 	if m == nil {

@@ -152,7 +152,7 @@ type Track struct {
 	Chain      *Msg    // next operation of the same SEND
 	Cut        *CutRun // the run that is sent in parts: m or the one that m is a part of
 	port       *Port   // while it is in a list that Ports know of
-	portPrev   *Msg    // for the same port, in the list of Ports.Queued
+	portPrev   *Msg    // in a chain of Ports
 	portNext   *Msg
 	Seq        uint64 // 0 until first posted
 	About      uint64 // of a notice: the sequence it tells of

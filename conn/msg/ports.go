@@ -11,16 +11,34 @@ type Ports struct {
 	n      int
 	free   *Port
 	Walked uint64 // counts looks at messages
+
+	Refused Sum // of the lists that Keeps was told of
+	refused chain
 }
+
+// Sum is how much there is in lists.
+type Sum struct{ Datagrams, Bytes int }
+
+// kind is what the messages of a list are to Ports.
+type kind uint8
+
+const (
+	waits kind = iota
+	inFlight
+	refused
+)
 
 // Port is a port of the peer. It is forgotten when nothing is known of it.
 type Port struct {
-	Num        uint16
-	InFlight   int  // messages
-	Stop       any  // why it is not forgotten, of the kind of connection that has such; nil: it may be
-	head, Tail *Msg // that wait, by place in their list, linked with Msg.SamePort
-	next       *Port
+	Num      uint16
+	InFlight int   // messages
+	Stop     any   // why it is not forgotten, of the kind of connection that has such; nil: it may be
+	waiting  chain // messages, by place in their list
+	next     *Port
 }
+
+// Waiting is the last message that waits for p; SamePort has those ahead of it.
+func (p *Port) Waiting() *Msg { return p.waiting.tail }
 
 // leastPorts is the least length of Ports.by.
 const leastPorts = 8
@@ -28,7 +46,24 @@ const leastPorts = 8
 // Of has s be for the messages that wait in queue, and those that are in flight in the other two lists. All are empty.
 func (s *Ports) Of(queue, inFlight1, inFlight2 *List) {
 	s.lists = [...]*List{queue, inFlight1, inFlight2}
-	inFlight1.flight, inFlight2.flight = true, true
+	inFlight1.kind, inFlight2.kind = inFlight, inFlight
+}
+
+// Keeps has s know what is in l, which is empty: messages that the peer has refused. There is a Port.Stop as long
+// as l has any.
+func (s *Ports) Keeps(l *List) { l.ports, l.kind = s, refused }
+
+// OldestRefused returns when the host took in the message in lists of Keeps that has waited for longest, as far as
+// the first few tell; 0: there is none.
+func (s *Ports) OldestRefused() (at int64) {
+	m := s.refused.head
+	for n := 0; m != nil && n < fewOldest; n++ {
+		if m.At != 0 && (at == 0 || m.At < at) {
+			at = m.At
+		}
+		m = m.Track.portNext
+	}
+	return at
 }
 
 // SamePort is the message ahead of m, which waits, that is for the same port; nil if there is none.
@@ -63,7 +98,7 @@ func (s *Ports) begin() {
 		for m := l.Head; m != nil; m = m.Track.Next {
 			s.Walked++
 			if m.Internal == 0 {
-				s.joins(l, m)
+				s.joins(l.kind, m)
 			}
 		}
 	}
@@ -95,7 +130,7 @@ func (s *Ports) add(port uint16) *Port {
 
 // Drop forgets p if nothing is known of it.
 func (s *Ports) Drop(p *Port) {
-	if p.InFlight > 0 || p.head != nil || p.Stop != nil {
+	if p.InFlight > 0 || p.waiting.head != nil || p.Stop != nil {
 		return
 	}
 	at := &s.by[s.hash(p.Num)]
@@ -129,58 +164,76 @@ func (s *Ports) resize(n int) {
 	}
 }
 
-// joins notes that m was put at the end of l.
-func (s *Ports) joins(l *List, m *Msg) {
+// joins notes that m was put at the end of a list of kind k.
+func (s *Ports) joins(k kind, m *Msg) {
+	if k == refused {
+		s.Refused.Datagrams += m.Datagrams()
+		s.Refused.Bytes += len(m.Data)
+		var behind *Msg // what was let go of and comes back is old
+		if h := s.refused.head; h != nil && m.At != 0 && m.At < h.At {
+			behind = h
+		}
+		s.refused.link(m, behind)
+		return
+	}
 	p := m.Track.port
 	if p == nil {
 		p = s.get(m.DPort)
 		m.Track.port = p
 	}
-	if l.flight {
+	if k == inFlight {
 		p.InFlight++
 		return
 	}
-	p.link(m, nil)
+	p.waiting.link(m, nil)
 }
 
+// left notes that m was taken out of a list of kind k.
+func (s *Ports) left(k kind, m *Msg) {
+	switch k {
+	case refused:
+		s.Refused.Datagrams -= m.Datagrams()
+		s.Refused.Bytes -= len(m.Data)
+		s.refused.unlink(m)
+	case inFlight:
+		m.Track.port.InFlight--
+	default:
+		m.Track.port.waiting.unlink(m)
+	}
+}
+
+// chain is messages linked with Track.portNext.
+type chain struct{ head, tail *Msg }
+
 // link puts m ahead of behind, or last if behind is nil.
-func (p *Port) link(m, behind *Msg) {
+func (c *chain) link(m, behind *Msg) {
 	t := &m.Track
-	t.portNext, t.portPrev = behind, p.Tail
+	t.portNext, t.portPrev = behind, c.tail
 	if behind != nil {
 		t.portPrev = behind.Track.portPrev
 		behind.Track.portPrev = m
 	} else {
-		p.Tail = m
+		c.tail = m
 	}
 	if t.portPrev != nil {
 		t.portPrev.Track.portNext = m
 	} else {
-		p.head = m
+		c.head = m
 	}
 }
 
-// left notes that m was taken out of l.
-func (p *Port) left(l *List, m *Msg) {
-	if l.flight {
-		p.InFlight--
-		return
-	}
-	p.unlink(m)
-}
-
-// unlink ends link.
-func (p *Port) unlink(m *Msg) {
+// unlink ends that.
+func (c *chain) unlink(m *Msg) {
 	t := &m.Track
 	if t.portPrev != nil {
 		t.portPrev.Track.portNext = t.portNext
 	} else {
-		p.head = t.portNext
+		c.head = t.portNext
 	}
 	if t.portNext != nil {
 		t.portNext.Track.portPrev = t.portPrev
 	} else {
-		p.Tail = t.portPrev
+		c.tail = t.portPrev
 	}
 	t.portNext, t.portPrev = nil, nil
 }

@@ -97,7 +97,7 @@ func checkPorts(t *testing.T, s *Ports, queue, rtx, unacked *List) {
 		if p == nil || p.InFlight != flies[port] {
 			t.Fatalf("port %d: %+v, want %d in flight", port, p, flies[port])
 		}
-		for m := p.Tail; m != nil; m = m.SamePort() {
+		for m := p.Waiting(); m != nil; m = m.SamePort() {
 			if len(want) == 0 || want[len(want)-1] != m {
 				t.Fatalf("port %d: another message, or at another place", port)
 			}

@@ -77,6 +77,8 @@ func (ps *peerTable) newQP(p *peer) {
 }
 
 func (q *byQP) supports(o *rdmaop.Op) bool  { return o.Supported(q.rail.attr.Caps) }
+func (q *byQP) met() bool                   { return q.Instance() != 0 }
+func (q *byQP) retryAt() int64              { return q.RetryAt() }
 func (q *byQP) metered() bool               { return q.charging }
 func (q *byQP) emptying() bool              { return q.State() == conn.Error }
 func (q *byQP) attached() bool              { return q.qp != nil }

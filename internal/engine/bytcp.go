@@ -35,6 +35,8 @@ func (t *byTCP) Stopped(uint16) bool          { return false }
 func (t *byTCP) Asks() bool                   { return false }
 func (t *byTCP) Released() uint64             { return 0 }
 func (t *byTCP) LetsGo() bool                 { return false }
+func (t *byTCP) met() bool                    { return t.Info().Met }
+func (t *byTCP) retryAt() int64               { return t.Info().RetryAt }
 func (t *byTCP) metered() bool                { return false }
 func (t *byTCP) meter()                       {}
 func (t *byTCP) emptying() bool               { return false }

@@ -52,6 +52,10 @@ type facts interface {
 	IdleSince() (since int64, idle bool)
 	Path() verbs.Path // nothing, if it does not go by TCP or the transport does not tell
 
+	// met reports whether there was a connection once.
+	met() bool
+	// retryAt returns when the next attempt to connect is due while it is down, 0: none is.
+	retryAt() int64
 	// supports reports whether the device and the peer can carry out o.
 	supports(o *rdmaop.Op) bool
 	// metered reports whether what it receives is counted below it.

@@ -234,15 +234,17 @@ func (ps *peerTable) dropIfNew(p *peer) {
 	if p.gone || p.exposed() {
 		return
 	}
-	i := p.c.Info()
-	if i.Met && i.State == conn.Down {
+	down := p.c.State() == conn.Down
+	if down && p.c.met() {
 		ps.sweepSoon()
 	}
-	if i.Met || i.State != conn.Down || i.Queued+i.Unacked > 0 || p.slots.N+p.flows.n+p.paused.N > 0 || p.c.attached() ||
+	if !down || p.c.met() || p.slots.N+p.flows.n+p.paused.N > 0 || p.c.attached() ||
 		p.instance != 0 && len(p.lanes) == 1 { // the last lane goes with what is known of the address: forgetIfIdle
 		return
 	}
-	ps.unlink(p)
+	if i := p.c.Info(); i.Queued+i.Unacked == 0 {
+		ps.unlink(p)
+	}
 }
 
 // unlink takes p out of all the engine's lists.

@@ -119,7 +119,7 @@ func (ps *peerTable) newReach(p *peer) {
 }
 
 // rests reports whether nobody connects p or is about to.
-func (p *peer) rests() bool { return p.c.State() == conn.Down && p.c.Info().RetryAt == 0 }
+func (p *peer) rests() bool { return p.c.State() == conn.Down && p.c.retryAt() == 0 }
 
 // restReach forgets why p is not reached if nothing waits for p any more. So the next attempt that
 // fails is news.
