@@ -191,6 +191,9 @@ func (s *portStops) release(queue *msg.List, remote *cong.Map) {
 	}
 	s.due, s.looks = false, s.looks[:0]
 	s.letGo(queue)
+	if len(s.list) == 0 { // there may have been many
+		s.list, s.looks, s.letting = nil, nil, nil
+	}
 }
 
 // letGo moves what released ports keep to the end of the queue, a message of each port in

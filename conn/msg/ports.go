@@ -2,8 +2,8 @@ package msg
 
 // Ports has, for each port of the peer, what waits for it and what is in flight to it, so that a connection
 // that has many messages looks at those of one port alone. It costs nothing until the first Get. From then
-// on the lists keep it up to date, until nothing is known of any port. So there are no more looks at messages than
-// messages. Those of the connection itself that are not for a port (Msg.Internal) do not count.
+// on the lists keep it up to date, until they are empty and nothing is known of any port. So there are no more looks
+// at messages than messages. Those of the connection itself that are not for a port (Msg.Internal) do not count.
 type Ports struct {
 	lists  [3]*List // the first one has what waits
 	by     []*Port  // by hash, linked with Port.next; a power of two, and no less than n
@@ -85,13 +85,13 @@ func (s *Ports) At(port uint16) *Port {
 
 // Get returns the record of port. The caller calls Drop in the end.
 func (s *Ports) Get(port uint16) *Port {
-	if s.n == 0 {
+	if s.lists[0].ports == nil {
 		s.begin()
 	}
 	return s.get(port)
 }
 
-// begin has s know what the lists have.
+// begin has s know what the lists have from now on.
 func (s *Ports) begin() {
 	for _, l := range s.lists {
 		l.ports = s
@@ -141,10 +141,15 @@ func (s *Ports) Drop(p *Port) {
 	if s.n--; s.n > 0 {
 		return
 	}
+	s.by, s.free = nil, nil
+	for _, l := range s.lists {
+		if l.N > 0 { // of the connection itself: begin would look at them again and again
+			return
+		}
+	}
 	for _, l := range s.lists {
 		l.ports = nil
 	}
-	s.by, s.free = nil, nil
 }
 
 // resize has s.by have n places.

@@ -74,6 +74,15 @@ func TestPorts(t *testing.T) {
 	if s.Walked == 0 {
 		t.Error("it never began with messages")
 	}
+	rtx.Push(&Msg{Internal: 5})
+	rtx.Push(&Msg{Internal: 5})
+	s.Walked = 0
+	for range 10 {
+		s.Drop(s.Get(7))
+	}
+	if s.Walked != 2 {
+		t.Errorf("%d looks at two messages", s.Walked)
+	}
 }
 
 func checkPorts(t *testing.T, s *Ports, queue, rtx, unacked *List) {

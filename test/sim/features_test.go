@@ -39,7 +39,7 @@ var features = []feature{
 		on: func(_ *host, p *engine.Progress) bool { return p.CarriedAtomic }},
 	{name: "refusing port of a peer", draw: "options.rcvBuf, options.stall",
 		on:    func(_ *host, p *engine.Progress) bool { return p.Refusing },
-		parts: []string{"portStop.behind", "portStop.refused", "portStops.of", "receiver.refusing"}},
+		parts: []string{"portStop.behind", "portStop.refused", "receiver.refusing"}},
 	{name: "refusing port of this host", draw: "options.localShare, options.stall",
 		on:    func(_ *host, p *engine.Progress) bool { return p.RefusingHere },
 		parts: []string{"loop.rousing", "receiving.waiters"}},
