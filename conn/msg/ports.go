@@ -71,7 +71,10 @@ func (m *Msg) SamePort() *Msg { return m.Track.portPrev }
 
 func (s *Ports) hash(port uint16) uint32 { return uint32(port) * 0x9e3779b1 >> s.shift }
 
-// At returns what is known of port, nil if nothing is.
+// At returns what is known of port, nil if nothing is. Like link and unlink it is not inlined: the daemon would have it
+// in each of its callers.
+//
+//go:noinline
 func (s *Ports) At(port uint16) *Port {
 	if s.n == 0 {
 		return nil
@@ -211,6 +214,8 @@ func (s *Ports) left(k kind, m *Msg) {
 type chain struct{ head, tail *Msg }
 
 // link puts m ahead of behind, or last if behind is nil.
+//
+//go:noinline
 func (c *chain) link(m, behind *Msg) {
 	t := &m.Track
 	t.portNext, t.portPrev = behind, c.tail
@@ -228,6 +233,8 @@ func (c *chain) link(m, behind *Msg) {
 }
 
 // unlink ends that.
+//
+//go:noinline
 func (c *chain) unlink(m *Msg) {
 	t := &m.Track
 	if t.portPrev != nil {
