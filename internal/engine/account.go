@@ -24,6 +24,8 @@ type account struct {
 	segs                                 int    // local segments of these ops
 	opMemory                             uint64 // counted in quota.Memory for them, see opsHeld
 
+	taker *taker // of the first rota that it takes turns in, nil: in none, or only in others
+
 	leaving int // clients that are being ended: what they have counts until then
 
 	peers int // it asked for that were never met: see mayPeer

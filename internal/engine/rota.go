@@ -8,9 +8,9 @@ import "github.com/rdsd/rdsd/internal/lists"
 type rota struct {
 	pool     *lists.Pool[taker]
 	accounts lists.List[taker]
-	byAcct   map[*account]*taker
-	bySock   map[*socket]*taker
-	n        int // destinations
+	byAcct   map[*account]*taker // but account.taker
+	bySock   map[*socket]*taker  // but socket.taker
+	n        int                 // destinations
 }
 
 // taker is an account or a socket that takes turns, as long as destinations of it do.
@@ -34,7 +34,10 @@ func (r *rota) enter(sl *slot) {
 	if sl.taker != nil {
 		return
 	}
-	k := r.bySock[sl.sock]
+	k := sl.sock.taker
+	if k == nil || k.rota != r {
+		k = r.bySock[sl.sock]
+	}
 	if k == nil {
 		k = r.sockTaker(sl.sock)
 	}
@@ -49,16 +52,27 @@ func (r *rota) sockTaker(s *socket) *taker {
 		r.byAcct, r.bySock = map[*account]*taker{}, map[*socket]*taker{}
 	}
 	a := s.cl.acct
-	up := r.byAcct[a]
+	up := a.taker
+	if up == nil || up.rota != r {
+		up = r.byAcct[a]
+	}
 	if up == nil {
 		up = r.pool.Get()
 		up.rota, up.acct = r, a
-		r.byAcct[a] = up
+		if a.taker == nil {
+			a.taker = up
+		} else {
+			r.byAcct[a] = up
+		}
 		r.accounts.Add(&up.in, up)
 	}
 	k := r.pool.Get()
 	k.rota, k.sock, k.up = r, s, up
-	r.bySock[s] = k
+	if s.taker == nil {
+		s.taker = k
+	} else {
+		r.bySock[s] = k
+	}
 	up.socks.Add(&k.in, k)
 	return k
 }
@@ -76,12 +90,20 @@ func (sl *slot) leaveRota() {
 		return
 	}
 	up.socks.Del(&k.in)
-	delete(r.bySock, k.sock)
+	if k.sock.taker == k {
+		k.sock.taker = nil
+	} else {
+		delete(r.bySock, k.sock)
+	}
 	*k = taker{}
 	r.pool.Put(k)
 	if up.socks.N == 0 {
 		r.accounts.Del(&up.in)
-		delete(r.byAcct, up.acct)
+		if up.acct.taker == up {
+			up.acct.taker = nil
+		} else {
+			delete(r.byAcct, up.acct)
+		}
 		*up = taker{}
 		r.pool.Put(up)
 	}

@@ -97,6 +97,64 @@ func TestRotaAllocates(t *testing.T) {
 	}
 }
 
+// TestRotas: a socket may take turns in several rotas, which it begins and ends in any order.
+func TestRotas(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	rotas := make([]rota, 3)
+	var pool lists.Pool[taker]
+	var all []*slot
+	for range 3 {
+		a := &account{}
+		for range 3 {
+			s := &socket{cl: &Client{acct: a}}
+			for range 4 {
+				all = append(all, &slot{sock: s})
+			}
+		}
+	}
+	in := map[*slot]*rota{}
+	for i := range rotas {
+		rotas[i].pool = &pool
+	}
+	for range 20_000 {
+		sl := all[rng.IntN(len(all))]
+		if in[sl] != nil {
+			sl.leaveRota()
+			delete(in, sl)
+		} else {
+			in[sl] = &rotas[rng.IntN(len(rotas))]
+			in[sl].enter(sl)
+		}
+		n := 0
+		for i := range rotas {
+			r := &rotas[i]
+			socks, accts := map[*socket]bool{}, map[*account]bool{}
+			r.each(func(sl *slot) {
+				if n++; in[sl] != r {
+					t.Fatal("a destination takes turns where it does not")
+				}
+				socks[sl.sock], accts[sl.sock.cl.acct] = true, true
+			})
+			got := 0
+			for a := r.accounts.Head; a != nil; a = a.Next {
+				got += a.Of.socks.N
+			}
+			if got != len(socks) || r.accounts.N != len(accts) {
+				t.Fatalf("%d sockets of %d accounts have turns, want %d of %d", got, r.accounts.N, len(socks), len(accts))
+			}
+		}
+		if n != len(in) {
+			t.Fatalf("%d destinations take turns, want %d", n, len(in))
+		}
+	}
+	for _, sl := range all {
+		sl.leaveRota()
+	}
+	if pool.Out != 0 {
+		t.Errorf("%d records are left", pool.Out)
+	}
+}
+
 // TestUsersTakeTurns: what a message waits for at a connection does not grow with the sockets, destinations and barrier
 // cells of another user, nor with the destinations of another socket of its own user.
 func TestUsersTakeTurns(t *testing.T) {

@@ -42,6 +42,7 @@ type socket struct {
 // sending is what a socket has submitted.
 type sending struct {
 	txs      lists.List[txMsg] // not yet returned
+	taker    *taker            // of the first rota that it takes turns in, nil: in none, or only in others
 	sndMsgs  int               // datagrams of those, and their bytes
 	sndBytes int
 	sent     total // since it was bound
