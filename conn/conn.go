@@ -21,6 +21,7 @@ type Conn struct {
 	state  State
 	now    int64 // of the current call
 	since  int64 // when state began
+	lostAt int64 // when the last connection was down
 	closed bool
 	why    error // why the last connection or attempt ended
 	stats  Stats
@@ -232,12 +233,21 @@ func (c *Conn) Close(now int64) {
 	c.redial.At, c.settling.expires, c.halt.again = 0, 0, 0
 }
 
+// owesFor is how long in ns after a connection the peer is connected to for what is only owed to it.
+// A peer that is there and waits for more than that connects itself.
+const owesFor = 30_000_000_000
+
+// outstanding says that something is to be sent or acked.
+func (c *Conn) outstanding() bool { return !c.closed && (c.out.n() > 0 || c.needed()) }
+
 // wanted says that there is a reason to connect.
 func (c *Conn) wanted() bool {
-	if c.closed {
-		return false
-	}
-	return c.out.n() > 0 || c.stops.any() || c.host.HasWaiting(c)
+	return !c.closed && (c.needed() || c.out.n() > 0 && c.now-c.lostAt < owesFor)
+}
+
+// needed is outstanding without what is only owed to the peer.
+func (c *Conn) needed() bool {
+	return c.out.wanted() || c.stops.any() || c.host.HasWaiting(c)
 }
 
 // Tick runs the timers that are due.

@@ -229,6 +229,7 @@ func (c *Conn) down() {
 		c.clearCong()
 	}
 	c.setState(Down)
+	c.lostAt = c.now
 	c.host.PeerDown(c, c.why)
 	if c.request.waits && !c.halt.on {
 		c.request.waits = false

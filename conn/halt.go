@@ -66,6 +66,9 @@ func (c *Conn) Resume(now int64) {
 	was := c.halt.on
 	c.halt.ops, c.halt.on = false, false
 	c.dirty = true
+	if was {
+		c.lostAt = c.now
+	}
 	if !was || c.state != Down {
 		return
 	}

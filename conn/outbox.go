@@ -46,6 +46,11 @@ const askEvery = 8
 // n is how many messages there are, those in stopped ports aside.
 func (o *outbox) n() int { return o.rtx.N + o.notices.N + o.control.N + o.queue.N + o.unacked.N }
 
+// wanted reports whether the host waits for one of them.
+func (o *outbox) wanted() bool {
+	return o.rtx.Wanted()+o.notices.Wanted()+o.control.Wanted()+o.queue.Wanted()+o.unacked.Wanted() > 0
+}
+
 // number gives m the next sequence.
 func (o *outbox) number(m *msg.Msg) {
 	m.Track.Seq = o.nextTx

@@ -13,7 +13,7 @@ type Past struct {
 // Conn must not be dropped: it is not Down, a message waits, or the peer has yet to
 // hear of a refusal.
 func (c *Conn) Past() (p Past, ok bool) {
-	if _, idle := c.IdleSince(); !idle || c.state != Down || len(c.in.refusing) > 0 {
+	if _, idle := c.IdleSince(); !idle || c.state != Down || len(c.in.refusing)+c.own.N > 0 || c.outstanding() {
 		return p, false
 	}
 	return Past{c.peer, c.in.last, c.out.nextTx}, true
@@ -27,16 +27,17 @@ func (c *Conn) takeOver(p Past) {
 }
 
 // IdleSince returns when an idle connection sent or received last. ok is false if
-// the connection is not idle: something waits, is outstanding or half received.
+// the connection is not idle: something waits, is outstanding or half received. One that
+// is Down may have what is only owed to the peer.
 func (c *Conn) IdleSince() (since int64, ok bool) {
-	if c.wanted() || c.halt.again > 0 || c.own.N > 0 || c.request.waits || c.settling.expires != 0 {
+	if !c.closed && c.needed() || c.halt.again > 0 || c.request.waits || c.settling.expires != 0 {
 		return 0, false
 	}
 	switch c.state {
 	case Down:
 		return c.since, true
 	case Up:
-		return c.quiet.heardAt, c.link.ready && !c.settling.on && !c.in.asm.active && c.sq.emptied()
+		return c.quiet.heardAt, c.out.n()+c.own.N == 0 && c.link.ready && !c.settling.on && !c.in.asm.active && c.sq.emptied()
 	}
 	return 0, false
 }

@@ -88,3 +88,45 @@ func TestIdleStaysDown(t *testing.T) {
 		t.Errorf("a send on Down: %v", s.c.State())
 	}
 }
+
+// A peer that is only owed a notice is connected to for a while, and is idle then. It gets the
+// notice when it comes.
+func TestOwedNotice(t *testing.T) {
+	s := newScript(t, func(c *Config) { c.Rand = func() uint64 { return 1<<63 - 1 } }).up()
+	s.verdict = func(*wire.Header) Verdict { return NoSocket }
+	s.send(s.data("x"))
+	s.frames()
+	lost := s.now
+	s.q.toErr(true)
+	s.run()
+	for n := 0; s.c.State() != Down || s.c.NextTimeout() != 0; n++ {
+		if n == 1000 {
+			t.Fatalf("still connects after %d ns", s.now-lost)
+		}
+		if s.c.State() == Connecting {
+			s.peer.rejectReq(s.request(), wire.Rejected(wire.NotSaid))
+			s.run()
+			continue
+		}
+		s.now = s.c.NextTimeout()
+		s.c.Tick(s.now)
+		s.run()
+	}
+	if d := s.now - lost; d < owesFor || d > owesFor+2*s.c.cfg.MaxBackoff {
+		t.Errorf("connected for %d ns", d)
+	}
+	if _, idle := s.c.IdleSince(); !idle || s.c.NeedFlush() {
+		t.Errorf("idle %v, would connect %v", idle, s.c.NeedFlush())
+	}
+	if _, ok := s.c.Past(); ok {
+		t.Error("may be dropped without the notice")
+	}
+	s.msg("y") // what the host wants is a reason
+	s.run()
+	s.answer()
+	s.hello()
+	s.run()
+	if f := s.frames(); len(f) < 2 || wire.InternalType(f[1].DPort) != wire.TypeNoSock {
+		t.Errorf("on the next connection %v", f)
+	}
+}

@@ -41,7 +41,7 @@ func (r *rtt) acked(seq uint64, now int64) {
 // Nothing is posted before Flush.
 func (c *Conn) Probe() bool {
 	c.calls.Note()
-	if !c.Ready() || c.wanted() || c.own.N > 0 || c.quiet.probe != nil {
+	if !c.Ready() || c.outstanding() || c.own.N > 0 || c.quiet.probe != nil {
 		c.out.untilAsk = 0
 		return false
 	}

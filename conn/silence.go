@@ -60,7 +60,7 @@ func (c *Conn) watchFrom() {
 // probes a peer that has been silent for a while.
 func (c *Conn) look() {
 	s := &c.quiet
-	if c.cfg.Silence <= 0 || !c.wanted() && c.sq.emptied() {
+	if c.cfg.Silence <= 0 || !c.outstanding() && c.sq.emptied() {
 		s.lookAt = 0
 		return
 	}

@@ -57,11 +57,11 @@ func (s *portStops) pending() bool { return s.due || len(s.looks)+len(s.letting)
 const keepsWindow = 32 << 10
 
 // any reports whether messages are kept for a port.
-func (s *portStops) any() bool { return s.ports.Refused.Datagrams > 0 }
+func (s *portStops) any() bool { return s.ports.Wanted > 0 }
 
 // keeping are the ports for which messages are kept, with others unless there are none.
 func (s *portStops) keeping() []*portStop {
-	if !s.any() {
+	if s.ports.Refused.Datagrams == 0 {
 		return nil
 	}
 	return s.list

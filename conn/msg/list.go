@@ -14,6 +14,7 @@ type List struct {
 	Again      int    // work of those that were posted before, as Conn.Queued counts it
 	ports      *Ports // that know of its messages, nil: none do now
 	kind       kind   // what they are to ports
+	owed       int    // messages that are Owed
 }
 
 // Push puts m, which is in no list, at the end of l.
@@ -39,6 +40,9 @@ func (l *List) Push(m *Msg) {
 	}
 	if l.ports != nil && m.Internal == 0 {
 		l.ports.joins(l.kind, m)
+	}
+	if m.Owed {
+		l.owed++
 	}
 }
 
@@ -72,6 +76,20 @@ func (l *List) resize(m *Msg, data []byte, n int) {
 		l.ports.Refused.Datagrams += datagrams
 	}
 	m.Data, m.Run = data, n
+}
+
+// Wanted is how many messages of l are not Owed.
+func (l *List) Wanted() int { return l.N - l.owed }
+
+// Owe makes m, wherever it is, one that is Owed.
+func (m *Msg) Owe() {
+	if m.Owed {
+		return
+	}
+	m.Owed = true
+	if l := m.Track.List; l != nil {
+		l.owed++
+	}
 }
 
 // Datagrams is how many datagrams l has.
@@ -115,6 +133,9 @@ func (l *List) Leave(m *Msg) {
 	}
 	if l.ports != nil && m.Internal == 0 {
 		l.ports.left(l.kind, m)
+	}
+	if m.Owed {
+		l.owed--
 	}
 }
 
@@ -163,6 +184,7 @@ func (l *List) Prepend(f *List) {
 	l.more += f.more
 	l.Ops += f.Ops
 	l.Again += f.Again
+	l.owed += f.owed
 	*f = List{ports: f.ports, kind: f.kind}
 }
 

@@ -66,7 +66,10 @@ type Msg struct {
 	AckNow      bool              // ask for an ack at once (Op implies it)
 	Watched     bool              // Config.Posted is called whenever it is posted
 	Internal    wire.InternalType // 0 for datagrams
-	At          int64             // when the host took it in, by the connection's clock; only Info.Oldest depends on it
+	// Owed says that only the peer waits for the message: it answers, or takes back what nobody
+	// here waits for. On a List it changes by Owe alone.
+	Owed bool
+	At   int64 // when the host took it in, by the connection's clock; only Info.Oldest depends on it
 
 	// WCStatus says why operation Bad failed, with OpFailed, and why it was refused,
 	// with an OpRefused that CanPost did not ask for: WCLocQPOpErr, this device or

@@ -33,7 +33,7 @@ func (p *OwnMsgs) Take() *OwnMsg {
 		p.free = o.next
 	}
 	o.Msg = Msg{Owner: o}
-	o.Msg.Track.Own = true
+	o.Msg.Track.Own, o.Owed = true, true
 	return o
 }
 

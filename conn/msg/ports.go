@@ -13,6 +13,7 @@ type Ports struct {
 	Walked uint64 // counts looks at messages
 
 	Refused Sum // of the lists that Keeps was told of
+	Wanted  int // messages there that are not Owed
 	refused chain
 }
 
@@ -177,6 +178,9 @@ func (s *Ports) joins(k kind, m *Msg) {
 	if k == refused {
 		s.Refused.Datagrams += m.Datagrams()
 		s.Refused.Bytes += len(m.Data)
+		if !m.Owed {
+			s.Wanted++
+		}
 		var behind *Msg // what was let go of and comes back is old
 		if h := s.refused.head; h != nil && m.At != 0 && m.At < h.At {
 			behind = h
@@ -202,6 +206,9 @@ func (s *Ports) left(k kind, m *Msg) {
 	case refused:
 		s.Refused.Datagrams -= m.Datagrams()
 		s.Refused.Bytes -= len(m.Data)
+		if !m.Owed {
+			s.Wanted--
+		}
 		s.refused.unlink(m)
 	case inFlight:
 		m.Track.port.InFlight--

@@ -80,6 +80,7 @@ func (m *ctlMsg) endGrant() {
 	}
 	r.queued.Del(&m.inRegion)
 	m.region = nil
+	m.m.Owe() // the peer may wait for it
 	m.p.holdsNoMore(m, r.sock.cl)
 }
 
@@ -87,7 +88,7 @@ func (ps *peerTable) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
 	m := ps.e.pools.ctls.Get()
 	m.p, m.rkey = p, rkey
 	p.ctls++
-	m.m = msg.Msg{Owner: m, Internal: t}
+	m.m = msg.Msg{Owner: m, Internal: t, Owed: t != wire.TypeGrant}
 	return m
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/msg"
 	"golang.org/x/sys/unix"
 )
 
@@ -91,7 +92,7 @@ func (p *peer) ages() bool {
 		return false
 	}
 	_, ok := p.c.Past()
-	return ok && !p.exposed() || p.away()
+	return ok && !p.exposed() || p.awaySince() >= 0
 }
 
 // forgetIfIdle forgets p, or all of its address, if it may, and reports whether
@@ -114,28 +115,40 @@ func (ps *peerTable) forgetIfIdle(p *peer) bool {
 		return false
 	case len(h.lanes) > 1 && ps.forgetLane(p):
 		return true
-	case away < e.cfg.ForgetAfter && (!ps.crowdedPeers() || h.granted()), !h.away():
+	}
+	if since = h.awaySince(); since < 0 || e.now-since < ps.forgetAfter(h) {
 		return false
 	}
 	ps.forgetRemote(h)
 	return true
 }
 
-// away reports whether no lane of h is connected or has anything to do.
-func (h *remote) away() bool {
-	for _, p := range h.lanes {
-		if p.c.State() != conn.Down || !p.idle() {
-			return false
-		}
+// forgetAfter is how long h has to be away.
+func (ps *peerTable) forgetAfter(h *remote) int64 {
+	if after := ps.e.cfg.ForgetAfter; !ps.crowdedPeers() || h.granted() {
+		return after
 	}
-	return true
+	return min(hurryAfter, ps.e.cfg.ForgetAfter)
 }
 
-// idle reports whether nothing here leads to p, a lane by queue pairs of an rdsd.
+// awaySince returns since when no lane of h is connected or has anything to do, -1: one is or has.
+func (h *remote) awaySince() (since int64) {
+	for _, p := range h.lanes {
+		at, idle := p.c.IdleSince()
+		if !idle || p.c.State() != conn.Down || !p.idle() {
+			return -1
+		}
+		since = max(since, at)
+	}
+	return since
+}
+
+// idle reports whether nothing here leads to p, a lane by queue pairs of an rdsd. While it is
+// down, what is only owed to it leads nowhere.
 // Kernel peers are none: they are named in the configuration, and cannot be told
 // that their sequences are forgotten.
 func (p *peer) idle() bool {
-	if !p.c.profile().learns || p.slots.N+p.flows.n+p.paused.N+p.ctls+p.partials > 0 || p.breaking || p.emptying {
+	if !p.c.profile().learns || p.slots.N+p.flows.n+p.paused.N+p.partials > 0 || p.breaking || p.emptying {
 		return false
 	}
 	_, idle := p.c.IdleSince()
@@ -170,9 +183,14 @@ func (ps *peerTable) forgetLane(p *peer) bool {
 	return true
 }
 
-// forgetRemote drops all lanes of an address, and all that was known of it.
+// forgetRemote drops all lanes of an address, and all that was known of it. What is owed to it
+// was about messages that it reports as Lost, and about grants that end for it, too, when it meets
+// this daemon as another instance.
 func (ps *peerTable) forgetRemote(h *remote) {
 	ps.e.cfg.Trace(h.place(), EventForgotten, nil)
+	for _, p := range h.lanes {
+		p.unsay()
+	}
 	if h.granted() {
 		ps.voidGrants(h)
 	}
@@ -180,6 +198,18 @@ func (ps *peerTable) forgetRemote(h *remote) {
 		ps.unlink(h.lanes[0])
 	}
 	ps.sweep.forgotten++
+}
+
+// unsay ends what p, which is down, has to send: GRANTs that the peer knows nothing of as if they had
+// not been made.
+func (p *peer) unsay() {
+	ks := &p.c.e.keys
+	p.c.Waiting(func(m *msg.Msg) {
+		if t, ok := m.Owner.(*ctlMsg); ok && t.region != nil && !m.EverSent() {
+			ks.ungrant(t.region, p, t.port)
+		}
+	})
+	p.c.Close(p.c.e.now)
 }
 
 // newInstance is what the daemon is to an address that it knows nothing of: another

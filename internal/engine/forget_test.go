@@ -7,6 +7,8 @@ import (
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/internal/ipc"
+	"github.com/rdsd/rdsd/internal/shm"
+	"github.com/rdsd/rdsd/verbs/sim"
 )
 
 // wait lets ns of virtual time pass.
@@ -236,4 +238,92 @@ func TestLastAddressForgotten(t *testing.T) {
 	if len(e.peers.all)+len(e.peers.hosts)+len(e.peers.byKey) != 0 {
 		t.Errorf("%d peers, %d addresses are known after 11 minutes", len(e.peers.all), len(e.peers.hosts))
 	}
+}
+
+// vanish turns both hosts until host 0 has delivered what r sends to port 10 there. Then only host 0
+// turns, and host 1 never hears which socket took the message.
+func (w *world) vanish(srv, r *raw) (es []*Engine) {
+	w.t.Helper()
+	s := r.bind(9)
+	r.open(s, 0, 0, hostAddr(0), 10)
+	r.sendMsg(s, 0, 0, 10)
+	sends := 0
+	w.net.Hook = func(p sim.Point) sim.Action {
+		if p.Host == hostAddr(1) && p.Kind == sim.BeforeSendDelivered {
+			if sends++; sends > 1 { // all but HELLO
+				return sim.Break
+			}
+		}
+		return sim.Pass
+	}
+	for n := 0; srv.read() == 0; n++ {
+		w.es[1].Turn(w.net.Now(), Wall(w.net.Now()))
+		w.es[0].Turn(w.net.Now(), Wall(w.net.Now()))
+		if !w.net.Step() {
+			w.net.At(w.net.Now()+ms, func() {})
+		}
+		if n > 100000 {
+			w.t.Fatal("nothing arrived")
+		}
+	}
+	es, w.es = w.es, w.es[:1]
+	return es
+}
+
+// A host that is gone with an answer unacked is forgotten as others are. If it comes back, its
+// message is lost for it, and does not arrive again.
+func TestOwedIsForgotten(t *testing.T) {
+	w := newWorld(t, 2, Config{})
+	srv, r := w.attach(0, smallParams()), w.attach(1, smallParams())
+	srv.bind(10)
+	es := w.vanish(srv, r)
+	w.wait(500_000_000_000)
+	e := w.es[0]
+	if len(e.peers.all) != 1 || e.peers.all[0].c.Info().Queued != 1 {
+		t.Fatalf("%d peers, the one that is away is owed nothing", len(e.peers.all))
+	}
+	failed := e.peers.all[0].c.Stats().ConnectFailed
+	w.wait(200_000_000_000)
+	if len(e.peers.all) != 0 || failed > 50 {
+		t.Errorf("%d peers are known after 11 minutes, of %d attempts to connect", len(e.peers.all), failed)
+	}
+	w.es, w.net.Hook = es, nil
+	w.wait(40_000_000_000)
+	if n := srv.read(); n != 0 {
+		t.Errorf("%d messages arrived again", n)
+	}
+	lost := 0
+	for _, ev := range r.events() {
+		if n := ev.Notice(); ev.Kind() == uint8(shm.EvNotice) && n.Notice == shm.NoticeLost {
+			lost += int(n.Count)
+		}
+	}
+	if lost != 1 {
+		t.Errorf("%d messages reported as lost, want 1", lost)
+	}
+	w.clean(srv, r)
+}
+
+// A key that is taken back on a lane that was down for long is asked for: others could use it.
+func TestRevokeOnLaneLongDown(t *testing.T) {
+	w, c, _ := lanePair(t, Config{})
+	e := w.es[0]
+	h := e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}]
+	owner := w.attach(0, smallParams())
+	region := e.exposeOn(t, owner, 30, 5)
+	w.run()
+	h.lane(5).c.Reset(w.net.Now(), errAdmin)
+	w.wait(2 * 30_000_000_000)
+	if h.lane(5).c.State() != conn.Down || !h.lane(0).c.Ready() {
+		t.Fatalf("lane 5 is %v, lane 0 ready %v", h.lane(5).c.State(), h.lane(0).c.Ready())
+	}
+	released := false
+	if err := e.keys.release(e.keys.by[region], func(error) { released = true }); err != nil {
+		t.Fatal(err)
+	}
+	w.run()
+	if i := h.lane(0).c.Info(); !released || i.Stats.ConnReset != 0 {
+		t.Errorf("released %v, lane 0 broken off %d times", released, i.Stats.ConnReset)
+	}
+	w.clean(append(c[:], owner)...)
 }

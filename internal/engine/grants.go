@@ -198,6 +198,7 @@ func (p *peer) exposeAt(r *region, port uint16, by offer, number uint64) error {
 	}
 	m := e.peers.ctl(p, wire.TypeGrant, r.id)
 	m.port, m.region, m.by, m.number = port, r, by, number
+	m.m.Owed = by == byCookie // a message that it is ahead of is not, or the peer has asked
 	r.queued.Add(&m.inRegion, m)
 	if by == byExpose && p.several() {
 		p.holdsFor(m)

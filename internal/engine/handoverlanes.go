@@ -153,6 +153,7 @@ func (x *crossing) handOverCtl(q *byQP, t *ctlMsg) *ctlMsg {
 	s.U16(&t.port)
 	s.U32(&id)
 	s.Bool((*bool)(&t.by))
+	t.m.Owed = t.m.Owed || id == 0 || t.by == byCookie
 	if s.Blob(&data, len(t.buf)); s.Reads() {
 		t.m.Data = t.buf[:copy(t.buf[:], data)]
 		x.checkCtl(t, id)

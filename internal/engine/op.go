@@ -350,5 +350,9 @@ func (u *qpHost) MsgDone(_ *conn.Conn, m *msg.Msg, o msg.Outcome) {
 	}
 }
 
-// HasWaiting is asked by the connection for a reason to connect.
-func (u *qpHost) HasWaiting(_ *conn.Conn) bool { return u.p.paused.N > 0 || u.p.knocks }
+// HasWaiting is asked by the connection for a reason to connect. A REVOKE is one while a region waits for
+// the answer.
+func (u *qpHost) HasWaiting(_ *conn.Conn) bool {
+	p := u.p
+	return p.paused.N > 0 || p.knocks || p.ctls > 0 && p.allowance.asked.N > 0 && p.remote.attached()
+}

@@ -208,5 +208,6 @@ func (ps *peerTable) happened(p *peer, event string, err error) {
 	}
 	if event == conn.EventConnectFailed {
 		ps.unreached(p, err)
+		ps.sweepSoon() // it may have been the last
 	}
 }

@@ -120,7 +120,6 @@ func Leaks(e *Engine) (found []string) {
 	say(e.pools.msgs.Out, "submitted messages")
 	say(e.pools.ops.Out, "operations")
 	say(e.pools.rxs.Out, "arrived messages")
-	say(e.pools.ctls.Out, "internal messages")
 	say(e.pools.takers.Out, "accounts and sockets that take turns")
 	say(e.keys.grantees.Out, "records of grantees")
 	say(len(e.keys.by)+e.keys.revoking.N, "regions")
@@ -144,6 +143,7 @@ func Leaks(e *Engine) (found []string) {
 	}
 	ctls, left := len(e.ctlBufs.free)+e.ctlBufs.left/conn.CtlLen, e.devices.recvLeft
 	e.PublishStats(e.wall)
+	owed := 0
 	for _, p := range e.peers.all {
 		i := p.c.Info()
 		name := fmt.Sprintf("of %v lane %d: ", p.addr, p.lane)
@@ -154,7 +154,12 @@ func Leaks(e *Engine) (found []string) {
 			}
 			left += q.credits + 1 // one for HELLO
 		}
-		say(i.Queued, name+"messages queued")
+		if _, idle := p.c.IdleSince(); i.State != conn.Down || !idle { // else they are only owed to it
+			say(i.Queued, name+"messages queued")
+			say(len(p.untold), name+"revocations to be told")
+		} else {
+			owed += p.ctls
+		}
 		say(i.Unacked, name+"messages unacked")
 		say(i.Stopped, name+"messages refused")
 		say(p.flows.n, name+"destinations that wait for their turn")
@@ -163,10 +168,10 @@ func Leaks(e *Engine) (found []string) {
 		say(p.grants.Len(), name+"grants")
 		say(p.shares.all+len(p.shares.of), name+"grants of ours")
 		say(len(p.owed), name+"revocations to be answered")
-		say(len(p.untold), name+"revocations to be told")
 		say(p.partials, name+"messages under assembly")
 		say(min(p.slots.N, 1), name+"destinations")
 	}
+	say(e.pools.ctls.Out-owed, "internal messages")
 	say(e.cfg.SendBufs-len(e.sendBufs.free), "send buffers")
 	say(e.cfg.MaxPeers-ctls, "control buffers")
 	say(e.cfg.RecvBufs-left, "receive buffers promised")
