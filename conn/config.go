@@ -32,6 +32,7 @@ type Config struct {
 	Rand           func() uint64    // random numbers for the back-off
 	Posted         func(m *msg.Msg) // m, a Watched message, was posted: the first time, or again. Of a run that is cut: its first datagram. Nothing but a method that reads may be called from here
 	Scratch        *Scratch         // shared with the owner's other Conns; nil: its own
+	Owing          *int             // counts the notices and pongs of all connections to the address; nil: there is no other
 	Attr           verbs.DeviceAttr // limits for operation chains
 }
 

@@ -72,6 +72,7 @@ func New(cfg Config, h Host) *Conn {
 		Scratch: cfg.Scratch,
 		out:     outbox{nextTx: cfg.StartSeq},
 		in:      receiver{refusing: make(map[uint16]struct{})},
+		own:     msg.OwnMsgs{All: cfg.Owing},
 	}
 	c.stops.ports.Of(&c.out.queue, &c.out.rtx, &c.out.unacked)
 	c.host = checked(&c.calls, h)

@@ -16,7 +16,7 @@ const maxBounds = msg.MaxOwing / 2
 // socket that accepted it. Like every notice it goes out before an ack covers the
 // message.
 func (c *Conn) tellBound(h *wire.Header, inc uint32) {
-	if c.own.N >= maxBounds {
+	if c.own.Sum() >= maxBounds {
 		return
 	}
 	o := c.own.Take()

@@ -72,8 +72,8 @@ func (c *Conn) recvFrames(b []byte) error {
 	}
 	c.stats.RecvFrames++
 	c.dirty = true
-	if c.own.N > msg.MaxOwing {
-		return fmt.Errorf("%d notices not taken", c.own.N)
+	if c.own.Over() {
+		return fmt.Errorf("%d notices not taken", c.own.Sum())
 	}
 	if len(b) > c.link.maxSend {
 		return fmt.Errorf("a SEND of %d bytes, largest %d", len(b), c.link.maxSend)

@@ -22,3 +22,25 @@ func TestOpState(t *testing.T) {
 		}
 	}
 }
+
+// TestOver: the connections to an address may owe so much together. One that owes little goes on.
+func TestOver(t *testing.T) {
+	all := 0
+	a, b := OwnMsgs{All: &all}, OwnMsgs{All: &all}
+	for range MaxOwing {
+		a.Take()
+	}
+	last := b.Take()
+	if !a.Over() || b.Over() || b.Sum() != MaxOwing+1 {
+		t.Errorf("over %v and %v, %d in all", a.Over(), b.Over(), b.Sum())
+	}
+	for range MaxPongs {
+		b.Take()
+	}
+	if !b.Over() {
+		t.Error("the second may have any number")
+	}
+	if b.Give(last); b.Over() {
+		t.Error("over with as many as it may have")
+	}
+}

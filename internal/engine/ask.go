@@ -87,7 +87,7 @@ func (p *peer) ask(t *txMsg) {
 		return
 	}
 	h, ps := p.remote, &p.c.e.peers
-	if t.asked = h.asks.of[o.Cookie]; t.asked != nil || len(h.asks.of) >= maxAsks || p.ctls >= maxCtl {
+	if t.asked = h.asks.of[o.Cookie]; t.asked != nil || len(h.asks.of) >= maxAsks || h.answers >= maxCtl {
 		return
 	}
 	a := &ask{cookie: o.Cookie, by: p, number: ps.tick()}

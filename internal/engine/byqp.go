@@ -65,7 +65,7 @@ func (ps *peerTable) newQP(p *peer) {
 		StartSeq: e.cfg.StartSeq(), Past: p.past[p.at()], MaxSendWR: qpSendWR, ReadDepth: depth,
 		MinBackoff: 1_000_000, MaxBackoff: e.cfg.MaxBackoff, ConnectTimeout: dialNs + 500_000_000,
 		AckDelay: 1_000_000, AckBytes: 64 << 10, SettleTimeout: e.cfg.SettleTimeout, Silence: e.cfg.Silence, Rand: e.cfg.Rand,
-		Kernel: e.cfg.KernelPeer(p.addr), IgnorePings: e.cfg.IgnorePings, Attr: q.rail.attr, Scratch: &e.scratch, Posted: e.traces.posted,
+		Kernel: e.cfg.KernelPeer(p.addr), IgnorePings: e.cfg.IgnorePings, Attr: q.rail.attr, Scratch: &e.scratch, Owing: &p.owing, Posted: e.traces.posted,
 	}, (*qpHost)(q))
 	e.carriedBy(p, q)
 	switch e.halt.stage {

@@ -7,8 +7,12 @@ import (
 	"github.com/rdsd/rdsd/internal/lists"
 )
 
-// maxCtl bounds the internal messages that wait for one peer, see mayAnswer.
-const maxCtl = 1 << 17
+// maxCtl bounds the answers and questions that an address has not acked, on all its lanes, see mayAnswer.
+// A peer that acks owes less: what its credits let it ask at a time, 64 SENDs of 32 KiB, is 37,449 questions.
+const maxCtl = 1 << 16
+
+// answers reports whether messages of type t count for maxCtl.
+func answers(t wire.InternalType) bool { return t != wire.TypeGrant && t != wire.TypeRevoke }
 
 // Internal is the connection's up-call for GRANT, REVOKE, REVOKED, GRANT_NAK and ASK,
 // which the connection has found well formed.
@@ -45,7 +49,7 @@ func (u *qpHost) Internal(_ *conn.Conn, t wire.InternalType, body []byte) {
 // without end and takes no answer loses its connection.
 func (ps *peerTable) mayAnswer(p *peer) bool {
 	e := ps.e
-	if p.ctls <= maxCtl {
+	if p.answers < maxCtl {
 		return true
 	}
 	if !p.breaking {
@@ -87,7 +91,9 @@ func (m *ctlMsg) endGrant() {
 func (ps *peerTable) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
 	m := ps.e.pools.ctls.Get()
 	m.p, m.rkey = p, rkey
-	p.ctls++
+	if p.ctls++; answers(t) {
+		p.answers++
+	}
 	m.m = msg.Msg{Owner: m, Internal: t, Owed: t != wire.TypeGrant}
 	return m
 }
@@ -105,10 +111,12 @@ func (ps *peerTable) ctlDone(m *ctlMsg, o msg.Outcome) {
 		e.keys.heard(m.p, m.rkey)
 	}
 	m.endGrant()
-	m.m, m.number = msg.Msg{}, 0
-	if m.p.ctls--; m.p.ctls == maxCtl-1 {
-		m.p.lookPaused() // there is room for questions
+	p, answer := m.p, answers(m.m.Internal)
+	m.m, m.number, m.p = msg.Msg{}, 0, nil
+	if p.ctls--; answer {
+		if p.answers--; p.answers == maxCtl-1 {
+			p.lookAsking() // there is room for questions
+		}
 	}
-	m.p = nil
 	e.pools.ctls.Put(m)
 }

@@ -31,6 +31,8 @@ const (
 	// sweepEvery is the time in ns between two looks at sweepMost lanes.
 	sweepEvery = 10_000_000_000
 	sweepMost  = 512
+	// sweepSpends: a look ends when so many messages that were owed have ended.
+	sweepSpends = 4096
 	// lanesShare: one address may have this part of the table in lanes that only
 	// its own requests have made.
 	lanesShare = 64
@@ -48,6 +50,7 @@ type sweep struct {
 	at   int64 // 0: there is nobody to forget
 
 	forgotten uint64 // addresses, with the instance they had met
+	spent     int    // messages that this look has ended
 }
 
 // crowdedPeers reports whether peers are forgotten sooner than after ForgetAfter.
@@ -70,8 +73,12 @@ func (ps *peerTable) sweepPeers() {
 		e.due.by(s.at)
 		return
 	}
-	s.at = 0
+	s.at, s.spent = 0, 0
 	for n := min(sweepMost, len(ps.all)); n > 0 && len(ps.all) > 0; n-- { // several may go at once
+		if s.spent >= sweepSpends {
+			s.at = e.now + 1
+			break
+		}
 		if s.next >= len(ps.all) {
 			s.next = 0
 		}
@@ -125,10 +132,11 @@ func (ps *peerTable) forgetIfIdle(p *peer) bool {
 
 // forgetAfter is how long h has to be away.
 func (ps *peerTable) forgetAfter(h *remote) int64 {
-	if after := ps.e.cfg.ForgetAfter; !ps.crowdedPeers() || h.granted() {
-		return after
+	after := ps.e.cfg.ForgetAfter
+	if ps.crowdedPeers() && !h.granted() || h.answers > maxCtl/2 || h.owing > msg.MaxOwing/2 {
+		return min(hurryAfter, after)
 	}
-	return min(hurryAfter, ps.e.cfg.ForgetAfter)
+	return after
 }
 
 // awaySince returns since when no lane of h is connected or has anything to do, -1: one is or has.
@@ -188,6 +196,7 @@ func (ps *peerTable) forgetLane(p *peer) bool {
 // this daemon as another instance.
 func (ps *peerTable) forgetRemote(h *remote) {
 	ps.e.cfg.Trace(h.place(), EventForgotten, nil)
+	ps.sweep.spent += h.answers + h.owing
 	for _, p := range h.lanes {
 		p.unsay()
 	}
@@ -245,8 +254,8 @@ func (ps *peerTable) mayLane(h *remote) error {
 func (ps *peerTable) dropUnused() bool {
 	e := ps.e
 	if ps.droppedAt != e.now {
-		ps.droppedAt = e.now
-		for i := len(ps.all) - 1; i >= 0; i-- {
+		ps.droppedAt, ps.sweep.spent = e.now, 0
+		for i := len(ps.all) - 1; i >= 0 && ps.sweep.spent < sweepSpends; i-- {
 			if i >= len(ps.all) { // more than one was forgotten
 				continue
 			}

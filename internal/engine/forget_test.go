@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdsd/rdsd/abi"
 	"github.com/rdsd/rdsd/conn"
+	"github.com/rdsd/rdsd/conn/wire"
 	"github.com/rdsd/rdsd/internal/ipc"
 	"github.com/rdsd/rdsd/internal/shm"
 	"github.com/rdsd/rdsd/verbs/sim"
@@ -326,4 +327,26 @@ func TestRevokeOnLaneLongDown(t *testing.T) {
 		t.Errorf("released %v, lane 0 broken off %d times", released, i.Stats.ConnReset)
 	}
 	w.clean(append(c[:], owner)...)
+}
+
+// An address gets so many answers unacked, on however many lanes it asks. When it is gone, it is soon
+// forgotten with them.
+func TestAnswersOfOneAddress(t *testing.T) {
+	w, c, _ := lanePair(t, Config{})
+	e := w.es[0]
+	h := e.peers.hosts[remoteKey{hostAddr(0), hostAddr(1)}]
+	c[0].at.Close()
+	w.run()
+	w.es = w.es[:1]
+	body := (&wire.Revoke{RKey: 77, Lanes: 1}).Append(nil)
+	for n := range maxCtl + 100 {
+		hostOf(h.lanes[n%len(h.lanes)]).Internal(nil, wire.TypeRevoke, body)
+	}
+	if n := e.pools.ctls.Out; n != maxCtl || h.answers != n {
+		t.Errorf("%d answers wait, %d are counted, want %d", n, h.answers, maxCtl)
+	}
+	w.wait(100_000_000_000)
+	if n := e.pools.ctls.Out; n != 0 || len(e.peers.all) != 0 {
+		t.Errorf("after 100 s %d answers wait, of %d peers", n, len(e.peers.all))
+	}
 }

@@ -26,6 +26,9 @@ type remote struct {
 
 	ration ration
 
+	answers int // of its lanes: answers and questions to it that it has not acked, see maxCtl
+	owing   int // and notices and pongs
+
 	unfinished int // bytes of messages that it began and has not finished
 
 	paths      uint8 // in each lane, with the instance that was met last; 0: not known yet
