@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+
 	"github.com/rdsd/rdsd/conn"
 	"github.com/rdsd/rdsd/conn/msg"
 	"github.com/rdsd/rdsd/conn/wire"
@@ -59,12 +61,27 @@ func (ps *peerTable) mayAnswer(p *peer) bool {
 	return false
 }
 
+// maxSaid bounds the GRANTs and REVOKEs that an address has not acked. A REVOKE outlives its region and
+// the count of the grant, so a peer that acks nothing could be sent any number. Users share it as they share its table.
+const maxSaid = 1 << 17
+
+// maySay is nil if r's user may have one more GRANT sent to h. ENOBUFS.
+func (h *remote) maySay(r *region) error {
+	c := r.sock.cl
+	if err := c.user.MayShare("grants and their ends that the peer has not acked", h.said.of[c.acct], h.said.all, maxSaid); err != nil {
+		return fmt.Errorf("%w (to %v)", err, h.addr)
+	}
+	return nil
+}
+
 // ctlMsg is an internal message that this daemon sends. Pooled.
 type ctlMsg struct {
 	m    msg.Msg
 	p    *peer
 	rkey uint32
 	buf  [64]byte
+
+	said *account // for whom a GRANT or REVOKE counts in remote.said; nil: its region had ended
 
 	// Of a GRANT.
 	port     uint16             // the grantee's
@@ -93,6 +110,11 @@ func (ps *peerTable) ctl(p *peer, t wire.InternalType, rkey uint32) *ctlMsg {
 	m.p, m.rkey = p, rkey
 	if p.ctls++; answers(t) {
 		p.answers++
+	} else {
+		if m.said = nil; ps.e.keys.by[rkey] != nil {
+			m.said = ps.e.keys.by[rkey].sock.cl.acct
+		}
+		p.said.count(m.said, 1)
 	}
 	m.m = msg.Msg{Owner: m, Internal: t, Owed: t != wire.TypeGrant}
 	return m
@@ -113,10 +135,11 @@ func (ps *peerTable) ctlDone(m *ctlMsg, o msg.Outcome) {
 	m.endGrant()
 	p, answer := m.p, answers(m.m.Internal)
 	m.m, m.number, m.p = msg.Msg{}, 0, nil
-	if p.ctls--; answer {
-		if p.answers--; p.answers == maxCtl-1 {
-			p.lookAsking() // there is room for questions
-		}
+	if p.ctls--; !answer {
+		p.said.count(m.said, -1)
+	} else if p.answers--; p.answers == maxCtl-1 {
+		p.lookAsking() // there is room for questions
 	}
+	m.said = nil
 	e.pools.ctls.Put(m)
 }

@@ -183,7 +183,13 @@ func (p *peer) exposeAt(r *region, port uint16, by offer, number uint64) error {
 	if !p.c.profile().rdma {
 		return errOnTCP
 	}
-	need, err := e.keys.grantTo(p, r, port)
+	need, err := false, error(nil)
+	if p.c.profile().grants && !r.exp.Granted(p.key, port) {
+		err = p.maySay(r)
+	}
+	if err == nil {
+		need, err = e.keys.grantTo(p, r, port)
+	}
 	if err != nil {
 		e.peers.dropIfNew(p)
 		return err

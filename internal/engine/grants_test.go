@@ -209,3 +209,47 @@ func TestCookieBeforeItsPeer(t *testing.T) {
 	}
 	w.clean2(a, b)
 }
+
+// TestGrantsNotAcked: what a peer is told of a region counts for the region's user until the peer has
+// acked it. A peer that has too much to ack is granted nothing more, and others are.
+func TestGrantsNotAcked(t *testing.T) {
+	w := newWorld(t, 3, Config{})
+	a := w.opSide(0, 10)
+	w.opSide(1, 20)
+	a.open(a.sock, 0, 0, hostAddr(1), 20)
+	a.submit(shm.Sub{Len: 1})
+	w.run()
+	e := w.es[0]
+	p := e.peers.all[0]
+	expose := func(to int) (uint32, error) {
+		g := a.must(&ipc.Register{Sock: a.sock, Buffer: a.buf, Len: 8, Access: abi.RightRead}).(*ipc.RegisterOK).Region
+		return g, e.keys.expose(e.keys.by[g], hostAddr(to), 20)
+	}
+	g, err := expose(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Turn(w.net.Now(), Wall(w.net.Now())) // it is posted
+	if err := e.keys.release(e.keys.by[g], func(error) {}); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.said.of[a.cl.acct]; n != 2 || p.said.all != 2 {
+		t.Errorf("a GRANT and a REVOKE count as %d of %d", n, p.said.all)
+	}
+	for range maxSaid - 2 {
+		e.peers.sendRevoke(p, wire.TypeRevoke, g+1000, 1)
+	}
+	if _, err := expose(1); !errors.Is(err, unix.ENOBUFS) {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := expose(2); err != nil {
+		t.Errorf("to another host: %v", err)
+	}
+	w.run()
+	if p.said.all != 0 || len(p.said.of) != 0 {
+		t.Errorf("when all is acked %d count", p.said.all)
+	}
+	if _, err := expose(1); err != nil {
+		t.Errorf("when all is acked: %v", err)
+	}
+}

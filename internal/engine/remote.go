@@ -26,8 +26,9 @@ type remote struct {
 
 	ration ration
 
-	answers int // of its lanes: answers and questions to it that it has not acked, see maxCtl
-	owing   int // and notices and pongs
+	answers int    // of its lanes: answers and questions to it that it has not acked, see maxCtl
+	owing   int    // and notices and pongs
+	said    shares // GRANTs and REVOKEs likewise, see maxSaid
 
 	unfinished int // bytes of messages that it began and has not finished
 
