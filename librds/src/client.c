@@ -16,7 +16,7 @@
 
 static void init_locks(rds_client *c)
 {
-	pthread_mutex_t *all[] = {&c->tx.mu, &c->tx.grow, &c->rx.mu, &c->polls.mu, &c->words.mu, &c->binds, &c->maps_mu, &c->regions_mu, &c->err_mu};
+	pthread_mutex_t *all[] = {&c->tx.mu, &c->rx.mu, &c->polls.mu, &c->words.mu, &c->binds, &c->maps_mu, &c->regions_mu, &c->err_mu};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		pthread_mutex_init(all[i], NULL);
 }

@@ -114,7 +114,8 @@ struct rdsi_tx {
 	uint32_t ncell_free;
 	struct rdsi_dest *cur;    /* its run has uncommitted frames */
 	uint64_t published;       /* calls of rdsi_tx_unlock with entries */
-	pthread_mutex_t grow;     /* one arena window at a time */
+	_Atomic int grow;         /* RDSI_NO_GROWTH or what becomes of the request for a window */
+	struct rdsi_mapping grown; /* RDSI_ANSWERED: that window, without memory if there is no more */
 	bool full;                /* the daemon gives no more windows */
 	bool dead;                /* the memory is about to be unmapped */
 	bool asks;                /* the daemon may refuse a destination */

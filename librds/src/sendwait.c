@@ -116,7 +116,7 @@ int rdsi_send_wait(rds_socket *s, struct rdsi_out *m, int why, struct rdsi_waite
 	bool was = *entered;
 	unsigned had = was ? w->want : 0;
 	/* A waiter can be the leader. Who waits in another way must be none. */
-	if (was && (why == RDSI_RING_FULL || why == RDSI_OPENING || had != wanted(why) || (why == RDSI_NO_MEMORY && m->windows >= 0))) {
+	if (was && (why == RDSI_RING_FULL || why == RDSI_OPENING || had != wanted(why))) {
 		rdsi_leave(w);
 		*entered = false;
 	}
@@ -126,10 +126,8 @@ int rdsi_send_wait(rds_socket *s, struct rdsi_out *m, int why, struct rdsi_waite
 	}
 	if (why == RDSI_OPENING)
 		return open_wait(s, &m->to, dont_wait, deadline);
-	if (why == RDSI_NO_MEMORY && m->windows >= 0) {
+	if (why == RDSI_NO_MEMORY && m->windows >= 0)
 		rdsi_tx_grow(s->c, m->windows);
-		return 0;
-	}
 	if (dont_wait)
 		return not_now(s, m, why);
 	if (!*entered) {

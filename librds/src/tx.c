@@ -130,8 +130,20 @@ void rdsi_tx_gained(rds_client *c)
 		rdsi_notify_everybody(c, WANT_MEMORY);
 }
 
-/* rdsi_tx_reap takes in the messages that the daemon has finished with. It reports whether
- * there were any. */
+/* take_window takes in the answer, if there is one. It reports whether there is more memory. */
+static bool take_window(rds_client *c)
+{
+	struct rdsi_tx *t = &c->tx;
+	if (atomic_load(&t->grow) != RDSI_ANSWERED)
+		return false;
+	bool more = t->grown.mem && !rdsi_arena_add(&t->arena, t->grown.mem);
+	t->full = !more;
+	atomic_store(&t->grow, RDSI_NO_GROWTH);
+	return more;
+}
+
+/* rdsi_tx_reap takes in the messages that the daemon has finished with, and the memory that it has given. It
+ * reports whether there were any. */
 bool rdsi_tx_reap(rds_client *c)
 {
 	struct rdsi_tx *t = &c->tx;
@@ -140,6 +152,7 @@ bool rdsi_tx_reap(rds_client *c)
 	t->sends = 0;
 	if (t->dead)
 		return false;
+	bool more = take_window(c);
 	while (rdsi_take_id(ret, &id)) {
 		if (id >= t->max_msgs || !t->msgs[id].sent) {
 			rdsi_broken(c, "message id %u returned twice or never sent", id);
@@ -150,14 +163,13 @@ bool rdsi_tx_reap(rds_client *c)
 		n++;
 		rdsi_tx_retire(c, id);
 	}
-	if (n == 0) {
-		if (ret->bad && !rdsi_client_err(c))
-			rdsi_broken(c, "send-return ring: impossible index");
-		return false;
-	}
-	rdsi_release(ret);
-	rdsi_tx_gained(c);
-	return true;
+	if (n == 0 && ret->bad && !rdsi_client_err(c))
+		rdsi_broken(c, "send-return ring: impossible index");
+	if (n > 0)
+		rdsi_release(ret);
+	if (n > 0 || more)
+		rdsi_tx_gained(c);
+	return n > 0 || more;
 }
 
 /* rdsi_tx_take_id takes a free message id for something to d. There is one. */
@@ -180,39 +192,44 @@ void rdsi_tx_unlock(rds_client *c)
 		rdsi_ring_daemon(c);
 }
 
-/* more_memory asks the daemon for one more send window. */
-static int more_memory(rds_client *c, struct rdsi_mapping *m)
+/* grown keeps the answer to the request for a window. A thread that finds the session broken reads answers
+ * with tx.mu held, so it is taken in by the next that reaps. */
+static void grown(struct rdsi_call *call, int err)
 {
-	struct rdsi_call *call = rdsi_call_new(IPC_GROW_SEND, IPC_GROW_SEND_OK);
-	int err = call ? rdsi_call_run(c, call, RDSI_NEVER) : -ENOMEM;
+	rds_client *c = call->arg;
+	struct rdsi_mapping m = {0};
 	if (!err && call->nfds != 1)
 		err = rdsi_broken(c, "an answer without a descriptor to GrowSend");
-	if (!err && !(err = rdsi_map(call->fds[0], SHM_WINDOW_SIZE, true, false, m)))
-		err = rdsi_add_window(c, *m);
-	rdsi_call_end(call);
-	return err;
+	if (!err)
+		err = rdsi_map(call->fds[0], SHM_WINDOW_SIZE, true, false, &m);
+	if (!err)
+		err = rdsi_add_window(c, m);
+	c->tx.grown = err ? (struct rdsi_mapping){0} : m;
+	atomic_store(&c->tx.grow, RDSI_ANSWERED);
+	rdsi_notify_everybody(c, WANT_MEMORY);
 }
 
-/* rdsi_tx_grow asks for one more window unless there are more than seen already. It notes if
- * the daemon gives no more. */
 void rdsi_tx_grow(rds_client *c, int seen)
 {
 	struct rdsi_tx *t = &c->tx;
-	pthread_mutex_lock(&t->grow);
 	pthread_mutex_lock(&t->mu);
-	bool need = (int)t->arena.count == seen && !t->full && t->arena.count < SHM_MAX_WINDOWS && !t->dead;
+	t->full = t->full || t->arena.count >= SHM_MAX_WINDOWS;
+	bool need = atomic_load(&t->grow) == RDSI_NO_GROWTH && (int)t->arena.count == seen && !t->full && !t->dead;
+	if (need)
+		atomic_store(&t->grow, RDSI_ASKED);
 	pthread_mutex_unlock(&t->mu);
-	if (need) {
-		struct rdsi_mapping m;
-		int err = more_memory(c, &m);
-		pthread_mutex_lock(&t->mu);
-		if (!err && !t->dead)
-			err = rdsi_arena_add(&t->arena, m.mem);
-		if (err)
-			t->full = true;
-		else
-			rdsi_tx_gained(c);
-		pthread_mutex_unlock(&t->mu);
+	if (!need)
+		return;
+	struct rdsi_call none = {.arg = c}, *call = rdsi_call_new(IPC_GROW_SEND, IPC_GROW_SEND_OK);
+	if (!call) {
+		grown(&none, -ENOMEM);
+		return;
 	}
-	pthread_mutex_unlock(&t->grow);
+	call->late = grown;
+	call->arg = c;
+	int err = rdsi_call_run(c, call, rdsi_now());
+	if (err != RDSI_LATE) {
+		grown(call, err);
+		rdsi_call_end(call);
+	}
 }

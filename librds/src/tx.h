@@ -14,6 +14,9 @@ enum {
 	RDSI_REAP_EVERY = 64,
 };
 
+/* rdsi_tx.grow */
+enum { RDSI_NO_GROWTH, RDSI_ASKED, RDSI_ANSWERED };
+
 /* Why a message was not submitted just now. None of these leaves the library. */
 enum {
 	RDSI_FULL = -10001,      /* send buffer */
@@ -46,6 +49,8 @@ void rdsi_tx_free(rds_client *c);
 void rdsi_tx_close(rds_client *c);
 bool rdsi_tx_poll(rds_client *c);
 bool rdsi_tx_empty(rds_client *c);
+/* rdsi_tx_grow asks for one more window, unless it is asked for or there are more than seen, and does
+ * not wait for the answer, which wakes those who wait for memory. */
 void rdsi_tx_grow(rds_client *c, int seen);
 bool rdsi_tx_reap(rds_client *c);
 void rdsi_tx_retire(rds_client *c, uint32_t id);
