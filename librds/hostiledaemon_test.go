@@ -41,8 +41,10 @@ type hostile struct {
 	p        shm.Params
 	next     atomic.Uint32 // handles, buffers, regions
 	stop     atomic.Bool
-	quiet    bool        // it has no whims
-	orders   chan func() // for the engine
+	quiet    bool          // it has no whims
+	orders   chan func()   // for the engine
+	keeps    bool          // no message comes back
+	grow     chan struct{} // closed when the client is to get more send memory; nil: it gets none
 	entry    shm.Entry
 	cells    map[uint32]uint32 // by slot
 	rx       []uint32          // receive ids that the client does not have
@@ -134,6 +136,13 @@ func (h *hostile) answer(body ipc.Body) (ipc.Response, []int) {
 	case *ipc.Register:
 		return &ipc.RegisterOK{Region: id, Cookie: uint64(id)}, nil
 	case *ipc.GrowSend:
+		if h.grow != nil {
+			<-h.grow
+			if mp, err := shm.CreateMemfd("window", shm.WindowSize); err == nil {
+				h.maps = append(h.maps, mp)
+				return &ipc.GrowSendOK{Windows: 2}, []int{mp.Give()}
+			}
+		}
 		return &ipc.Err{Errno: uint32(unix.ENOBUFS), Text: "no more"}, nil
 	}
 	return &ipc.OK{}, nil
@@ -214,6 +223,13 @@ func (h *hostile) settle(sock, cell uint32, op *shm.SubOp, table *shm.Table) {
 	}
 }
 
+// back returns a message, unless they stay.
+func (h *hostile) back(id uint32) {
+	if !h.keeps {
+		h.seg.SendRetProducer().Put(id)
+	}
+}
+
 // take takes in what the client submitted and returns its messages.
 func (h *hostile) take() {
 	sub := h.seg.SubConsumer()
@@ -239,14 +255,14 @@ func (h *hostile) take() {
 				sub.Next(&h.entry)
 				h.settle(sock, cell, h.entry.SubOp(), table)
 			}
-			h.seg.SendRetProducer().Put(id)
+			h.back(id)
 		case shm.KindRun:
 			if at := int(s.Chunk) * shm.Unit; at+8 < len(h.send) {
 				shm.RunWord(h.send[at:]).Close()
 			}
-			h.seg.SendRetProducer().Put(s.MsgID)
+			h.back(s.MsgID)
 		case shm.KindSend:
-			h.seg.SendRetProducer().Put(s.MsgID)
+			h.back(s.MsgID)
 		}
 	}
 	sub.Release()
