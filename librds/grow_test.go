@@ -8,40 +8,33 @@ import (
 // TestGrow: a send for which there is no memory does not wait for a daemon that does not answer, unless it is to, and
 // the client learns when it has got more.
 func TestGrow(t *testing.T) {
-	for name, start := range map[string]func() doer{
-		"librds":      func() doer { return startDriver(t, "") },
-		"package rds": func() doer { return newPlayer() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := startFake(t)
-			f.h.keeps, f.h.grow = true, make(chan struct{})
-			p := start()
-			wants := func(want, line string) {
-				if got, err := p.do(line); err != nil || got != want {
-					t.Errorf("%s: %s, %v; want %s", line, got, err, want)
-				}
-			}
-			wants("ok", "open f "+f.path)
-			wants("ok", "bind x f 127.0.0.1:4000")
-			wants("ok", "set x sndbuf 100000000")
-			const send = "send x 127.0.0.1:4001 #1000000 "
-			sent, err := p.do(send + "dontwait")
-			for i := 0; err == nil && sent == "1000000" && i < 10; i++ {
-				sent, err = p.do(send + "dontwait")
-			}
-			if err != nil || !strings.Contains(sent, "EAGAIN") {
-				t.Errorf("without memory: %s, %v", sent, err)
-			}
-			wants("ready:", "wait x 0 space")
-			wants("ok", "set x sndtimeo 10")
-			wants("error ETIMEDOUT", send)
-			wants("ok", "set x sndtimeo 0")
-			close(f.h.grow)
-			wants("ready: space", "wait x 20000 space")
-			wants("1000000", send+"dontwait")
-			if err := p.end(); err != nil {
-				t.Error(err)
-			}
-		})
+	f := startFake(t)
+	f.h.keeps, f.h.grow = true, make(chan struct{})
+	p := startDriver(t, "")
+	wants := func(want, line string) {
+		if got, err := p.do(line); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", line, got, err, want)
+		}
+	}
+	wants("ok", "open f "+f.path)
+	wants("ok", "bind x f 127.0.0.1:4000")
+	wants("ok", "set x sndbuf 100000000")
+	const send = "send x 127.0.0.1:4001 #1000000 "
+	sent, err := p.do(send + "dontwait")
+	for i := 0; err == nil && sent == "1000000" && i < 10; i++ {
+		sent, err = p.do(send + "dontwait")
+	}
+	if err != nil || !strings.Contains(sent, "EAGAIN") {
+		t.Errorf("without memory: %s, %v", sent, err)
+	}
+	wants("ready:", "wait x 0 space")
+	wants("ok", "set x sndtimeo 10")
+	wants("error ETIMEDOUT", send)
+	wants("ok", "set x sndtimeo 0")
+	close(f.h.grow)
+	wants("ready: space", "wait x 20000 space")
+	wants("1000000", send+"dontwait")
+	if err := p.end(); err != nil {
+		t.Error(err)
 	}
 }
