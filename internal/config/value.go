@@ -218,6 +218,9 @@ var units = []struct {
 	shift  uint
 }{{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"B", 0}, {"", 0}}
 
+// size is like number.
+//
+//go:noinline
 func size(p *uint64, lo, hi uint64) value {
 	return scalar(quoted|integer, func(s string) error {
 		n, err := parseSize(s)

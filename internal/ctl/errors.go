@@ -77,6 +77,9 @@ func toError(err error) *Error {
 	return &Error{Code: code, Message: err.Error()}
 }
 
+// errorf is used at many places, so it is not inlined.
+//
+//go:noinline
 func errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }

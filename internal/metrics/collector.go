@@ -83,6 +83,9 @@ var (
 	noUserDesc    = desc("metrics_truncated_users", "Users without series of their own.")
 )
 
+// desc is used at many places, so it is not inlined.
+//
+//go:noinline
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("rdsd_"+name, help, labels, nil)
 }

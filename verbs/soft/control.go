@@ -55,6 +55,14 @@ type result struct {
 	err           error
 }
 
+// failed is r with an outcome of p that is a failure.
+//
+//go:noinline
+func (r result) failed(p verbs.ConnectParam, t verbs.CMEventType, err error) result {
+	r.typ, r.err = t, fmt.Errorf("soft: %s: %w", route(p), err)
+	return r
+}
+
 // dialing is a Connect in progress.
 type dialing struct {
 	qp     *qp
@@ -254,10 +262,7 @@ func (c *control) connect(ctx context.Context, d *dialing, p verbs.ConnectParam,
 
 func (c *control) tryConnect(ctx context.Context, p verbs.ConnectParam, req iwarp.MPA) result {
 	r := result{fd: -1, local: p.Local, remote: p.Remote}
-	fail := func(t verbs.CMEventType, err error) result {
-		r.typ, r.err = t, fmt.Errorf("soft: %s: %w", route(p), err)
-		return r
-	}
+	fail := func(t verbs.CMEventType, err error) result { return r.failed(p, t, err) }
 	failed := func(err error) result {
 		if byPeer(err) {
 			return fail(verbs.CMRejected, err)

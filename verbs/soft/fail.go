@@ -36,6 +36,8 @@ var (
 
 // refuse ends the connection because the peer broke a rule. f is the FPDU that broke
 // it, or nil if no FPDU is quoted.
+//
+//go:noinline
 func (q *qp) refuse(c iwarp.Code, f []byte) { q.refused(c, f, fault{}) }
 
 func (q *qp) refused(c iwarp.Code, f []byte, ft fault) {
