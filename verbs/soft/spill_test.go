@@ -32,8 +32,8 @@ func spilling(t *testing.T, how guarded, n int, at func(a, b *host) *host) (a, b
 func sender(a, _ *host) *host   { return a }
 func receiver(_, b *host) *host { return b }
 
-// keepWriting has a keep so many writes of size bytes under way by each of qs, until n of each are complete, and
-// returns how many bytes h's thread moved for each.
+// keepWriting has a keep so many writes of size bytes under way by each of qs, until n of each are complete and b has
+// them, and returns how many bytes h's thread moved for each.
 func (h *host) keepWriting(a, b *host, qs []verbs.QP, size, under, n int) []int {
 	h.t.Helper()
 	aside := make([]int, len(qs))
@@ -42,14 +42,16 @@ func (h *host) keepWriting(a, b *host, qs []verbs.QP, size, under, n int) []int 
 	for i, q := range qs {
 		by[h.other(a, q)] = i
 	}
-	for missing := n * len(qs); missing > 0; {
+	for missing, end := n*len(qs), b.written()+uint64(n*len(qs)*size); missing > 0 || b.written() < end; {
 		for i, q := range qs {
 			for ; posted[i] < n && posted[i]-complete[i] < under; posted[i]++ {
 				a.qp = q
 				a.send(verbs.SendWR{WRID: uint64(i), Op: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: a.sge(0, size), RKey: b.mr.RKey(), RemoteAddr: testIOVA})
 			}
 		}
-		run(h.t, "completions", func() bool { return len(a.wc) > 0 || len(h.dev.threads.work) > 0 }, a, b)
+		run(h.t, "completions", func() bool {
+			return len(a.wc) > 0 || len(h.dev.threads.work) > 0 || missing == 0 && b.written() == end
+		}, a, b)
 		for _, wc := range a.wc {
 			complete[wc.WRID]++
 			missing--
@@ -63,6 +65,16 @@ func (h *host) keepWriting(a, b *host, qs []verbs.QP, size, under, n int) []int 
 		}
 	}
 	return aside
+}
+
+// written is how many bytes writes have placed at h.
+func (h *host) written() (n uint64) {
+	for _, q := range h.dev.qps {
+		if q != nil {
+			n += q.Stats().Written
+		}
+	}
+	return n
 }
 
 // other returns h's end of the queue pair q of a.
