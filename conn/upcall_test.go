@@ -16,7 +16,7 @@ import (
 // reads are the methods that may be called from every up-call. TakeArrived changes
 // nothing but what it returns.
 var reads = []string{"State", "Ready", "Asks", "Paths", "Kernel", "Instance", "RemoteCong", "Stats", "Info", "Queued", "OpsUnderWay", "OpsOpen", "Stopped", "Released", "LetsGo", "Narrowed", "Path", "Segment",
-	"Traceparent", "NeedFlush", "NextTimeout", "Missing", "Past", "IdleSince", "TakeArrived", "String"}
+	"Traceparent", "NeedFlush", "NextTimeout", "Missing", "Past", "IdleSince", "RetryAt", "TakeArrived", "String"}
 
 // TestUpcallKinds: every method of a Conn that does more than read is refused from inside an
 // up-call that allows nothing.

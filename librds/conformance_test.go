@@ -85,7 +85,7 @@ func play(t *testing.T, script string, p doer) []string {
 		start = rdstest.StartRDSTCP
 	}
 	ds := start(t, 2)
-	fake := startFake(t)
+	fake := startFake(t, nil)
 	names := strings.NewReplacer("SF", fake.path, "SA", ds[0].Socket(), "SB", ds[1].Socket(), "A:", ds[0].Addr().String()+":", "B:", ds[1].Addr().String()+":")
 	back := strings.NewReplacer(ds[0].Addr().String(), "A", ds[1].Addr().String(), "B")
 	var answers []string

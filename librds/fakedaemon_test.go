@@ -16,7 +16,8 @@ type fakeDaemon struct {
 	h    *hostile
 }
 
-func startFake(t *testing.T) *fakeDaemon {
+// startFake starts a daemon, which edit may change before.
+func startFake(t *testing.T, edit func(*hostile)) *fakeDaemon {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rds")
 	if err != nil {
@@ -24,6 +25,9 @@ func startFake(t *testing.T) *fakeDaemon {
 	}
 	f := &fakeDaemon{path: filepath.Join(dir, "sock"), h: newHostile(nil)}
 	f.h.quiet, f.h.orders = true, make(chan func())
+	if edit != nil {
+		edit(f.h)
+	}
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: f.path, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)

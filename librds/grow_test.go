@@ -8,8 +8,8 @@ import (
 // TestGrow: a send for which there is no memory does not wait for a daemon that does not answer, unless it is to, and
 // the client learns when it has got more.
 func TestGrow(t *testing.T) {
-	f := startFake(t)
-	f.h.keeps, f.h.grow = true, make(chan struct{})
+	grow := make(chan struct{})
+	f := startFake(t, func(h *hostile) { h.keeps, h.grow = true, grow })
 	p := startDriver(t, "")
 	wants := func(want, line string) {
 		if got, err := p.do(line); err != nil || got != want {
@@ -31,7 +31,7 @@ func TestGrow(t *testing.T) {
 	wants("ok", "set x sndtimeo 10")
 	wants("error ETIMEDOUT", send)
 	wants("ok", "set x sndtimeo 0")
-	close(f.h.grow)
+	close(grow)
 	wants("ready: space", "wait x 20000 space")
 	wants("1000000", send+"dontwait")
 	if err := p.end(); err != nil {
