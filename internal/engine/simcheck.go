@@ -37,6 +37,17 @@ func Conns(e *Engine) (out []conn.Info) {
 	return out
 }
 
+// Idle reports whether nobody here waits for the connection that i is of: what it has is only owed to the peer.
+func Idle(e *Engine, i *conn.Info) bool {
+	for _, p := range e.peers.all {
+		if p.addr == i.Remote && p.local.addr == i.Local && p.lane == i.Lane && p.path == i.Path {
+			_, idle := p.c.IdleSince()
+			return idle
+		}
+	}
+	return false
+}
+
 // MarkKey names a barrier.
 type MarkKey struct{ ce *cell }
 

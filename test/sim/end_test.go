@@ -212,7 +212,7 @@ func (w *world) checkConns() {
 				continue
 			}
 			if !i.Ready {
-				broken("liveness", "host %d to %d is %v though all is quiet: %v", a.n, b.n, i.State, i.LastError)
+				broken("liveness", "host %d to %d in lane %d, path %d is %v though all is quiet, with %d queued, %d of them stopped, and %d unacked: %v", a.n, b.n, i.Lane, i.Path, i.State, i.Queued, i.Stopped, i.Unacked, i.LastError)
 			}
 			j := b.connTo(a.addr, i.Lane, i.Path)
 			if j == nil || !j.Ready {
@@ -246,15 +246,15 @@ type connKey struct {
 	lane, path uint8
 }
 
-// unused reports whether a connection is down and no socket uses its lane, so that nobody
-// connects it again. Which path a socket uses is not looked at.
+// unused reports whether a connection is down, no socket uses its lane, and nobody waits for what it has, so that
+// nobody connects it again. Which path a socket uses is not looked at.
 func (w *world) unused(a, b *host, i *conn.Info) bool {
 	for _, e := range w.eps {
 		if e.lane == i.Lane && !w.opt.paths && (e.h == a || e.h == b) {
 			return false
 		}
 	}
-	return i.State == conn.Down && i.Queued+i.Unacked == 0
+	return i.State == conn.Down && (i.Queued+i.Unacked == 0 || engine.Idle(a.e, i))
 }
 
 func sameMap(a, b *cong.Map) bool {

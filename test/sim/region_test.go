@@ -178,6 +178,9 @@ func (e *endpoint) expose(r *region, to netip.AddrPort) {
 	if w.rOp.IntN(3) == 0 {
 		whom = netip.AddrPortFrom(to.Addr(), 0)
 	}
+	if e.lane > 0 && e.h.e.Halts() {
+		return // a destination is opened for the lane, and with a full ring that waits for the end of the pause
+	}
 	r.offered[whom] = true
 	e.offersOnce(r, to)
 	if e.lane > 0 {
