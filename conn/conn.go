@@ -235,7 +235,7 @@ func (c *Conn) Close(now int64) {
 }
 
 // owesFor is how long in ns after a connection the peer is connected to for what is only owed to it.
-// A peer that is there and waits for more than that connects itself.
+// A peer that waits for it connects itself.
 const owesFor = 30_000_000_000
 
 // outstanding says that something is to be sent or acked.

@@ -33,23 +33,18 @@ func (s *session) sendLater(a lateAnswer) {
 	}
 	s.answers.Add(1)
 	if l.list = append(l.list, a); len(l.list) == 1 {
-		go s.sendLate()
+		go s.sendLate(a)
 	}
 }
 
-func (s *session) sendLate() {
-	for a, more := s.late.first(); more; a, more = s.late.next() {
+// sendLate sends all from the first on, which is a.
+func (s *session) sendLate(a lateAnswer) {
+	for more := true; more; a, more = s.late.next() {
 		if s.answer(a.id, &ipc.OK{}, a.err) != nil {
 			s.end() // the process would wait for the answer for ever
 		}
 		s.d.admission.answered(s.connection)
 	}
-}
-
-func (l *lateAnswers) first() (lateAnswer, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.list[0], true
 }
 
 // next drops the first, which is sent, and returns the one behind it.

@@ -74,8 +74,8 @@ func (p *peer) rationed(sl *slot, now int64) bool {
 	return sl.handed >= shareWindow && now < p.sharedTo && !p.c.profile().queues
 }
 
-// next is the first destination of k, a socket, that may have something handed over, nil if all have enough. Few can:
-// it takes shareWindow message ids each. Nor does one whose operation has to wait for others. looks is how many may be looked at.
+// next is the first destination of k, a socket, that may have something handed over. It is nil if all that it looked at
+// have enough (rationed), or if an operation of the first that has not waits for others. looks is how many it may look at.
 func (p *peer) next(k *taker, looks *int, now int64) *slot {
 	for n := k.slots.N; n > 0 && *looks > 0; n-- {
 		sl := k.slots.Head.Of
