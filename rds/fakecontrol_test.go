@@ -64,6 +64,7 @@ func (d *fakeDaemon) Call(req ipc.Request, _ []int) (resp ipc.Response, fds []in
 		}
 	}
 	if d.stop.Load() {
+		<-d.gone // as package ipc: who sees the error sees the end
 		return nil, nil, ipc.ErrGone
 	}
 	d.do(func() { resp, fds, err = d.answer(req) })
